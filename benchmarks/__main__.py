@@ -53,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="of attacks, agreement, codec, environments, families, faults, genesys, rehearsal, spread, swarm: go on",
+        help="of attacks, agreement, audits, codec, diloco, environments, exact, families, faults, genesys, rehearsal, "
+        "spread, swarm: go on",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         metavar="TEXT",
         help="of recipe, families, load, faults, journeys, joiner, environments, evidence, spread, swarm, turns: name",
     )
-    parser.add_argument("--seconds", type=int, metavar="S", help="agreement, environments, rehearsal, swarm: at most")
+    parser.add_argument("--seconds", type=int, metavar="S", help="of what goes on in slices: end after so long")
     parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")
     parser.add_argument(
         "--size", type=int, metavar="MB", help="broadcast: beside shardcast; joiner: of the weights; not kept"

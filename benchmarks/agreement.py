@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agreement_roles import ROLES, ROWS_PER_FILE
+from benchmarks.journal import append, resumed
 from protocol.errors import MusterError
 from protocol.files import user_cache
 
@@ -39,15 +40,14 @@ def run(
     journal, end = folder / "journal.jsonl", time.monotonic() + (seconds or float("inf"))
     if not resume or quick:
         journal.unlink(missing_ok=True)
-    kept = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+    kept = resumed(journal)
     _link_images(folder)
     files = QUICK_FILES if quick else FILES
     wanted = files * POOLS * ROWS_PER_FILE if quick else WANTED
     while sum(one["scores"] for one in kept) < wanted and time.monotonic() < end:
         first = sum(one["files"] for one in kept) // POOLS
         kept.append(_slice(folder, first, files))
-        with journal.open("a") as stream:
-            stream.write(json.dumps(kept[-1]) + "\n")
+        append(journal, kept[-1])
         progress(f"{sum(one['scores'] for one in kept)} scores, {sum(one['differing'] for one in kept)} differ")
     return summary(kept, wanted)
 

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,15 +86,25 @@ def specs(quick: bool) -> list[Spec]:
 
 def measure(offline: OfflinePool, spec: Spec, count: int, progress: Progress) -> list[dict[str, Any]]:
     """The rows of one spec: one, or for fractions one per audit rate."""
-    if spec.table == "honest":
-        return [offline.row(spec.label, offline.honest(), count, progress)]
+    with producing(offline, spec) as (pool, producer):
+        if spec.table == "fractions":
+            return list(_fractions(pool, spec.strength, producer, count, progress))
+        return [pool.row(spec.label, producer, count, progress)]
+
+
+@contextmanager
+def producing(offline: OfflinePool, spec: Spec) -> Iterator[tuple[OfflinePool, Producer]]:
+    """The pool that judges a spec's files, with the weights that it judges by, and what makes them."""
     if spec.table == "stale":
-        return [_stale(offline, spec, count, progress)]
+        with _stale(offline, spec) as found:
+            yield found
+        return
+    if spec.table == "honest":
+        yield offline, offline.honest()
+        return
     producer = REGISTRY[spec.name].build(offline.config, offline.engine(), spec.strength)
     producer.load(offline.folder)
-    if spec.table == "fractions":
-        return list(_fractions(offline, spec.strength, producer, count, progress))
-    return [offline.row(spec.label, producer, count, progress)]
+    yield offline, producer
 
 
 def _fractions(
@@ -120,13 +131,14 @@ def _fractions(
         }
 
 
-def _stale(offline: OfflinePool, spec: Spec, count: int, progress: Progress) -> dict[str, Any]:
+@contextmanager
+def _stale(offline: OfflinePool, spec: Spec) -> Iterator[tuple[OfflinePool, Producer]]:
     folders = policies(offline, spec.rate)
     offline.verifier.load(folders[-1])
     try:
         producer = Producer(offline.config, offline.engine())
         producer.load(folders[-1 - int(spec.strength)])
-        return replace(offline, folder=folders[-1]).row(spec.label, producer, count, progress)
+        yield replace(offline, folder=folders[-1]), producer
     finally:
         offline.verifier.load(offline.folder)
 

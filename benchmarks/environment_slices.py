@@ -1,10 +1,10 @@
 """Slices of a long comparison of environments: what is done, what comes next, what the slices of a type add up to."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.journal import append, resumed
 from environments.checking.compare import EnvironmentCheck
 
 STAGES = (20, 100, 400, 1_600, 5_000)
@@ -18,14 +18,11 @@ class TypeSlices:
 
     def __init__(self, journal: Path) -> None:
         self._journal, self._found = journal, dict[str, EnvironmentCheck]()
-        text = journal.read_text() if journal.exists() else ""
-        for line in text[: text.rfind("\n") + 1].splitlines():
-            told = json.loads(line)
+        for told in resumed(journal):
             self._add(told.pop("type"), EnvironmentCheck(**told | {"findings": tuple(told["findings"])}))
 
     def keep(self, name: str, found: EnvironmentCheck) -> None:
-        with self._journal.open("a") as stream:
-            stream.write(json.dumps({"type": name, **asdict(found)}) + "\n")
+        append(self._journal, {"type": name, **asdict(found)})
         self._add(name, found)
 
     def of(self, name: str) -> EnvironmentCheck:

@@ -3,7 +3,6 @@
 A slice ends with nothing on its way: workers stop first, and the committees judge what they handed in.
 """
 
-import json
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.journal import append, lines, resumed
 from chain.records import Status
 from demo.monitor import RunMonitor
 from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
@@ -59,14 +59,13 @@ def selling(config: PoolConfig, base: Path, root: Path, progress: Callable[[str]
         demo.network.supervisor.stop()
         seconds = round(time.monotonic() - begin)
         took = {"seconds": seconds, "cpu_seconds": round(_cpu() - used), "files": found.files, "largest_mb": _largest()}
-        with (root / _KEPT).open("a") as stream:
-            stream.write(json.dumps(took) + "\n")
+        resumed(root / _KEPT)
+        append(root / _KEPT, took)
 
 
 def slices(root: Path) -> list[dict[str, Any]]:
     """What every slice took, in seconds on the clock and of all processes' cores."""
-    path = root / _KEPT
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return lines(root / _KEPT)
 
 
 def _until(demo: ResumableDemo, monitor: RunMonitor, end: float) -> bool:

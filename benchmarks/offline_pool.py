@@ -100,8 +100,10 @@ class OfflinePool:
         producer.load(self.folder)
         return producer
 
-    def verdict(self, made: Produced, work: Work, audit_rate: int = AUDIT_EVERYTHING) -> Verdict:
-        facts = SubmissionFacts(work, made.commitment, work.id.counter, b"\x09" * 32, audit_rate)
+    def verdict(
+        self, made: Produced, work: Work, audit_rate: int = AUDIT_EVERYTHING, lane_seed: bytes = b"\x09" * 32
+    ) -> Verdict:
+        facts = SubmissionFacts(work, made.commitment, work.id.counter, lane_seed, audit_rate)
         return judge(facts, made.data, self.config, self.environment, self.verifier)
 
     def files(self, producer: Producer, count: int) -> Iterator[tuple[Work, Produced]]:

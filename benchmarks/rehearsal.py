@@ -22,8 +22,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from benchmarks.journal import Line, lines
 from benchmarks.rehearsal_machines import RATES, File, RehearsalCase, Station, case
-from benchmarks.rehearsal_roles import Line, journal, lines, object_path
+from benchmarks.rehearsal_roles import journal, object_path
 from engines.runtime import torch_environment
 from protocol.errors import MusterError
 from protocol.files import write_atomic

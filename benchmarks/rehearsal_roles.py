@@ -4,7 +4,6 @@ It makes the files of a slice, judges them as the rehearsal does, or as a seat d
 What it finds of each is a line in FOLDER/journals at once; what stands there already is not done again.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -12,9 +11,9 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from attacks.registry import REGISTRY
+from benchmarks.journal import Line, append, lines, resumed
 from benchmarks.offline_pool import OfflinePool, short, strongest
 from benchmarks.rehearsal_machines import (
     BASE,
@@ -44,19 +43,8 @@ from validator.judging import FileJudge, LoadedEngine
 from validator.sources import Sources
 from worker.produce import Producer
 
-Line = dict[str, Any]
 Engines = Callable[[EngineConfig], Engine]
 _FETCH_SECONDS = 60.0
-
-
-def lines(path: Path) -> list[Line]:
-    """A journal's; a line that a kill cut off is left out."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
-def _written(line: Line) -> str:
-    return json.dumps(line) + "\n"
 
 
 def journal(folder: Path, place: str, does: str) -> Path:
@@ -105,19 +93,15 @@ class Doing:
         for does in self._place.does:
             path = journal(self._folder, self._place.name, does)
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = lines(path)
-            write_atomic(path, "".join(_written(line) for line in kept).encode())
-            done = {line["file"] for line in kept}
+            done = {line["file"] for line in resumed(path)}
             todo = [file for file in self._place.files(does, self._files) if file.name not in done]
             does_it: dict[str, Callable[[list[File]], Iterator[Line]]] = {
                 "make": self._make,
                 "rehearse": self._rehearse,
                 "seat": partial(self._judge, url=url),
             }
-            with path.open("a") as stream:
-                for line in does_it[does](todo):
-                    stream.write(_written(line))
-                    stream.flush()
+            for line in does_it[does](todo):
+                append(path, line)
 
     def _policy(self, name: str) -> Path:
         return self._folder / "policies" / name

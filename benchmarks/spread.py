@@ -1,11 +1,11 @@
 """How long a policy step takes to thousands of nodes: the scheduling code on a virtual network.
 
-`python -m benchmarks spread [--quick] [--only TEXT] [--count PEERS] [--resume]`. First a small case is measured, a real
-download from nine real sources, and simulated: `measured_small`, `simulated_small` are seconds {honest, hostile: three
-of the nine}.
-Then two large ones. *step*: the delta of a 7B model's step at a learning rate of 1e-6, 95 MB in shards of 1 MiB (its
-14 GB in full would take 37 minutes through such lines), to 10,000 honest `peers` with 50 Mb/s up and 200 Mb/s down.
-*full*: 62 GB to 1,000 with 1 Gb/s both ways, in shards of 32 MiB, as full weights are. A bucket of 10 Gb/s has
+`python -m benchmarks spread [--quick] [--only TEXT] [--count PEERS] [--seconds S] [--resume]`. A small case is
+measured, a real download from nine real sources, and simulated: `measured_small`, `simulated_small` are seconds
+{honest, hostile: three of the nine}.
+There are two large ones. *step*: the delta of a 7B model's step at a learning rate of 1e-6, 95 MB in shards of 1 MiB
+(its 14 GB in full would take 37 minutes through such lines), to 10,000 honest `peers` with 50 Mb/s up and 200 Mb/s
+down. *full*: 62 GB to 1,000 with 1 Gb/s both ways, in shards of 32 MiB, as full weights are. A bucket of 10 Gb/s has
 them at first. `tree`: everybody asks eight of 64 relays of 10 Gb/s. `peers`: everybody serves and knows 64 others.
 `both`: 16 relays, and everybody serves. `hostile_share` of all relays are hostile, and so many peers beside the honest
 ones: they send wrong bytes, a byte a second, nothing, or half a shard of wrong bytes. `seconds`: until the last honest
@@ -14,9 +14,12 @@ proportion; `--quick`: 200.
 """
 
 import json
+import math
+import pickle
 import random
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from benchmarks.broadcast import RATE, SHARD, SHARDS, against, made
 from benchmarks.flows import Lines
 from benchmarks.spread_network import Simulation
 from benchmarks.spread_parts import NodeCrowd, NodeKind
+from protocol.files import write_atomic
 from runtime.pool_sources import AT_ONCE
 from storage.choice import place
 
@@ -35,7 +39,7 @@ SORTS = (NodeKind.POISON, NodeKind.DRIP, NodeKind.SILENT, NodeKind.BREAK)
 RELAYS_KNOWN, PEERS_KNOWN = 8, AT_ONCE
 SMALL_SOURCES = 9
 """Of the small case, three of them hostile: each kind that both the virtual network and the real one have."""
-LONGEST = 7200.0
+LONGEST, KEEP_SECONDS = 7200.0, 60.0
 KEPT = Path(__file__).parent.parent / "build" / "spread"
 IMAGE = Path(__file__).parent.parent / "docs" / "images" / "spread.png"
 
@@ -129,14 +133,25 @@ def _sources(dice: random.Random, case: SpreadCase, node: int, first: int, nodes
     return [*others, 0]
 
 
-def simulated(case: SpreadCase, progress: Callable[[str], None]) -> dict[str, Any]:
-    """`curve`: every so many seconds, the share of all shards that are where they are wanted."""
-    run, curve, next_word = Simulation(network(case), case.slice_seconds), list[tuple[float, float]](), 0.0
+def simulated(case: SpreadCase, progress: Callable[[str], None], state: Path | None = None,
+              end: float = math.inf) -> dict[str, Any] | None:  # fmt: skip
+    """`curve`: every so many seconds, the share of all shards that are where they are wanted. What has been simulated
+    lies in `state` now and then; None: not done when the monotonic clock stood at `end`, to be gone on with."""
+    here = (
+        Progress(case, Simulation(network(case), case.slice_seconds)) if state is None else kept_progress(case, state)
+    )
+    run, last = here.run, time.monotonic()
     while run.unserved and run.now < LONGEST:
-        if run.now >= next_word:
-            curve.append((round(run.now, 1), round(run.share(), 4)))
+        now = time.monotonic()
+        if state is not None and (now >= end or now - last >= KEEP_SECONDS):
+            write_atomic(state, pickle.dumps(here))
+            last = now
+            if now >= end:
+                return None
+        if run.now >= here.next_word:
+            here.curve.append((round(run.now, 1), round(run.share(), 4)))
             progress(f"{case.name}: {run.now:.0f} s, {100 * run.share():.1f}%, {run.unserved} nodes are not done")
-            next_word += 20 * case.slice_seconds * (1 if len(curve) < 60 else 5)
+            here.next_word += 20 * case.slice_seconds * (1 if len(here.curve) < 60 else 5)
         run.advance()
     done, copies = np.sort(run.seconds[np.isfinite(run.seconds)]), run.sent / case.bytes
     return {
@@ -145,8 +160,27 @@ def simulated(case: SpreadCase, progress: Callable[[str], None]) -> dict[str, An
         "bucket_copies": round(float(copies[0]), 1),
         "sent_per_copy": round(float(copies.sum()) / case.peers, 3),
         "peers": case.peers,
-        "curve": [*curve, (round(run.now, 1), round(run.share(), 4))],
+        "curve": [*here.curve, (round(run.now, 1), round(run.share(), 4))],
     }
+
+
+@dataclass
+class Progress:
+    """How far a case has been simulated."""
+
+    case: SpreadCase
+    run: Simulation
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    next_word: float = 0.0
+
+
+def kept_progress(case: SpreadCase, state: Path) -> Progress:
+    """What a former process left of this very case, or its beginning."""
+    if state.exists():
+        found = pickle.loads(state.read_bytes())
+        if isinstance(found, Progress) and found.case == case:
+            return found
+    return Progress(case, Simulation(network(case), case.slice_seconds))
 
 
 def small(hostile: bool) -> float:
@@ -170,20 +204,35 @@ def small(hostile: bool) -> float:
 
 
 def run(
-    quick: bool, progress: Callable[[str], None], only: str = "", resume: bool = False, count: int = 0
+    quick: bool,
+    progress: Callable[[str], None],
+    only: str = "",
+    resume: bool = False,
+    count: int = 0,
+    seconds: int | None = None,
 ) -> dict[str, Any]:
-    found: dict[str, dict[str, Any]] = {}
+    """See the module. `seconds`: of the simulations, which `resume` goes on with; a case that is not done by then is
+    left out."""
+    found, end = dict[str, dict[str, Any]](), time.monotonic() + (seconds or math.inf)
     for case in CASES:
         if only not in case.name:
             continue
         case = scaled(case, (200 if quick else count or _STEP.peers) / _STEP.peers)
         kept = KEPT / f"{case.name.replace(' ', '-')}-{case.peers}.json"
-        if not (resume and kept.exists()):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(simulated(case, progress)))
+        state = kept.with_suffix(".state")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            kept.unlink(missing_ok=True)
+            state.unlink(missing_ok=True)
+        if not kept.exists():
+            done = simulated(case, progress, state, end) if time.monotonic() < end else None
+            if done is None:
+                continue
+            write_atomic(kept, json.dumps(done).encode())
+            state.unlink(missing_ok=True)
         found[case.name] = json.loads(kept.read_bytes())
         progress(f"{case.name}: {found[case.name]['seconds']} s")
-    if not (quick or only or count):
+    if not (quick or only or count) and len(found) == len(CASES):
         draw(found, IMAGE)
     objects = made(SHARDS)
     hostile = ["poison", "drip", "break"] + ["honest"] * (SMALL_SOURCES - 3)

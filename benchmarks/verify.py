@@ -88,8 +88,8 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
     generated = time.process_time() - start
     units = sum(len(completion.tokens) for completion in got)
     parts: dict[str, float] = {}
-    whole = _verify(engine, asked, got, list(range(batch)), parts)
-    quarter = _verify(engine, asked, got, sorted(source.sample(range(batch), batch // 4)), {})
+    whole = verify_seconds(engine, asked, got, list(range(batch)), parts)
+    quarter = verify_seconds(engine, asked, got, sorted(source.sample(range(batch), batch // 4)), {})
     return {
         "dtype": dtype,
         "batch": batch,
@@ -102,7 +102,7 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
     }
 
 
-def _verify(
+def verify_seconds(
     engine: TransformersEngine, asked: list[Request], got: list[Completion], rows: list[int], parts: dict[str, float]
 ) -> float:
     """Processor seconds of the validator's measurements over `rows`; `parts` receives the seconds of each part."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.journal import lines
 from benchmarks.rehearsal import opened, outcome, prepare, summary
 from benchmarks.rehearsal_machines import BASE, COARSE, FLOAT32, QUICK_PLACES, Machine, RehearsalCase, case, policy
-from benchmarks.rehearsal_roles import Doing, journal, lines
+from benchmarks.rehearsal_roles import Doing, journal
 from protocol.verdict import Code
 from runtime.process import EngineConfig
 from tests.validator import tiny

@@ -1,6 +1,8 @@
 """The virtual network: lines are shared fairly and in full, and a small crowd brings everything to everybody."""
 
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,9 +49,27 @@ def test_everything_comes_to_everybody_although_a_third_is_hostile(name: str) ->
     serving = crowd.kinds[1:] if case.serve else crowd.kinds[1 : 1 + crowd.relays]
     assert sum(kind is not NodeKind.HONEST for kind in serving) / len(serving) == pytest.approx(1 / 3, abs=0.05)
     found = simulated(case, lambda _: None)
+    assert found is not None
     assert found["seconds"] is not None
     assert found["sent_per_copy"] >= 1.0
     assert simulated(case, lambda _: None) == found, "the same every time"
+
+
+def test_a_case_in_slices_is_the_case_in_one_go(tmp_path: Path) -> None:
+    case, state = few("step peers"), tmp_path / "case.state"
+    slices, found = 0, None
+    while found is None and slices < 200:
+        found = simulated(case, lambda _: time.sleep(0.05), state, time.monotonic() + 0.04)
+        slices += 1
+    assert slices > 3
+    assert found == simulated(case, lambda _: None)
+
+
+def test_a_state_of_another_case_is_not_gone_on_with(tmp_path: Path) -> None:
+    case, state = few("step peers"), tmp_path / "case.state"
+    assert simulated(case, lambda _: None, state, time.monotonic()) is None
+    other = replace(case, seed=2)
+    assert simulated(other, lambda _: None, state) == simulated(other, lambda _: None)
 
 
 def test_the_small_case_takes_as_long_as_the_bytes_of_the_honest_ones() -> None:
