@@ -142,7 +142,7 @@ def test_what_takes_too_long_is_ended(start: Start, variant: Variant) -> None:
     with start(variant, "--sleep", token, seconds=4) as process:
         began = time.monotonic()
         assert process.wait() == TIMED_OUT
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 100
         assert process.timed_out
         assert gone(token)
 
@@ -192,8 +192,8 @@ def wait_until_removed(paths: set[Path]) -> set[Path]:
 
 
 def gone(token: str) -> bool:
-    """Whether no process with that word is left within fifteen seconds."""
-    end = time.monotonic() + 15
+    """Whether no process with that word is left within a minute."""
+    end = time.monotonic() + 60
     while running(token) and time.monotonic() < end:
         time.sleep(0.1)
     return not running(token)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from isolation.cgroups import Cgroup
 from isolation.host import python_mounts
 from isolation.launch import IsolatedProcess, Launch
 from isolation.policy import MIB, IsolationPolicy, Mode, Mount
@@ -64,7 +65,7 @@ def test_closing_ends_a_program_that_still_runs(request: pytest.FixtureRequest, 
         assert process.process.stdout is not None
         process.process.stdout.readline()
     assert process.process.poll() is not None
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 100
 
 
 def test_a_program_sees_the_variables_that_it_is_given(request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -82,10 +83,17 @@ def test_a_program_sees_the_variables_that_it_is_given(request: pytest.FixtureRe
 
 def test_a_missing_tool_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    groups = set(Path("/sys/fs/cgroup").glob("*/**/muster-*"))
+    made: list[Path] = []  # by this test alone: other programs of this machine make groups meanwhile
+    make = Cgroup.make
+
+    def noted(group: Cgroup) -> None:
+        make(group)
+        made.extend(group.settings)
+
+    monkeypatch.setattr(Cgroup, "make", noted)
     with pytest.raises(ConfigError, match=r"`bwrap` is not on the PATH"):
         IsolatedProcess(Launch(Mode.BUBBLEWRAP, IsolationPolicy(), ("true",)))
-    assert set(Path("/sys/fs/cgroup").glob("*/**/muster-*")) <= groups
+    assert [path for path in made if path.exists()] == []
     assert os.environ["PATH"] == str(tmp_path)
 
 
