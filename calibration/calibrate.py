@@ -10,9 +10,10 @@ from eth_account.signers.local import LocalAccount
 from calibration.document import Calibration, subject, weights_hash
 from calibration.measuring import measure_all
 from calibration.plan import ErrorBudget, Plan
-from calibration.toml_edit import with_numbers
+from calibration.toml_edit import with_numbers, with_table
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
+from protocol.evidence.law import EvidenceConfig
 from protocol.files import explained, write_atomic
 
 
@@ -55,11 +56,14 @@ def applicable(path: Path, measured: str) -> PoolConfig:
 
 
 def apply(document: Calibration, path: Path) -> None:
-    """Write the thresholds into an applicable pool configuration; comments of one in TOML stay. Raises ConfigError."""
+    """Write the thresholds and the law of evidence into an applicable pool configuration; comments of one in TOML stay.
+    Raises ConfigError."""
     config = applicable(path, document.pool)
-    changed = config.model_copy(update={"checks": document.checks(config.checks)})
+    law = EvidenceConfig(audit_rate=document.audit_rate, laws=document.evidence) if document.evidence else None
+    changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": law})
     if path.suffix == ".toml":
         text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
+        text = with_table(text, "evidence", law.model_dump(mode="json") if law else None)
     else:
         text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     write(path, text.encode())

@@ -1,7 +1,10 @@
-"""Numbers set in a table of a TOML text, with every comment and everything else left as it is. Pure."""
+"""Numbers set in a table of a TOML text, or a whole table replaced, with every comment and everything else left as it
+is. Pure."""
 
+import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from protocol.encoding import parse_toml
 from protocol.errors import ConfigError
@@ -25,6 +28,36 @@ def with_numbers(text: str, table: str, numbers: Mapping[str, float]) -> str:
     changed = "\n".join([*lines[: start + 1], *inside, *lines[end:]]) + "\n"
     _check(text, changed, table, numbers)
     return changed
+
+
+def with_table(text: str, table: str, value: Mapping[str, Any] | None) -> str:
+    """`text` with a top-level table of this value on one line at its end, written by this function before or not there
+    yet; without it for None. Raises ConfigError where the table stands elsewhere in another form."""
+    form = re.compile(rf"\[{re.escape(table)}\]")
+    lines = text.rstrip("\n").split("\n")
+    start = next((at for at, line in enumerate(lines) if form.fullmatch(line)), None)
+    if start is not None:
+        end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        del lines[start:end]
+    if value is not None:
+        lines += [f"[{table}]", *(f"{name} = {_literal(one)}" for name, one in value.items())]
+    changed = "\n".join(lines) + "\n"
+    wanted = parse_toml(text.encode())
+    wanted.pop(table, None)
+    try:
+        if parse_toml(changed.encode()) == wanted | ({table: dict(value)} if value is not None else {}):
+            return changed
+    except ValueError:
+        pass
+    raise ConfigError(f"the table [{table}] cannot be changed in its place", f"take [{table}] out of the file")
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_literal(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return json.dumps(value)
 
 
 def _set(lines: list[str], name: str, number: float) -> None:

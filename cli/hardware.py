@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from protocol.errors import MusterError
+
 GIB = 1 << 30
 
 
@@ -20,7 +22,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Memory and disk in bytes; `disk_free` of the folder that was asked about; `engines` by name."""
+    """Memory and disk in bytes; `disk_free` of the folder that was asked about; `engines` by name; `imprecise`: why
+    products in float32 are not what they should be, one line each."""
 
     system: str
     cpu: str
@@ -30,6 +33,7 @@ class Hardware:
     disk_free: int
     gpus: tuple[Gpu, ...]
     engines: dict[str, bool]
+    imprecise: tuple[str, ...]
 
     def problems(self) -> list[str]:
         """What keeps this machine from being a node, one line each; empty when nothing does."""
@@ -40,7 +44,7 @@ class Hardware:
             out.append(f"{self.memory / GIB:.1f} GiB of memory is too little; at least 2 GiB are needed")
         if self.disk_free < 2 * GIB:
             out.append(f"{self.disk_free / GIB:.1f} GiB of free disk is too little; at least 2 GiB are needed")
-        return out
+        return out + [f"no work in float32 pools: {line}" for line in self.imprecise]
 
 
 def survey(folder: Path) -> Hardware:
@@ -50,6 +54,7 @@ def survey(folder: Path) -> Hardware:
     from engines.runtime import vllm_installed
 
     memory = psutil.virtual_memory()
+    transformers = bool(find_spec("torch") and find_spec("transformers"))
     return Hardware(
         system=f"{platform.system()} {platform.machine()}",
         cpu=_cpu_name(),
@@ -59,9 +64,10 @@ def survey(folder: Path) -> Hardware:
         disk_free=shutil.disk_usage(existing(folder)).free,
         gpus=gpus(),
         engines={
-            "transformers": bool(find_spec("torch") and find_spec("transformers")),
+            "transformers": transformers,
             "vllm": vllm_installed(),
         },
+        imprecise=imprecise() if transformers else (),
     )
 
 
@@ -82,6 +88,21 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
     rows = [[cell.strip() for cell in line.split(",")] for line in said.stdout.splitlines()]
     return tuple(Gpu(r[0], int(r[1]) << 20, r[2]) for r in rows if len(r) == 3 and r[1].isdigit())
+
+
+def imprecise() -> tuple[str, ...]:
+    """What keeps each device of torch from multiplying in float32."""
+    import torch
+
+    from engines.precision import require_full_precision
+
+    found = []
+    for device in ("cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))):
+        try:
+            require_full_precision("float32", device)
+        except MusterError as error:
+            found.append(str(error))
+    return tuple(dict.fromkeys(found))
 
 
 def _cpu_name() -> str:

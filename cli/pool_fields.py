@@ -3,6 +3,7 @@ not said here: the file takes them from the models themselves."""
 
 from protocol import config, curriculum, environments, problems, training
 from protocol.documents import Document
+from protocol.evidence import law
 
 _MATRIX = "Decay of the weights of matrices; others do not decay."
 _BETA = "Decay of the running mean of gradients"
@@ -22,6 +23,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "evaluation": "What is measured of the model, on problems that training never sees.",
         "weights": "How policy steps travel to nodes and validators.",
         "data": "Set it for a data pool: it buys rollouts of the model as it is, and trains nothing.",
+        "evidence": "The law by which anybody adds up all files of a node: `muster calibrate --apply` writes it.",
     },
     config.DataConfig: {
         "rollouts": "How many verified rollouts it buys; then its owner's process closes it.",
@@ -201,3 +203,6 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "solved": "The task reward from which on a try counts as solved.",
     },
 }
+
+MACHINE_WRITTEN: tuple[type[Document], ...] = (law.EvidenceConfig,)
+"""Parts that a command writes and nobody by hand: the file names them, and holds one only where it is set."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from cli.pool_fields import EXPLAINED
+from cli.pool_fields import EXPLAINED, MACHINE_WRITTEN
 from protocol.config import PoolConfig
 from protocol.documents import Document
 
@@ -51,6 +51,13 @@ class _Writer:
             yield from self._part(f"{path}.{name}".lstrip("."), given, models, _is_list(field.annotation), off)
 
     def _part(self, path: str, given: Any, models: list[type[Document]], many: bool, off: bool) -> Iterator[str]:
+        if isinstance(given, MACHINE_WRITTEN):
+            yield _header(path, many, off)
+            yield from (_assignment(name, one, off) for name, one in given.model_dump(mode="json").items())
+            return
+        if models and set(models) <= set(MACHINE_WRITTEN):
+            yield _header(path, many, off=True)
+            return
         if isinstance(given, dict):
             yield from self._parameters(path, given, off)
             return

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from eth_utils.crypto import keccak
-
 from dataset.accepted import AcceptedFile
 from dataset.export import chain_columns
 from dataset.findings import DatasetFindings
@@ -11,6 +9,7 @@ from dataset.row import DatasetRow
 from dataset.texts import Texts
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
+from protocol.keccak import keccak
 
 ALTERED, ADDED, MISSING, REORDERED = "altered", "added", "missing", "reordered"
 

@@ -10,10 +10,10 @@ newest; states of the chain but those of the last blocks.
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from demo.base_model import base_model_process, wait_for_folder
+from demo.facts import Fact, shown_fact
 from demo.footprint import SHORTEST, Footprint, FootprintSample, Growth, growths, read_samples
 from demo.plan import CANARY, CHEAT, WORKER_BATCH, DemoPlan, cast
 from demo.pool import pool_config
@@ -33,14 +33,6 @@ MEMORY_SHARE, MEMORY_MIB = 0.1, 16.0
 CHAIN_MIB_PER_STEP = 1.0
 """anvil keeps every block and every transaction in memory."""
 DISK_MIB, DISK_MIB_PER_STEP = 320.0, 5.0
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One line of the outcome, and whether it is as it should be."""
-
-    text: str
-    good: bool
 
 
 class LongDemo(ResumableDemo):
@@ -109,7 +101,7 @@ def main() -> int:
     summary, _, _details = read_results(root)
     found = list(facts(summary, read_samples(root / "footprint.jsonl")))
     for fact in found:
-        print(f"{'yes' if fact.good else 'NO '} {fact.text}")
+        print(shown_fact(fact))
     for line in highlights(summary):
         print(line)
     return 0 if all(fact.good for fact in found) else 1

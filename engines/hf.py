@@ -1,5 +1,6 @@
 """The transformers engine: own batched decoding, and the prefill that verifies (engines/base.py)."""
 
+import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.pace import PACE
 from engines.passes import Sequences
+from engines.precision import require_full_precision
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, prefill_hidden, windows
 from protocol.errors import MusterError
 
@@ -29,7 +31,10 @@ class TransformersEngine:
         # Imported here, before a caller starts threads: two of them importing transformers at once can break it.
         import transformers
 
+        # What the first load would import, which takes seconds: whoever joins a pool is downloading meanwhile.
+        importlib.import_module("transformers.models.auto.modeling_auto")
         set_threads(threads)
+        require_full_precision(dtype, device)
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self.info = EngineInfo("transformers", transformers.__version__, dtype, device)
         self._model: Any = None

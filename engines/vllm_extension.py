@@ -17,6 +17,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
+from engines.precision import require_full_precision
 from engines.tails import from_bytes, to_bytes
 from engines.vllm_names import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
 from protocol.errors import MusterError
@@ -116,9 +117,11 @@ class MusterWorker:
     model_runner: Any
     rank: int
 
-    def muster_install(self) -> None:
-        """Capture hidden states from now on. Raises MusterError if this vLLM lacks what is needed."""
+    def muster_install(self, dtype: str) -> None:
+        """Capture hidden states from now on. Raises MusterError if this vLLM lacks what is needed, or this rank's
+        device the precision."""
         runner = self.model_runner
+        require_full_precision(dtype, str(runner.device))
         inner = getattr(runner, "sample_tokens", None)
         if inner is None or not hasattr(runner, "execute_model_state"):
             raise MusterError("this version of vLLM hides its hidden states", "install the version in the lock file")

@@ -21,6 +21,7 @@ from chain.suite import Suite
 from demo.ports import claim_port
 from demo.services.anvil import find_anvil
 from protocol.http.transport import tls_context
+from tests.order import gone, place
 
 # How long an example takes says more of the machine's load than of our code.
 settings.register_profile("muster", deadline=None)
@@ -29,6 +30,12 @@ settings.load_profile("muster")
 CHAIN_ID = 31337
 ETHER = 10**18
 GRAINS = 10**9
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if left := gone():
+        raise pytest.UsageError(f"tests/order.py names files that are gone: {', '.join(left)}")
+    items.sort(key=lambda item: place(item.path))
 
 
 def free_port() -> int:

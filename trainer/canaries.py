@@ -11,7 +11,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from eth_account.signers.local import LocalAccount
-from eth_utils.crypto import keccak
 
 from chain.contracts.appeals import Canaries, FailingRollout, Planted
 from chain.records import Submission
@@ -19,6 +18,7 @@ from chain.state import State
 from protocol.audit import audit_sample
 from protocol.encoding import tagged_hash
 from protocol.errors import MusterError
+from protocol.keccak import keccak
 from protocol.rollouts import merkle
 from protocol.rollouts.commitment import inclusion
 from protocol.rollouts.file import read

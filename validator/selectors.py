@@ -3,12 +3,11 @@
 from collections.abc import Container
 from math import comb
 
-from eth_utils.crypto import keccak
-
 from chain.judging import Lane, Round, Trial
 from chain.records import Pool, Status, Submission
 from chain.state import State
 from protocol.identity import PoolId, WorkId
+from protocol.keccak import keccak
 from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code, code_at

@@ -4,12 +4,11 @@ import logging
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from eth_utils.crypto import keccak
-
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
+from protocol.keccak import keccak
 from protocol.verdict import BallotDocument, Verdict
 from validator.context import SubmissionFacts
 

@@ -47,6 +47,7 @@ def check(
         "memory": f"{found.memory / GIB:.1f} GiB, {found.memory_free / GIB:.1f} GiB free",
         "disk": f"{found.disk_free / GIB:.1f} GiB free",
         "gpus": ", ".join(f"{g.name} ({g.memory / GIB:.0f} GiB)" for g in found.gpus) or "none: it will use the CPU",
+        "float32": "in full precision" if not found.imprecise else "in less: see the verdict",
         "engines": ", ".join(name for name, there in found.engines.items() if there) or "none",
         "verdict": "; ".join(problems) or "fit to be a node",
     }

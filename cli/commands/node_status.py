@@ -22,6 +22,9 @@ def status(
     orchestrator: Annotated[
         str | None, typer.Option(help="URL of the pool's service, if not where its owner announced it.")
     ] = None,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Add up what judges published of all files, by the law of the pool.")
+    ] = False,
 ) -> None:
     """Does the network see me, what am I doing, what did I earn, what was refused, what must I do? It answers what it
     can when chain, service or process are down, and says which is, since when."""
@@ -43,6 +46,7 @@ def status(
     service = look_at_service(url, NODE, node)
     if states and url and known["view"]:
         add_evidence(known["view"], states[0], last, url, service.part.down)
+    case = own_case(states, known["pool"], node, url) if evidence and states else {}
     home = home_of(node)
     process = look_at_process(home, "worker")
     around = look_around(Around(url, node, config_hash=known.get("config", ""), home=home), service.part)
@@ -51,7 +55,12 @@ def status(
     answers = node_answers(NodeLook(node, time.time(), parts, *facts_of, version_of(url, service.part), around))
     view = known.get("view")
     details = [node_text(view, last)] if view else []
-    emit((view or {}) | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
+    details += [case_lines(case)] if case else []
+    emit(
+        (view or {}) | answers.document() | ({"case": case} if case else {}),
+        look.json,
+        lambda: "\n\n".join([answers.text(), *details]),
+    )
 
 
 def chain_facts(session: "Session", state: "State", node: str, pool: int | None) -> dict[str, Any]:
@@ -84,6 +93,27 @@ def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down
             if shown["reason"]:
                 sub = state.submissions[account["pool"], shown["sequence"]]
                 shown["evidence"] = [f"no evidence: {down}"] if down else explain(state, sub, url)
+
+
+def own_case(states: "list[State]", pool: int, node: str, url: str | None) -> dict[str, Any]:
+    """The node's own case in the pool that is meant, or {"unknown": why it cannot be computed}."""
+    from cli.node_case import published_case
+    from protocol.errors import MusterError
+
+    if not pool or not url:
+        return {"unknown": "no pool, or nobody knows its service"}
+    try:
+        return published_case(states[0], pool, node, url)
+    except MusterError as error:
+        return {"unknown": f"{error.what}: {error.hint}"}
+
+
+def case_lines(case: dict[str, Any]) -> str:
+    """For people."""
+    from cli.node_case import case_text
+    from protocol.errors import printable
+
+    return f"evidence: {printable(case['unknown'], 300)}" if "unknown" in case else case_text(case)
 
 
 def home_of(node: str) -> Path | None:

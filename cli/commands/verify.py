@@ -27,7 +27,7 @@ def verify(
     ] = None,
     pool: PoolOption = 1,
     law: Annotated[
-        Path | None, typer.Option(help="With `node`: the calibration of the pool's owner, which holds its law.")
+        Path | None, typer.Option(help="With `node`: a calibration of the pool's owner, if the pool names no law.")
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="With `node`: by the verdict documents instead of our own replay.")
@@ -47,7 +47,7 @@ def verify(
     config = observer_config(look, pool, orchestrator, engine.config(), home, home / "weights", private)
     node, sequences = _asked(files or [], law, published)
     engine.set_threads()
-    if node and law:
+    if node:
         from cli.node_case import case_of, case_text
 
         found = case_of(config, node, law, published)
@@ -94,8 +94,6 @@ def _asked(words: list[str], law: Path | None, published: bool) -> tuple[str, li
     except ValueError as error:
         what = f"`verify node` takes one address: {error}"
         raise ConfigError(what, "copy it again, with its checksum") from None
-    if law is None:
-        raise ConfigError("no law is named", "pass --law FILE, the calibration that the pool's owner published")
     return node, []
 
 

@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Muster, Key, Path]:
     home = tmp_path_factory.mktemp("calibrate")
     pool(home / "pool.json", CONFIG)
     muster, key = Muster(home), make_key(home, "owner")
-    measure(muster, key, "--pool-config", home / "pool.json", "--out", home / "made.json", "--files", 24)
+    measure(muster, key, (4, 16), "--pool-config", home / "pool.json", "--out", home / "made.json", "--files", 24)
     return muster, key, home
 
 
@@ -42,8 +42,9 @@ def pool(path: Path, config: PoolConfig) -> None:
 pytestmark = pytest.mark.timeout(600)
 
 
-def measure(muster: Muster, key: Key, *options: object) -> None:
-    asked = ("--weights", tiny.model_folder(), "--batch", 1, "--batch", 16, *key.options, *options)
+def measure(muster: Muster, key: Key, batches: tuple[int, ...], *options: object) -> None:
+    decoded = [word for batch in batches for word in ("--batch", batch)]
+    asked = ("--weights", tiny.model_folder(), *decoded, *key.options, *options)
     done = muster.run("calibrate", *asked, timeout=400)
     assert done.code == 0, done.err
 
@@ -73,7 +74,7 @@ def test_thresholds_pass_honest_files_and_see_noise(
     config = CONFIG.model_copy(update={"model": CONFIG.model.model_copy(update={"dtype": dtype})})
     pool(tmp_path / "pool.json", config)
     options = ("--pool-config", tmp_path / "pool.json", "--out", tmp_path / "made.json", "--files", 32)
-    measure(muster, key, *options, "--apply", tmp_path / "pool.json")
+    measure(muster, key, (1, 16), *options, "--apply", tmp_path / "pool.json")
     config = PoolConfig.load(tmp_path / "pool.json")
     assert set(codes(config, tiny.model_folder(), dtype, 12)) <= {"accept", "unsure"}
     with altered(tiny.model_folder(), lambda tensors: noisy(tensors, noise)) as cheat:

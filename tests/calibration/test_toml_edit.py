@@ -2,10 +2,11 @@
 
 import pytest
 
-from calibration.toml_edit import with_numbers
+from calibration.toml_edit import with_numbers, with_table
 from cli.pool_file import pool_file
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.documents import parse_document
+from protocol.encoding import parse_toml
 from protocol.errors import ConfigError
 from tests.cli.joining import CONFIG
 
@@ -61,3 +62,21 @@ def test_the_file_that_init_writes_takes_every_threshold() -> None:
 def test_what_only_looks_like_the_table_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="cannot be changed in its place"):
         with_numbers(text, "checks", {"unsure_band": 0.25})
+
+
+LAWS = {"audit_rate": 4096, "laws": [{"worker": "a:b", "bets": {"misses": [{"tilt": 0.5, "rate": 1e-06}]}}]}
+
+
+def test_a_whole_table_is_added_replaced_and_taken_out() -> None:
+    added = with_table(WRITTEN, "evidence", LAWS)
+    assert added.startswith(WRITTEN)
+    assert parse_toml(added.encode())["evidence"] == LAWS
+    again = with_table(added, "evidence", LAWS | {"audit_rate": 65536})
+    assert again == added.replace("4096", "65536")
+    assert with_table(again, "evidence", None) == WRITTEN == with_table(WRITTEN, "evidence", None)
+
+
+@pytest.mark.parametrize("text", ["evidence = 3\n", 'text = """\n[evidence]\n"""\n', "[evidence.laws]\nx = 1\n"])
+def test_a_table_in_another_form_is_left_alone(text: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be changed in its place"):
+        with_table(text, "evidence", LAWS)

@@ -21,6 +21,8 @@ PROCESSES = {
     "trainer sft",
     "orchestrator run",
     "relay run",
+    "site keep",
+    "site run",
     "swarm run",
     "watch",
     "demo",
@@ -28,7 +30,8 @@ PROCESSES = {
 STREAMS = {"logs"}
 SENDS = re.compile(
     r"(keys send|deploy|node (up|register|stake|join|claim|dispute|announce|leave|withdraw)"
-    r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite|init)[a-z-]+|governance (?!status)[a-z-]+)"
+    r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite|init)[a-z-]+|governance (?!status)[a-z-]+"
+    r"|swarm (?!join|run|status)[a-z-]+)"
 )
 
 

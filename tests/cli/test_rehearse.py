@@ -1,6 +1,5 @@
 """`muster node rehearse`: real files of a tiny model, judged by the real pipeline, before any stake."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.cli.actors import TERMS
+from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
 from tests.conftest import GRAINS, Deployed
 from tests.validator import tiny
@@ -89,14 +89,6 @@ def test_a_process_that_fails_or_dies_says_so() -> None:
         alone("a try", 60, die)
     with pytest.raises(MusterError, match="took more than 1 s"):
         alone("a try", 1, time.sleep, 300)
-
-
-def fail_clearly() -> None:
-    raise ConfigError("cannot", "do otherwise")
-
-
-def die() -> None:
-    os._exit(9)
 
 
 def test_engines_are_the_pools_dtype_unless_another_is_written() -> None:

@@ -24,7 +24,7 @@ def test_deploying_is_rehearsed_done_once_and_not_repeated(stage: Stage) -> None
     deployer, out = stage.key("deployer"), stage.folder / "deployment"
     order = ("deploy", "--network", "local", *deployer.options, "--out", out)
     rehearsal = stage.muster.ok(*order, "--dry-run", "--json").json
-    assert [step["exists"] for step in rehearsal["plan"]] == [False] * 10
+    assert [step["exists"] for step in rehearsal["plan"]] == [False] * 11
     assert not out.exists()
     assert "--yes" in stage.muster.refused(*order)
     done = stage.muster.ok(*order, "--yes", "--json").json

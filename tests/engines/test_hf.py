@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,24 @@ def test_prefill_takes_no_more_than_its_batch(folder: Path, engine: Transformers
     for one, other in zip(engine.prefill(pairs), small.prefill(pairs), strict=True):
         assert torch.allclose(one.logits, other.logits, atol=1e-4)
     assert max(rows) == 3
+
+
+LOADS = """
+import sys
+from pathlib import Path
+from engines.hf import TransformersEngine
+engine = TransformersEngine()
+before = set(sys.modules)
+engine.load(Path(sys.argv[1]))
+print(*{name for name in set(sys.modules) - before if not name.startswith("transformers.")})
+"""
+
+
+def test_the_first_load_imports_little_that_the_engine_had_not(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LOADS, str(folder)], capture_output=True, text=True, check=True)
+    later = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not later & {"sympy", "pandas", "sklearn"}
+    assert len(done.stdout.split()) < 60
 
 
 def test_hot_reload(engine: TransformersEngine, folder: Path, tmp_path: Path) -> None:

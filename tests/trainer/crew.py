@@ -6,7 +6,9 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -15,39 +17,80 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["pytest", "transformers.models.qwen2.modeling_qwen2", "engines.loading", "trainer.learner"]
 )
+SECONDS, PATIENCE = 60.0, 120.0
 
 
-def on_ranks(world: int, work: Callable[..., Any], *args: Any, seconds: float = 60.0) -> list[Any]:
+class Crew:
+    """`world` ranks of one group, who take one piece of work after the other; unless they `stay`, each ends after its
+    first one, whatever the others do."""
+
+    def __init__(self, world: int, seconds: float, stay: bool) -> None:
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # ours, as with torch's launcher
+        self._ends: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        for rank in range(world):
+            ours, theirs = _CONTEXT.Pipe()
+            environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": self._store.port}
+            process = _CONTEXT.Process(target=_rank, args=(theirs, environment, seconds, stay), daemon=True)
+            process.start()
+            theirs.close()
+            self._ends.append(ours)
+            self._processes.append(process)
+
+    def outcomes(self, work: Callable[..., Any], args: tuple[Any, ...], patience: float) -> list[tuple[bool, Any]]:
+        """As the function of this name."""
+        for end in self._ends:
+            with suppress(BrokenPipeError):  # it died, which its answer says
+                end.send_bytes(pickle.dumps((work, args)))
+        end_of_patience = time.monotonic() + patience
+        return [_answer(end, end_of_patience - time.monotonic()) for end in self._ends]
+
+    def dismiss(self) -> None:
+        """Who has answered ends, who has not is killed."""
+        for end in self._ends:
+            end.close()
+        for process in self._processes:
+            process.join(1)
+            process.kill()
+
+
+_WAITING: dict[int, Crew] = {}
+"""By their number of ranks."""
+
+
+def dismiss_all() -> None:
+    """End the ranks that wait for more work."""
+    while _WAITING:
+        _WAITING.popitem()[1].dismiss()
+
+
+def on_ranks(world: int, work: Callable[..., Any], *args: Any, stay: bool = True) -> list[Any]:
     """What `work(ranks, *args)` returns on each of `world` ranks, in their order; they wait for one another for at most
-    `seconds`. Raises AssertionError if any of them fails."""
-    answers = outcomes(world, work, *args, seconds=seconds)
+    a minute. The ranks stay for the next work, until `dismiss_all`, or end as processes do whose work is done. Raises
+    AssertionError if any of them fails."""
+    crew = (_WAITING.pop(world, None) if stay else None) or Crew(world, SECONDS, stay)
+    answers = crew.outcomes(work, args, PATIENCE)
     failures = [text for failed, text in answers if failed]
     if failures:
+        crew.dismiss()
         raise AssertionError("\n".join(failures))
+    if stay:
+        _WAITING[world] = crew
+    else:
+        crew.dismiss()
     return [value for _, value in answers]
 
 
 def outcomes(
-    world: int, work: Callable[..., Any], *args: Any, seconds: float = 60.0, patience: float = 120.0
+    world: int, work: Callable[..., Any], *args: Any, seconds: float = SECONDS, patience: float = PATIENCE
 ) -> list[tuple[bool, Any]]:
-    """For each rank (False, its result) or (True, what went wrong), at the latest after `patience` seconds."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # ours, as with torch's launcher
-    ends, processes = [], []
-    for rank in range(world):
-        ours, theirs = _CONTEXT.Pipe()
-        environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": store.port}
-        process = _CONTEXT.Process(target=_rank, args=(theirs, environment, seconds, work, args), daemon=True)
-        process.start()
-        theirs.close()
-        ends.append(ours)
-        processes.append(process)
+    """Of ranks of its own, that wait for one another at most `seconds`: for each (False, its result) or (True, what
+    went wrong), at the latest after `patience` seconds."""
+    crew = Crew(world, seconds, stay=False)
     try:
-        end_of_patience = time.monotonic() + patience
-        return [_answer(end, end_of_patience - time.monotonic()) for end in ends]
+        return crew.outcomes(work, args, patience)
     finally:
-        for process in processes:
-            process.join(1)
-            process.kill()
+        crew.dismiss()
 
 
 def _answer(end: Connection, seconds: float) -> tuple[bool, Any]:
@@ -55,13 +98,11 @@ def _answer(end: Connection, seconds: float) -> tuple[bool, Any]:
         if not end.poll(max(0.0, seconds)):
             return True, "no answer in time"
         return cast(tuple[bool, Any], pickle.loads(end.recv_bytes()))
-    except EOFError:
+    except (EOFError, ConnectionResetError):
         return True, "the rank died"
 
 
-def _rank(
-    end: Connection, environment: dict[str, int], seconds: float, work: Callable[..., Any], args: tuple[Any, ...]
-) -> None:
+def _rank(end: Connection, environment: dict[str, int], seconds: float, stay: bool) -> None:
     import torch
 
     from engines.loading import set_threads
@@ -70,10 +111,19 @@ def _rank(
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.environ |= {name: str(value) for name, value in environment.items()}
     set_threads(1)
-    torch.manual_seed(0)
-    try:
-        ranks = join_ranks("cpu", seconds)
-        end.send_bytes(pickle.dumps((False, work(ranks, *args))))  # `send` would share tensors with a process that ends
+    ranks = None
+    with suppress(EOFError):  # there is no more work
+        while True:
+            work, args = pickle.loads(end.recv_bytes())
+            torch.manual_seed(0)
+            try:
+                ranks = ranks or join_ranks("cpu", seconds)
+                # `send` would share tensors with a process that ends
+                answer = pickle.dumps((False, work(ranks, *args)))
+            except BaseException:
+                answer = pickle.dumps((True, traceback.format_exc()))
+            end.send_bytes(answer)
+            if not stay:
+                break
+    if ranks:
         ranks.close()
-    except BaseException:
-        end.send_bytes(pickle.dumps((True, traceback.format_exc())))

@@ -50,13 +50,11 @@ def test_a_killed_rank_ends_the_others_and_all_start_again(tmp_path: Path) -> No
         """
 if life == 0:
     if rank == 1: os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+    time.sleep(600)
 """,
     )
-    started = time.monotonic()
-    assert process.wait(60) == 0
+    assert process.wait(200) == 0, "rank 0 did not sleep on"
     assert lives(tmp_path) == {0: 2, 1: 2}
-    assert time.monotonic() - started < 50, "rank 0 did not sleep on"
 
 
 def test_a_rank_that_keeps_failing_is_given_up(tmp_path: Path) -> None:

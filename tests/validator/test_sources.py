@@ -90,12 +90,12 @@ def test_no_announcer_keeps_another_from_its_turn() -> None:
 
 
 def test_slow_mirrors_do_not_hold_up_the_judge_queue() -> None:
-    with mirror(lambda h: time.sleep(4)) as slow:
+    with mirror(lambda h: time.sleep(60)) as slow:
         objects = HttpObjects(["http://127.0.0.1:1"], allow_private=True)
         started = time.monotonic()
         sources = Sources(objects, announced_seconds=0.6)
         assert sources.from_announced(KEY, 1000, [f"{slow}/file"] * 3) is None
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 20.0
         objects.close()
 
 

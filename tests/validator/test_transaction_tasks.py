@@ -3,6 +3,7 @@
 import time
 
 from protocol.errors import MusterError
+from protocol.waits import wait_for
 from validator.transaction_tasks import TransactionTasks
 
 
@@ -14,15 +15,11 @@ def test_tasks_do_not_repeat_until_their_block_is_seen() -> None:
         return 0
 
     assert tasks.run("key", 10, "a task", task)
-    deadline = time.monotonic() + 5
-    while not calls and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for("the first call", lambda: bool(calls), 60, poll=0.01)
     time.sleep(0.05)
     assert not tasks.run("key", 10, "a task", task)
-    assert tasks.run("key", 11, "a task", task)
-    deadline = time.monotonic() + 5
-    while len(calls) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for("a second one", lambda: tasks.run("key", 11, "a task", task), 60, poll=0.01)
+    wait_for("the second call", lambda: len(calls) == 2, 60, poll=0.01)
     tasks.stop()
     assert len(calls) == 2
 

