@@ -65,8 +65,10 @@ class RelayShelf:
         try:
             size = self._checked_size(key, size)
         except (OSError, IntegrityError):
-            (self.folder / key).unlink(missing_ok=True)
-            return False
+            with self._lock:
+                if key not in self._here:  # it may have come meanwhile
+                    (self.folder / key).unlink(missing_ok=True)
+                return key in self._here
         with self._lock:
             self._here[key] = size
         return True
@@ -141,16 +143,15 @@ class RelayShelf:
         return self._keep(key, whole.keep, len(whole))
 
     def _keep(self, key: str, keep: Callable[[Path], None], size: int) -> bool:
-        if key not in self._named:
-            return False
-        try:
-            keep(self.folder / key)
-        except OSError as error:
-            log.warning("cannot keep %s: %s", key, error.strerror)
-            return False
-        with self._lock:
-            if key in self._named:
-                self._here[key] = size
+        with self._lock:  # whoever finds nothing here removes nothing that comes now
+            if key not in self._named:
+                return False
+            try:
+                keep(self.folder / key)
+            except OSError as error:
+                log.warning("cannot keep %s: %s", key, error.strerror)
+                return False
+            self._here[key] = size
         return True
 
     def clear_drafts(self) -> None:

@@ -4,6 +4,9 @@ import hashlib
 import os
 from pathlib import Path
 
+import pytest
+
+from protocol.errors import IntegrityError
 from storage.keys import object_key
 from storage.partial import PartialObject
 from storage.relay.shelf import RelayShelf
@@ -50,3 +53,18 @@ def test_what_a_former_process_left_is_not_hashed_where_its_length_is_wrong(tmp_
     os.truncate(path, 1 << 43)  # a sparse file: to hash it would take days
     assert not shelf_of(tmp_path).has(KEY)
     assert not path.exists()
+
+
+def test_what_comes_while_it_is_looked_for_is_not_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread finds nothing there, or something wrong, and another keeps the shard before the first goes on."""
+    for failure in (FileNotFoundError(), IntegrityError("left by a former process")):
+        shelf, whole = shelf_of(tmp_path / type(failure).__name__), PartialObject()
+
+        def come(key: str, named: int, shelf: RelayShelf = shelf, failure: Exception = failure) -> int:
+            assert shelf.put(key, DATA)
+            raise failure
+
+        monkeypatch.setattr(shelf, "_checked_size", come)
+        assert shelf.copy(KEY, whole)
+        assert whole.whole() == DATA
+        assert shelf.path(KEY) == shelf.folder / KEY
