@@ -19,7 +19,7 @@ from storage.keys import object_key
 _SECONDS = 4.0
 _ANSWER_BYTES = 8 << 20
 _CONFIG_BYTES = 1 << 20
-_PROBLEMS, _LONGEST = 8, 200
+_PROBLEMS, LONGEST = 5, 400
 """The most problems of a service's own words, and characters of each, that go into an alarm."""
 
 
@@ -50,7 +50,7 @@ class ServiceView:
             ready = self._get(READY.path)
             version = printable(str(parse_json(health.content)["version"]), 32)
             told = parse_json(ready.content)["problems"][:_PROBLEMS] if ready.status_code == 200 else ()
-            problems = tuple(printable(str(one), _LONGEST) for one in told)
+            problems = tuple(printable(str(one), LONGEST) for one in told)
             offset = clock_offset(health.headers.get("date", ""), asked, answered)
             if ready.status_code != 200:
                 return ServiceFacts(ready=False, version=version, clock_offset=offset)
@@ -77,12 +77,12 @@ class ServiceView:
         status = self._document(STATUS.path)
         own = self._document(self._own, missing=True) if self._own else {}
         others = self._document(DASHBOARD.path)["others"] if self._owner else []
-        trainer = [printable(str(one.get("phase", "")), _LONGEST) for one in others if one.get("role") == "trainer"]
+        trainer = [printable(str(one.get("phase", "")), LONGEST) for one in others if one.get("role") == "trainer"]
         return {
             "finished": status.get("phase") == "finished",
             "state": str(own.get("state", "")),
             "phase": str(own.get("phase", "")),
-            "trouble": printable(str(own.get("trouble", "")), _LONGEST),
+            "trouble": printable(str(own.get("trouble", "")), LONGEST),
             "done": own.get("metrics", {}).get("made", own.get("metrics", {}).get("judged")),
             "trainer": trainer[0] if trainer else "",
         }

@@ -15,11 +15,12 @@ from orchestrator.indexer import Indexer
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.api.uploads import ReceiptRequest
-from protocol.errors import UnreachableError
+from protocol.errors import UnreachableError, printable
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.verdict import Code
 from protocol.waits import wait_for
+from runtime.watch.service_look import LONGEST
 from storage.keys import object_key
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import ETHER, GRAINS, Deployed
@@ -224,6 +225,7 @@ def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Be
     assert bench.attested() == 0
     expected = f"this service has the key {other.address}, and the pool's owner named {game.service.address}; start it"
     assert bench.watch.error.startswith(expected)
+    assert printable(bench.watch.error, LONGEST) == bench.watch.error, "an alarm would cut off how to mend it"
     bench.start(game.service)
     bench.attest()
     assert (bench.attested(), bench.watch.error) == (1, "")
