@@ -6,10 +6,11 @@ honest members are drawn.
 """
 
 import hashlib
+import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from protocol.swarm.sampling import Offer
 from storage.keys import object_key
 from swarm.config import MixConfig
 from swarm.inbox import EnvelopeInbox
-from swarm.inspection import FoundGroup, Inspected
+from swarm.inspection import Allow, FoundGroup, Inspected
 from swarm.member import in_order, usual_filters
 
 GROUPS, SHARED = 8, 4
@@ -102,16 +103,14 @@ class CrowdInspector:
     def __init__(self, exchange: CrowdExchange) -> None:
         self._exchange = exchange
 
-    def inspect(
-        self, data: bytes, seconds: float = 0.0, check: Callable[[Envelope], None] = lambda _: None
-    ) -> Inspected:
+    def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
         known = self._exchange.envelopes.get(data.decode())
         if known is None:
             raise MalformedEnvelope("junk")
         member, number, count = known
         groups = _GROUPS[:count]
         envelope = _ENVELOPE.model_copy(update={"member": member, "round": number, "groups": groups})
-        check(envelope)
+        allow(envelope)
         found = [
             FoundGroup(Offer(member, number, one.slot, f"{member}/{number}/{one.slot}", (1.0, 0.0)), 0, one)
             for one in groups

@@ -19,8 +19,8 @@ class MixConfig(Document):
 
     `window`: rounds of its own for which a shared group may be drawn. `per_sharer`: the most groups of one sharer among
     which is drawn. A sharer may go on by `ahead` rounds for each of one's own: who skips rounds picks its problems.
-    `fetch` envelopes and `seconds` of inspection a round at most; the others wait. One that alone takes longer is not
-    taken.
+    `fetch` envelopes and `seconds` of inspection a round at most, a quarter of these for one sharer; the others wait.
+    An envelope that alone takes longer than that quarter is not taken.
 
     `plausibility`: what of others' texts the own policy must find possible before it is trained on (null: anything);
     at most `judged` groups a round are looked at so. `certainty`: how sure a sharer is taken to have been of each

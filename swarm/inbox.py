@@ -15,13 +15,13 @@ from typing import Any
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
 from protocol.swarm.envelope import Envelope, MalformedEnvelope
-from protocol.swarm.pace import Met, allowed_until
 from protocol.swarm.plausibility import Shape
 from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
 from swarm.exchange import PREFIX, Exchange
 from swarm.inspection import FoundGroup, Inspected, Inspector, NotRead
+from swarm.turns import SharersTurns
 
 log = logging.getLogger("muster.swarm")
 FoundTwo = Callable[[str, bytes], None]
@@ -34,10 +34,6 @@ LATELY = 16
 """Own rounds over which sharers are compared by how often they were drawn."""
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
-
-
-class TooFarAhead(MusterError):
-    """A sharer has skipped more rounds than it may yet: who skips picks its problems."""
 
 
 @dataclass
@@ -100,8 +96,7 @@ class EnvelopeInbox:
         self._later: dict[str, int] = {}
         """Keys that could not be looked at, by the own round in which that was first tried."""
         self._unwritten: list[str] = []
-        self._met: dict[str, Met] = {}
-        """By sharer, since this process began: one that was away for long has a new start with everybody."""
+        self._turns = SharersTurns(mix)
 
     def look_again(self) -> None:
         """A checkpoint is lost, and with it what was found in envelopes that are noted as known: forget that note."""
@@ -128,6 +123,7 @@ class EnvelopeInbox:
         """Take what is new; how many envelopes were true. `number`: the member's own round. Raises MusterError where
         the exchange is gone."""
         self._expire(number)
+        self._turns.next_round()
         new, taken = self._new_keys(exchange, number), 0
         deadline = time.monotonic() + self._mix.seconds
         for key in new:
@@ -177,7 +173,7 @@ class EnvelopeInbox:
     def _take(self, exchange: Exchange, key: str, number: int) -> int:
         try:
             data = exchange.get(key, self._inspector.limits.file_bytes)
-            found = self._inspector.inspect(data, self._mix.seconds, lambda opened: self._check_pace(opened, number))
+            found = self._inspector.inspect(data, lambda opened: self._allow(opened, number))
         except NotRead as refused:
             # Stake stays for a while after leaving, so who leaves at once has not got away with two of a round.
             self._know(key)
@@ -196,12 +192,14 @@ class EnvelopeInbox:
             self._later.setdefault(key, number)
             log.warning("envelope %s cannot be looked at now: %s", key, printable(str(error)))
             return 0
+        finally:
+            self._turns.end()
         self._know(key)
         envelope = found.envelope
         if not self._is_fresh(envelope, key, data):
             return 0
         self._hear(envelope, key)
-        self._met.setdefault(envelope.member, Met(envelope.round, number))
+        self._turns.took(envelope, number)
         if found.breach is not None:
             self._blame(envelope.member, found.breach, found.where)
             return 0
@@ -213,11 +211,12 @@ class EnvelopeInbox:
         self._hold(key, found)
         return 1
 
-    def _check_pace(self, envelope: Envelope, number: int) -> None:
-        """Raises TooFarAhead, before anything is scored."""
-        met = self._met.get(envelope.member)
-        if met is not None and envelope.round > allowed_until(met, number, self._mix.ahead):
-            raise TooFarAhead(f"round {envelope.round} of {envelope.member} comes too early: it was at {met.round}")
+    def _allow(self, envelope: Envelope, number: int) -> float:
+        """Seconds for scoring it. Raises NotRead where there is nothing to score: of a round that is known another
+        envelope is a breach, whatever is in it and however much time its sharer has left."""
+        if envelope.member == self._own or envelope.round in self.state.heard.get(envelope.member, ()):
+            raise NotRead(envelope, f"round {envelope.round} of {envelope.member} is known")
+        return self._turns.begin(envelope, number)
 
     def _is_fresh(self, envelope: Envelope, key: str, data: bytes) -> bool:
         """Whether it is the first of its round, of another member, and not too old."""

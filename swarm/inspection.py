@@ -23,6 +23,8 @@ IsMember = Callable[[str], bool]
 """Whether an address takes part, so that its breaches cost it something."""
 StartOf = Callable[[str], bytes]
 """What was fixed after a member joined, which its problems follow from."""
+Allow = Callable[[Envelope], float]
+"""How many seconds may be spent on an envelope that was opened."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Inspected:
 
 
 class NotRead(MalformedEnvelope):
-    """A whole envelope, `envelope`, of nobody who takes part: its groups are not looked at."""
+    """A whole envelope, `envelope`, whose groups nobody needs to look at."""
 
-    def __init__(self, envelope: Envelope) -> None:
-        super().__init__(f"{envelope.member} is no member of this swarm")
+    def __init__(self, envelope: Envelope, why: str) -> None:
+        super().__init__(why)
         self.envelope = envelope
 
 
@@ -66,30 +68,33 @@ class Inspector:
         self._is_member, self._start_of = is_member, start_of
         self._document = bytes.fromhex(limits.document)
 
-    def inspect(
-        self, data: bytes, seconds: float = math.inf, check: Callable[[Envelope], None] = lambda _: None
-    ) -> Inspected:
-        """`check` may refuse an envelope by raising, before its groups are looked at. Raises MalformedEnvelope for what
-        nobody answers for: what is no envelope, or, as NotRead, that of a stranger to the swarm or of one who left.
-        Raises ScoringUnavailable where this machine cannot say now, or not in so many `seconds`; that is nobody's
-        breach."""
-        deadline = time.monotonic() + seconds
+    def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
+        """`allow` says how many seconds scoring may take, and may refuse an envelope by raising, before its groups are
+        looked at. Raises MalformedEnvelope for what nobody answers for: what is no envelope, or, as NotRead, that of a
+        stranger to the swarm or of one who left. Raises ScoringUnavailable where this machine cannot say now, or not in
+        so many seconds; that is nobody's breach."""
         envelope = open_envelope(data, self.limits)
         if not self._is_member(envelope.member):
-            raise NotRead(envelope)
-        check(envelope)
+            raise NotRead(envelope, f"{envelope.member} is no member of this swarm")
+        seconds = allow(envelope)
+        deadline = time.monotonic() + seconds
         found: list[FoundGroup] = []
-        for group in envelope.groups:
+
+        def check() -> None:
             if time.monotonic() >= deadline:
                 raise ScoringUnavailable(f"{len(found)} of {len(envelope.groups)} groups took {seconds:g} s")
-            breach, where, one = self._group(envelope, group)
+
+        for group in envelope.groups:
+            breach, where, one = self._group(envelope, group, check)
             if one is None:
                 # Whoever lies about one group is not read further.
                 return Inspected(envelope, (), breach, where)
             found.append(one)
         return Inspected(envelope, tuple(found))
 
-    def _group(self, envelope: Envelope, group: SharedGroup) -> tuple[Breach | None, str, FoundGroup | None]:
+    def _group(
+        self, envelope: Envelope, group: SharedGroup, check: Callable[[], None]
+    ) -> tuple[Breach | None, str, FoundGroup | None]:
         start = self._start_of(envelope.member)
         seed = round_problem(self._document, envelope.member, envelope.round, group.slot, start)
         name = self._environments.name(seed)
@@ -98,6 +103,7 @@ class Inspector:
             return Breach.OTHER_PROBLEM, where, None
         rewards = []
         for place, one in enumerate(group.completions):
+            check()
             own = self._environments.score(seed, one.text)
             if own != one.reward:
                 return Breach.FALSE_REWARD, f"{where}, completion {place}: {one.reward}, it is {own}", None

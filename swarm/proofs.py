@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from chain.contracts.swarms import Swarms
 from chain.errors import ContractError
-from protocol.errors import MusterError
+from protocol.errors import MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.swarm.envelope import EnvelopeLimits
 from protocol.swarm.equivocation import Equivocation, equivocation
@@ -20,6 +20,8 @@ log = logging.getLogger("muster.swarm")
 _PROOF = TypeAdapter(Equivocation)
 _JUDGED = frozenset({"AlreadyEjected", "NothingAtStake", "NoSuchMember"})
 """Answers after which a proof is of no use any more."""
+_MOST_UNDRAWN = 8
+"""Second envelopes in memory whose first one could not be read yet."""
 
 
 class ProofDrawer:
@@ -28,6 +30,7 @@ class ProofDrawer:
 
     def __init__(self, chain: SwarmChain, folder: Path, kept: Path) -> None:
         self._chain, self._folder, self._kept = chain, folder, kept
+        self._undrawn: list[tuple[Exchange, EnvelopeLimits, str, bytes]] = []
 
     @property
     def waiting(self) -> list[Path]:
@@ -35,12 +38,16 @@ class ProofDrawer:
 
     def found(self, exchange: Exchange, limits: EnvelopeLimits, first_key: str, second: bytes) -> None:
         """Another envelope, `second`, of a round of which there was one. Keeps the proof, if the two are one; without
-        the first one's bytes there is none."""
+        the first one's bytes there is none. Where these cannot be read now, `send` looks for them again: nobody brings
+        the second one again."""
         try:
             path = self._kept / str(parse_key(first_key))
             first = path.read_bytes() if path.is_file() else exchange.get(first_key, limits.file_bytes)
             self.keep(equivocation(first, second, limits))
-        except (MusterError, OSError) as error:
+        except (UnreachableError, OSError) as error:
+            log.warning("the proof against the sharer of %s waits: %s", first_key, error)
+            self._undrawn = [*self._undrawn, (exchange, limits, first_key, second)][:_MOST_UNDRAWN]
+        except MusterError as error:
             log.warning("no proof against the sharer of %s: %s", first_key, error)
 
     def keep(self, proof: Equivocation) -> None:
@@ -51,6 +58,9 @@ class ProofDrawer:
 
     def send(self) -> None:
         """Send what waits; without the chain it waits on."""
+        undrawn, self._undrawn = self._undrawn, []
+        for one in undrawn:
+            self.found(*one)
         for path in self.waiting:
             try:
                 proof = _PROOF.validate_json(path.read_bytes())

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from chain.contracts.swarms import Swarms
 from chain.errors import ContractError
+from protocol.errors import ConfigError
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope
 from protocol.swarm.roots import SharedRound, rounds_root
 from storage.keys import parse_key
@@ -22,7 +23,7 @@ MOST_ROUNDS = 4096
 
 class RootRecorder:
     """Keeps a line of every envelope that was sent in `path`, and records them `every` so many rounds. `member` is the
-    chain's account."""
+    chain's account. The constructor raises ConfigError for a damaged file."""
 
     def __init__(self, chain: SwarmChain, member: str, path: Path, every: int) -> None:
         self._chain, self._member, self._path, self._every = chain, member, path, every
@@ -81,7 +82,10 @@ class RootRecorder:
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
             self._path.write_bytes(whole)
-        lines = [_LINES.validate_json(line) for line in whole.splitlines()]
+        try:
+            lines = [_LINES.validate_json(line) for line in whole.splitlines()]
+        except ValidationError:
+            raise ConfigError(f"{self._path} is damaged", "delete it: what it names is not recorded then") from None
         return {one.round: one for one in lines}
 
 

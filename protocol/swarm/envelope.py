@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from protocol import eip712
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
-from protocol.encoding import canonical_json, sha256_hex
+from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.rollouts import merkle
 from protocol.signed import check_signer, open_canonical
@@ -152,11 +152,6 @@ def open_signed(data: bytes, limits: EnvelopeLimits) -> SignedEnvelope:
     _check_sizes(signed.envelope, limits)
     check_signer(signed.envelope, signed.signature, signed.envelope.member, MalformedEnvelope)
     return signed
-
-
-def envelope_digest(data: bytes) -> str:
-    """The stored bytes' SHA-256 in hex, which names them in the bucket."""
-    return sha256_hex(data)
 
 
 def question_digest(question: str) -> str:

@@ -2,22 +2,24 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
 
 import pytest
 
 from environments.errors import ScoringUnavailable
+from environments.texts import TextEnvironments
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.swarm.envelope import Envelope, seal
+from protocol.swarm.envelope import seal
 from storage.keys import object_key
 from swarm import inbox as inbox_module
+from swarm import inspection, turns
 from swarm.config import MixConfig
 from swarm.exchange import FolderExchange, envelope_key
 from swarm.inbox import EnvelopeInbox
-from swarm.inspection import Inspected, Inspector
-from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
+from swarm.inspection import Allow, Inspected, Inspector
+from tests.protocol.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
 BAD = object_key("envelopes", bytes(32))
 HONEST = seal(honest_envelope(), KEYS[0])
@@ -48,10 +50,8 @@ class UnscorableSharers(Inspector):
         super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
         self._sharers, self.looks = sharers, 0
 
-    def inspect(
-        self, data: bytes, seconds: float = math.inf, check: Callable[[Envelope], None] = lambda _: None
-    ) -> Inspected:
-        found = super().inspect(data, seconds, check)
+    def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
+        found = super().inspect(data, allow)
         if found.envelope.member in self._sharers:
             self.looks += 1
             raise ScoringUnavailable("the sandbox was not done")
@@ -135,4 +135,66 @@ def test_what_cannot_be_scored_keeps_no_place_from_others() -> None:
 
 def test_one_envelope_takes_no_longer_than_a_round_has_for_all() -> None:
     with pytest.raises(ScoringUnavailable, match="0 of 2 groups took 0 s"):
-        Inspector(LIMITS, ENVIRONMENTS, lambda _: True).inspect(HONEST, seconds=0)
+        Inspector(LIMITS, ENVIRONMENTS, lambda _: True).inspect(HONEST, lambda _: 0)
+
+
+class Clock:
+    """In place of `time`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class SlowTexts(TextEnvironments):
+    """Scoring a text that begins with `slow` takes three seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(DOCUMENT.environments, DOCUMENT.answer_after)
+        self._clock = clock
+
+    def score(self, problem_seed: int, text: str) -> float:
+        if text.startswith("slow"):
+            self._clock.now += 3
+        return super().score(problem_seed, text)
+
+
+def slow_envelope(number: int) -> bytes:
+    groups = [honest_group(KEYS[1].address, number, slot, ("slow", "slower")) for slot in (0, 1)]
+    return seal(honest_envelope(1, number).model_copy(update={"groups": groups}), KEYS[1])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in (turns, inspection, inbox_module):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def test_one_sharer_of_slow_texts_does_not_take_the_time_of_all(clock: Clock) -> None:
+    """Five times as many envelopes as an honest member's, each of which takes more than half of a round's time."""
+    slow = [slow_envelope(number) for number in range(20)]
+    honest = [seal(honest_envelope(0, number), KEYS[0]) for number in range(4)]
+    inspector = Inspector(LIMITS, SlowTexts(clock), lambda _: True)
+    inbox, exchange = inbox_of(inspector, seconds=20), FailingExchange([*slow, *honest], {})
+    assert inbox.collect(exchange, 0) == 4
+    assert set(inbox.state.heard) == {KEYS[0].address}
+    assert clock.now <= turns.PART * 20 + 3
+    assert inbox.state.records[KEYS[0].address].breaches == 0
+    spent = clock.now
+    inbox.collect(exchange, 1)
+    assert spent < clock.now <= 2 * spent, "it is looked at again in the next round"
+
+
+def test_who_had_its_time_is_convicted_all_the_same(clock: Clock) -> None:
+    """A second envelope of a round needs no scoring, so slow ones before it do not hide it."""
+    inbox = inbox_of(Inspector(LIMITS, SlowTexts(clock), lambda _: True), seconds=20)
+    first, second = (seal(honest_envelope(1, 3, slots), KEYS[1]) for slots in ((0,), (1,)))
+    inbox.collect(FailingExchange([first], {}), 0)
+    slow = [slow_envelope(number) for number in range(4, 24)]
+    inbox.collect(FailingExchange([*slow, second], {}), 0)
+    assert clock.now > turns.PART * 20
+    assert inbox.state.records[KEYS[1].address].breaches == 1
+    assert inbox._rank(envelope_key(second)) > min((False, inbox._rank(key)[1]) for key in inbox._later), "it came late"
