@@ -70,8 +70,12 @@ function prepare() {
     const { errors } = analyse(root, texts(weft));
     if (!errors.length) return { chosen, alone };
     const guilty = errors.flatMap(({ file, start, end, message }) => {
-      const near = (weft[file]?.places ?? []).filter((one) => one.start <= end && start <= one.end);
-      const [narrowest] = near.sort((a, b) => a.end - a.start - (b.end - b.start));
+      const places = weft[file]?.places ?? [];
+      const near = places.filter((one) => one.start <= end && start <= one.end);
+      // Of a return value that is not assigned any more solc names the function's head: the next switch is in its body,
+      // and the one after that in the next attempt.
+      const next = places.filter((one) => one.start > end).sort((a, b) => a.start - b.start || b.end - a.end);
+      const [narrowest] = near.length ? near.sort((a, b) => a.end - a.start - (b.end - b.start)) : next;
       if (!narrowest) throw new Error(`the woven sources do not compile: ${message}`);
       return narrowest.names;
     });
