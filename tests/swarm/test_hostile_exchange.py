@@ -138,7 +138,7 @@ def test_one_envelope_takes_no_longer_than_a_round_has_for_all() -> None:
         Inspector(LIMITS, ENVIRONMENTS, lambda _: True).inspect(HONEST, lambda _: 0)
 
 
-class Clock:
+class ScoringClock:
     """In place of `time`."""
 
     now = 0.0
@@ -150,7 +150,7 @@ class Clock:
 class SlowTexts(TextEnvironments):
     """Scoring a text that begins with `slow` takes three seconds."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ScoringClock) -> None:
         super().__init__(DOCUMENT.environments, DOCUMENT.answer_after)
         self._clock = clock
 
@@ -166,14 +166,14 @@ def slow_envelope(number: int) -> bytes:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> ScoringClock:
+    made = ScoringClock()
     for module in (turns, inspection, inbox_module):
         monkeypatch.setattr(module, "time", made)
     return made
 
 
-def test_one_sharer_of_slow_texts_does_not_take_the_time_of_all(clock: Clock) -> None:
+def test_one_sharer_of_slow_texts_does_not_take_the_time_of_all(clock: ScoringClock) -> None:
     """Five times as many envelopes as an honest member's, each of which takes more than half of a round's time."""
     slow = [slow_envelope(number) for number in range(20)]
     honest = [seal(honest_envelope(0, number), KEYS[0]) for number in range(4)]
@@ -188,7 +188,7 @@ def test_one_sharer_of_slow_texts_does_not_take_the_time_of_all(clock: Clock) ->
     assert spent < clock.now <= 2 * spent, "it is looked at again in the next round"
 
 
-def test_who_had_its_time_is_convicted_all_the_same(clock: Clock) -> None:
+def test_who_had_its_time_is_convicted_all_the_same(clock: ScoringClock) -> None:
     """A second envelope of a round needs no scoring, so slow ones before it do not hide it."""
     inbox = inbox_of(Inspector(LIMITS, SlowTexts(clock), lambda _: True), seconds=20)
     first, second = (seal(honest_envelope(1, 3, slots), KEYS[1]) for slots in ((0,), (1,)))
