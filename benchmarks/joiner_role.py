@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TIMELINE = "timeline.json"
 _LOOK, _WRITE = 0.005, 0.25
+_FIRST = {"transformers": 2, "vllm": 1}
+"""Steps of an engine's pace after which a token is there: transformers' prompts and the choice after them are two."""
 
 
 def since_began() -> float:
@@ -53,9 +55,10 @@ def engine(config: WorkerConfig, folder: Path) -> dict[str, float]:
     return {"seconds": since_began(), "cpu": time.process_time()}
 
 
-def watch(worker: "Worker", home: Path) -> None:
-    """Write down the first token's time, and from then on what the worker says of itself."""
-    while not PACE.longest:
+def watch(worker: "Worker", home: Path, steps: int) -> None:
+    """Write down the time of the first token, which is there after so many steps, and from then on what the worker says
+    of itself."""
+    while PACE.steps < steps:
         time.sleep(_LOOK)
     first, cpu = since_began(), time.process_time()
     while True:
@@ -69,7 +72,7 @@ def watched(config: WorkerConfig) -> "Worker":
     from worker.daemon import Worker
 
     worker = Worker(config, WorkerCollaborators.connect(config))
-    threading.Thread(target=partial(watch, worker, config.home), daemon=True).start()
+    threading.Thread(target=partial(watch, worker, config.home, _FIRST[config.engine.name]), daemon=True).start()
     return worker
 
 

@@ -20,6 +20,8 @@ class StepPace:
         self._warm = False
         self.longest = 0.0
         """Seconds that a step took at most so far, the first computation's apart; 0 before there was one."""
+        self.steps = 0
+        """How many ended so far, in all computations."""
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -41,6 +43,7 @@ class StepPace:
                 now = time.monotonic()
                 self.longest = max(self.longest, now - self._last) if self._warm else 0.0
                 self._last = now
+                self.steps += 1
 
     @property
     def limit(self) -> float:

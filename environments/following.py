@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from environments.base import Environment
+from environments.catalogue import load_environment
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.models.tokenizer import text_digest
@@ -15,10 +17,18 @@ class FollowingEnvironments:
     def __init__(self, config: PoolConfig) -> None:
         self._config, self._digest = config, b""
         self._made: PoolEnvironments | None = None
+        self._loaded: list[Environment] = []
+
+    def prepare(self) -> None:
+        """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raises
+        what `load_environment` raises."""
+        self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
 
     def of(self, folder: Path) -> PoolEnvironments:
         """With the step's table of resting problems. Raises what `PoolEnvironments.of` and `at` raise."""
         digest = text_digest(folder)
         if self._made is None or digest != self._digest:
-            self._made, self._digest = PoolEnvironments.of(self._config, folder), digest
+            self.prepare()
+            self._made = PoolEnvironments.of(self._config, folder, self._loaded)
+            self._digest = digest
         return self._made.at(folder)

@@ -38,10 +38,10 @@ class PoolEnvironments:
     """A pool's problems as token ids, and the scores of answers to them.
 
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
-    folder of the environments' files by content hash (environments/data.py). `held_out`: problems that work is never
-    drawn from. `positions`: the model's context in tokens (None: unbounded). `resting`: the table by which a policy
-    step's work is drawn (`at`). Raises ConfigError for an unknown environment, one of another version, a missing file,
-    or a context that holds no reply.
+    folder of the environments' files by content hash (environments/data.py), or the configuration's environments where
+    they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context in
+    tokens (None: unbounded). `resting`: the table by which a policy step's work is drawn (`at`). Raises ConfigError for
+    an unknown environment, one of another version, a missing file, or a context that holds no reply.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PoolEnvironments:
         tokenizer: Tokenizer,
         eos_ids: Sequence[int],
         vocabulary: int,
-        data: Path | None = None,
+        data: Path | Sequence[Environment] | None = None,
         held_out: bool = False,
         positions: int | None = None,
     ) -> None:
@@ -59,14 +59,18 @@ class PoolEnvironments:
         self.vocabulary, self.positions = vocabulary, positions
         self.resting: Resting | None = None
         self._tokenizer, self._held_out = tokenizer, held_out
-        self._environments = [load_environment(one, data) for one in config.environments]
+        self._environments = _loaded(config, data)
         self._frames = [self._frame(one) for one in self._environments]
         self._made = lru_cache(_KEPT_PROBLEMS)(self._make)
         self._fits = lru_cache(_KEPT_PROBLEMS)(self._is_short)
 
     @classmethod
     def of(
-        cls, config: PoolConfig, folder: Path, data: Path | None = None, held_out: bool = False
+        cls,
+        config: PoolConfig,
+        folder: Path,
+        data: Path | Sequence[Environment] | None = None,
+        held_out: bool = False,
     ) -> "PoolEnvironments":
         """By a model folder. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
         vocabulary, positions = _sizes(folder)
@@ -177,6 +181,13 @@ class PoolEnvironments:
         *before, last = turns_of(output, self.eos_ids)
         said = [self._text(turn) for turn in before]
         return environment.score_turns(problem, [*said, completion_text(self._tokenizer, last, self.eos_ids, after)])
+
+
+def _loaded(config: PoolConfig, data: Path | Sequence[Environment] | None) -> list[Environment]:
+    """The configuration's environments."""
+    if isinstance(data, Sequence):
+        return list(data)
+    return [load_environment(one, data) for one in config.environments]
 
 
 def _sizes(folder: Path) -> tuple[int, int | None]:

@@ -90,9 +90,10 @@ class WeightsAhead:
             return self._ready.get(manifest)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._poll):
+        while not self._stop.is_set():
             try:
                 self._look()
+                self._stop.wait(self._poll)
             except MusterError as error:
                 self._trouble(str(error))
             except OSError as error:

@@ -37,13 +37,15 @@ class WorkerCollaborators:
         pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)
         # An engine takes seconds to a minute to start: whoever joins downloads meanwhile.
         ahead.start()
+        producer = make_producer(pool_config, config.engine.make())
+        producer.prepare()
         return cls(
             str(account.address),
             client,
             OrchestratorClient(
                 config.orchestrator, account, client.pool_id, allow_private=config.allow_private_sources
             ),
-            make_producer(pool_config, config.engine.make()),
+            producer,
             Journal(client.home / "journal"),
             ahead,
         )

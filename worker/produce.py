@@ -53,6 +53,14 @@ class Producer:
             raise ValueError("load weights first")
         return self._environment
 
+    def prepare(self) -> None:
+        """All that the first file needs besides weights: whoever joins does it while they come. Raises ConfigError for
+        an environment that this machine does not have."""
+        from protocol.proofs import warm  # it brings torch, for which a process is prepared first
+
+        self._following.prepare()
+        warm.main()
+
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
         environment = self._following.of(weights)

@@ -123,6 +123,16 @@ class WeightCache:
         _remove(loose)
         return None
 
+    def copy_shard(self, shard: Shard, elsewhere: dict[str, tuple[Path, int]], out: BinaryIO) -> bool:
+        """`read_shard` to the end of `out`; whether it was anywhere. Raises OSError if `out` does not take it."""
+        loose, begin = self.shards / shard.sha256, out.tell()
+        for place, start in ((loose, 0), elsewhere.get(shard.sha256, (loose, 0))):
+            if _pieces(place, start, shard, out):
+                return True
+            out.seek(begin)
+            out.truncate()
+        return False
+
     def find_shards(self) -> dict[str, tuple[Path, int]]:
         """Where complete versions hold each shard: SHA-256 → (file, offset). Unchecked."""
         places: dict[str, tuple[Path, int]] = {}
@@ -223,6 +233,33 @@ def has_its_shards(path: Path, file: WeightFile) -> bool:
         return False
     with path.open("rb", buffering=0) as found:
         return all(_hash(found, shard.size) == shard.sha256 for shard in file.shards)
+
+
+def _pieces(path: Path, start: int, shard: Shard, out: BinaryIO) -> bool:
+    """Write a shard's bytes in pieces; whether they were right. To come by memory for all of them takes longer than to
+    read, hash and write them."""
+    state, left = hashlib.sha256(), shard.size
+    try:
+        if not path.is_file():
+            return False
+        file = path.open("rb", buffering=0)
+    except OSError:
+        return False
+    with file:
+        file.seek(start)
+        while left and (data := _read(file, min(_READ, left))):
+            state.update(data)
+            out.write(data)
+            left -= len(data)
+    return not left and state.hexdigest() == shard.sha256
+
+
+def _read(file: BinaryIO, most: int) -> bytes:
+    """Nothing where the disk has lost it."""
+    try:
+        return file.read(most)
+    except OSError:
+        return b""
 
 
 def _hash(file: BinaryIO, size: int) -> str:

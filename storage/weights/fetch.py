@@ -21,7 +21,7 @@ from storage.weights.assembly import Assembly, Spot, spots
 from storage.weights.cache import KEPT_VERSIONS, WeightCache
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, StepDelta, unseal
 from storage.weights.plan import MAX_LISTED, MAX_LOOKUPS, Link, Way, shortest
-from storage.weights.rebuild import rebuild
+from storage.weights.rebuild import prepare, rebuild
 
 log = logging.getLogger("muster.weights")
 T = TypeVar("T")
@@ -177,7 +177,9 @@ class _Bringing:
             if not way.links:
                 self._assemble(wanted)
                 return
-            self._fetch_shards(way.shards)
+            with ThreadPoolExecutor(1, thread_name_prefix="codec") as codec:
+                codec.submit(prepare)  # what is wrong with it is said when a delta is applied
+                self._fetch_shards(way.shards)
             if way.held:
                 self._cache.touch(way.digests[0])
             self._cache.install(wanted, partial(rebuild, way, self._cache))

@@ -32,6 +32,13 @@ def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
             raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
 
 
+def prepare() -> None:
+    """Load what applies deltas, which takes a second. Raises whatever a machine that cannot compile raises."""
+    from storage.weights.warm import load_decoder
+
+    load_decoder()
+
+
 def _copy(source: Path, target: Path, size: int) -> None:
     try:
         if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
@@ -45,10 +52,8 @@ def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, places: Pla
     """Write the shards one after another."""
     with target.open("wb") as out:
         for shard in shards:
-            data = cache.read_shard(shard, places)
-            if data is None:
+            if not cache.copy_shard(shard, places, out):
                 raise MusterError("a shard vanished from the weights cache", "fetch again")
-            out.write(data)
 
 
 def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, places: Places) -> None:

@@ -57,6 +57,7 @@ def test_quick_steps_have_seconds_and_the_first_of_a_process_minutes(clock: Stan
         clock.now += 2
         assert steps.overdue() == pytest.approx(121)
     assert steps.longest == 0.0, "what compiles is no measure"
+    assert steps.steps == 1, "it ended all the same"
     quick = warm()
     with quick.computing():
         clock.now += 0.01
@@ -72,6 +73,7 @@ def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: St
     clock.now += 50
     steps.step()
     assert steps.longest == 0.0
+    assert steps.steps == 0
     steps = warm()
     with steps.computing():
         clock.now += 1

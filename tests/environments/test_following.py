@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from engines.hf import TransformersEngine
+from environments import following
+from environments.base import Environment
+from environments.catalogue import load_environment
 from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
+from protocol.environments import EnvironmentConfig
 from tests.validator import tiny
 from worker.produce import Producer
 
@@ -36,19 +40,41 @@ def test_a_worker_that_was_there_before_makes_the_prompts_that_newcomers_make(tm
 @pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "tokenizer_config.json"])
 def test_a_change_of_any_file_of_text_is_followed_and_no_other_is(tmp_path: Path, name: str) -> None:
     first = step(tmp_path / "0", TEMPLATE)
-    following = FollowingEnvironments(CONFIG)
-    own = following.of(first)
+    followed = FollowingEnvironments(CONFIG)
+    own = followed.of(first)
     again = shutil.copytree(first, tmp_path / "1")
     (again / "README.md").write_text("other words")
-    assert following.of(again) is own, "weights alone are what steps change"
+    assert followed.of(again) is own, "weights alone are what steps change"
     path = again / name
     path.write_text(path.read_text() + " " if path.exists() else json.dumps({"eos_token_id": 3}))
-    assert following.of(again) is not own
+    assert followed.of(again) is not own
     if name == "generation_config.json" and not (first / name).exists():
-        assert following.of(again).eos_ids == (3,)
+        assert followed.of(again).eos_ids == (3,)
 
 
 def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
-    following = FollowingEnvironments(tiny.CONFIG)
-    with_template = following.of(step(tmp_path / "0", TEMPLATE))
-    assert following.of(tiny.model_folder()) is not with_template
+    followed = FollowingEnvironments(tiny.CONFIG)
+    with_template = followed.of(step(tmp_path / "0", TEMPLATE))
+    assert followed.of(tiny.model_folder()) is not with_template
+
+
+def test_environments_are_loaded_once_and_before_there_are_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take seconds, in which a machine that joins is still downloading."""
+    loaded = list[str]()
+
+    def counted(config: EnvironmentConfig) -> Environment:
+        loaded.append(config.name)
+        return load_environment(config)
+
+    monkeypatch.setattr(following, "load_environment", counted)
+    producer = Producer(CONFIG, TransformersEngine())
+    producer.prepare()
+    assert loaded == [one.name for one in CONFIG.environments]
+    producer.load(step(tmp_path / "0", TEMPLATE))
+    before = producer.environment
+    producer.load(step(tmp_path / "1", TEMPLATE + "!"))
+    assert producer.environment is not before
+    assert len(loaded) == len(CONFIG.environments)
+    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, tmp_path / "1").prompt(5, 0)

@@ -132,3 +132,16 @@ def test_what_was_made_meanwhile_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
         now[0] = 13.0
     now[0] = 20.0
     assert clock.seconds(now[0]) == 3.0
+
+
+def test_whoever_joins_fetches_at_once(deployed: Deployed, tmp_path: Path) -> None:
+    """Not after the first pause between two looks."""
+    world = WorkerWorld(begin(deployed, tmp_path), tmp_path)
+    pool = FetchingPool(world.game, world.account, tmp_path, ahead=tmp_path)
+    pool.refresh()
+    asked = threading.Event()
+    pool.before = asked.set
+    ahead = WeightsAhead(cast(PoolClient, pool), 3600.0)
+    ahead.start()
+    assert asked.wait(60)
+    ahead.stop()

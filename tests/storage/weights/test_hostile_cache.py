@@ -192,3 +192,24 @@ def test_errors_of_the_disk_are_named(origin: Origin, tmp_path: Path) -> None:
     (tmp_path / f".lock-{origin.manifests[0].digest[0]:02x}").mkdir()
     with pytest.raises(MusterError):
         get(origin, 0, tmp_path)
+
+
+def test_a_shard_is_copied_from_where_it_is_right_and_from_nowhere_else(origin: Origin, tmp_path: Path) -> None:
+    """A loose one that the disk has spoilt does not stand before the same bytes in a version."""
+    shard = origin.manifests[0].shards()[-1]
+    data, cache, made = origin.objects[shard.key], WeightCache(tmp_path), tmp_path / "made"
+    right, wrong = tmp_path / "right", bytes([data[0] ^ 1]) + data[1:]
+    right.write_bytes(b"before" + data + b"after")
+    for spoilt in (wrong, data[:-1], b""):
+        (cache.shards / shard.sha256).write_bytes(spoilt)
+        with made.open("wb") as out:
+            out.write(b"first")
+            assert cache.copy_shard(shard, {shard.sha256: (right, 6)}, out)
+            assert not cache.copy_shard(shard, {shard.sha256: (right, 5)}, out)
+            assert not cache.copy_shard(shard, {}, out)
+            out.write(b"last")
+        assert made.read_bytes() == b"first" + data + b"last"
+    (cache.shards / shard.sha256).write_bytes(data)
+    with made.open("wb") as out:
+        assert cache.copy_shard(shard, {}, out)
+    assert made.read_bytes() == data
