@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from protocol.evidence.figures import CHECK
@@ -22,9 +23,10 @@ class Difference:
 
     @property
     def size(self) -> float | None:
-        """The distance of two numbers, None of anything else."""
+        """The distance of two numbers, None of anything else. A stranger's may be larger than any float."""
         if isinstance(self.theirs, int | float) and isinstance(self.ours, int | float):
-            return abs(float(self.theirs) - float(self.ours))
+            with suppress(OverflowError):
+                return abs(float(self.theirs) - float(self.ours))
         return None
 
     def __str__(self) -> str:

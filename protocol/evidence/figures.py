@@ -106,8 +106,8 @@ def _check(row: RowFigures, audited: int) -> None:
     for name, value in vars(row).items():
         if isinstance(value, bool) or not isinstance(value, int if name in _COUNTS else int | float):
             raise _malformed(f"`{name}` of row {audited} is no number of its kind")
-        if not math.isfinite(value) or abs(value) > 1e12 or (name not in _SIGNED and value < 0):
-            raise _malformed(f"`{name}` of row {audited} is {value}")
+        if not abs(value) <= 1e12 or (name not in _SIGNED and value < 0):
+            raise _malformed(f"`{name}` of row {audited} is {str(value)[:40]}")
     if row.row != audited or not row.tokens or row.misses > row.tokens or row.chunks > row.tokens:
         raise _malformed(f"the counts of row {audited} cannot be")
 

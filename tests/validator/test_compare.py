@@ -50,5 +50,6 @@ def test_the_largest_distance_of_each_figure_counts() -> None:
         Difference("sampling", "gap", "inf", 0.0),
         Difference("eos", "rows", [1], [2]),
         Difference("sampling", "miss_rate", 0, 0.5),
+        Difference("sampling", "miss_rate", 10**400, 0.5),
     ]
     assert largest(found) == {"sampling.miss_rate": 0.5, "toploc.mantissa_mean": 0.25}

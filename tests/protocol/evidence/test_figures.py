@@ -48,6 +48,8 @@ def test_an_older_document_or_figures_that_are_no_numbers_are_no_evidence() -> N
         ("row", [0, 1, 2]),
         ("mantissas", [0.5, -0.7, 1.1]),
         ("errors", [0.02, 0.1, 1e300]),
+        ("errors", [0.02, 0.1, 10**400]),
+        ("tokens", [6, 33, 10**400]),
         ("reward", ["1", "0", "1"]),
         ("extra", [1, 1, 1]),
     ],
