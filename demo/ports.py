@@ -1,8 +1,13 @@
 """Free ports on the loopback interface, and a clear refusal for taken ones."""
 
 import errno
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from functools import cache
+from pathlib import Path
 
 from protocol.errors import ConfigError
 
@@ -25,13 +30,33 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def claim_port(name: str, wanted: int | None) -> int:
-    """`wanted` if it is free (ConfigError otherwise); any free port, another each time, when `wanted` is None or 0."""
+    """`wanted` if it is free (ConfigError otherwise); any free port, another each time and in
+    every process, when `wanted` is None or 0."""
     if wanted:
         if not is_free(wanted):
             raise ConfigError(f"port {wanted} for {name} is in use", f"stop what uses it or pass --{name}-port")
         return wanted
     for port in random.SystemRandom().sample(_RANGE, len(_RANGE)):
-        if port not in _claimed and is_free(port):
+        if port not in _claimed and _register(port) and is_free(port):
             _claimed.add(port)
             return port
     raise ConfigError(f"no port is free in {_RANGE.start}-{_RANGE.stop} for {name}", f"pass --{name}-port")
+
+
+def _register(port: int) -> bool:
+    """Whether no other process of ours has claimed it: what it is for may listen seconds later only. The system lets go
+    of what a process that ended had claimed."""
+    try:
+        fcntl.lockf(_register_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except BlockingIOError:
+        return False
+    except OSError:  # no place for such a file: then it is free if nobody listens
+        return True
+    return True
+
+
+@cache
+def _register_file() -> int:
+    """Of which each process locks the bytes of its ports."""
+    path = Path(tempfile.gettempdir()) / f"muster-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

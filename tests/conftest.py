@@ -64,7 +64,7 @@ class Chain:
         if self.state is not None:
             command += ["--load-state", str(self.state)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             try:
                 self.rpc("eth_chainId")
@@ -75,7 +75,7 @@ class Chain:
 
     def rpc(self, method: str, *params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
-        answer = httpx.post(self.url, json=body, timeout=20, trust_env=False, verify=tls_context()).json()
+        answer = httpx.post(self.url, json=body, timeout=100, trust_env=False, verify=tls_context()).json()
         if "error" in answer:
             raise RuntimeError(f"{method}: {answer['error']}")
         return answer["result"]

@@ -55,7 +55,7 @@ class Proxy:
         for request in requests:
             ruled = self.rule(request)
             if ruled is None:
-                answers.append(httpx.post(self.upstream, json=request, trust_env=False, timeout=20).json())
+                answers.append(httpx.post(self.upstream, json=request, trust_env=False, timeout=100).json())
             else:
                 answers.append({"jsonrpc": "2.0", "id": request["id"], **ruled})
         for request in requests:

@@ -71,7 +71,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"HOME": str(tmp_path)})
 
     def health() -> dict[str, int]:
-        return dict(httpx.get(root + "/health", trust_env=False).json())
+        return dict(httpx.get(root + "/health", trust_env=False, timeout=60).json())
 
     def objects(*steps: Manifest) -> int:
         return len(steps) + len({shard.sha256 for step in steps for shard in step.shards()})
@@ -82,7 +82,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
         said = Announcement.model_validate(service.announced[-1])
         said.check(published.pool, time.time())
         assert (said.url, said.address) == (root, account.address)
-        assert httpx.get(root + ANNOUNCEMENT, trust_env=False).json() == service.announced[-1]
+        assert httpx.get(root + ANNOUNCEMENT, trust_env=False, timeout=60).json() == service.announced[-1]
         published.publish()
         wait_for("it follows the chain", lambda: health()["step"] == 1)
         wait_for("it holds the second", lambda: health()["objects"] == objects(*published.steps))
@@ -130,7 +130,7 @@ def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published,
     finally:
         peer.close()
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url + "/health", trust_env=False)
+        httpx.get(url + "/health", trust_env=False, timeout=60)
 
 
 def test_a_damaged_file_on_its_own_shelf_holds_no_node_up(published: Published, tmp_path: Path) -> None:

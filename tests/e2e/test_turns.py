@@ -93,7 +93,7 @@ def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
 
 
 def rows_of(plan: DemoPlan, config: PoolConfig, digest: bytes) -> list[Rollout]:
-    found = httpx.get(f"{plan.http_url}/v1/objects/rollouts/{digest.hex()}.parquet", follow_redirects=True)
+    found = httpx.get(f"{plan.http_url}/v1/objects/rollouts/{digest.hex()}.parquet", follow_redirects=True, timeout=60)
     assert found.status_code == 200
     return read(found.content, Limits.of(config.work))[1]
 

@@ -71,7 +71,7 @@ class Bench:
         self.indexer.once()
         for thread in threading.enumerate():
             if thread.name.startswith("lane "):
-                thread.join(20)
+                thread.join(100)
         self.indexer.once()
 
     def attested(self, lane: int = 0) -> int:
@@ -142,7 +142,7 @@ def test_lanes_that_end_in_one_block_are_all_attested(bench: Bench) -> None:
                 "submitMany", [item.as_tuple(game.pool, step, i) for i, item in enumerate(items)]
             )
             senders.submit(call.send)
-        wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 20)
+        wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 100)
         chain.mine()
     chain.rpc("evm_setAutomine", True)
     lanes = list(game.state.lanes.values())

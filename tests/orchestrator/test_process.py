@@ -171,7 +171,9 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     receipt.check(pool_of(game), node.address, hashlib.sha256(data).hexdigest(), len(data))
     assert receipt.signer == keystore.address_of(process.home / "key.json")
     key = f"rollouts/{hashlib.sha256(data).hexdigest()}.parquet"
-    assert httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False).content == data
+    assert (
+        httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False, timeout=60).content == data
+    )
 
     item = WorkItem(bytes(32), hashlib.sha256(data).digest(), 100, 1)
     file = game.submit(node, step, item)
@@ -199,10 +201,10 @@ def test_the_chain_may_go_away_and_come_back(process: Process, game: Game) -> No
     assert chain.process is not None
     chain.process.send_signal(signal.SIGSTOP)
     try:
-        assert httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=5).json()["step"] == 0
+        assert httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=60).json()["step"] == 0
         trouble = wait_for(
             "a word on the chain",
-            lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=5).json()["chain_error"] or None,
+            lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=60).json()["chain_error"] or None,
             60,
         )
         assert "does not answer" in trouble
@@ -211,7 +213,7 @@ def test_the_chain_may_go_away_and_come_back(process: Process, game: Game) -> No
     game.publish()
     wait_for(
         "the new step",
-        lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=5).json()["step"] == 1,
+        lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=60).json()["step"] == 1,
         60,
     )
 

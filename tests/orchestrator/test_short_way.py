@@ -137,14 +137,14 @@ def test_heartbeats_are_answered_while_every_thread_waits(desk: Desk) -> None:
 
         def wait() -> None:
             started.release()
-            release.wait(30)
+            release.wait(200)
 
         waiting = [asyncio.create_task(run_in_threadpool(wait)) for _ in range(THREADS + 1)]
         for _ in range(THREADS):
-            await asyncio.to_thread(started.acquire, timeout=10)
+            await asyncio.to_thread(started.acquire, timeout=60)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(desk.app), base_url=URL) as http:
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(100):
                     found = await http.post(PATH, content=BEAT, headers=desk.sign(NODE, PATH, BEAT))
             finally:
                 release.set()

@@ -41,10 +41,10 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     beats = Heartbeats(service, beat, 0.01)  # type: ignore[arg-type]
     beats.start()
     for _ in range(3):
-        assert service.asked.acquire(timeout=10)
+        assert service.asked.acquire(timeout=60)
     service.down = False
     for _ in range(4):
-        assert service.asked.acquire(timeout=10)
+        assert service.asked.acquire(timeout=60)
     beats.stop()
     assert service.taken[0] == HeartbeatRequest(role="worker")
     said = [record.getMessage() for record in caplog.records]
@@ -59,7 +59,7 @@ def test_a_service_of_another_version_is_named_once(caplog: pytest.LogCaptureFix
     beats = Heartbeats(service, lambda: HeartbeatRequest(role="worker"), 0.01)  # type: ignore[arg-type]
     beats.start()
     for _ in range(4):
-        assert service.asked.acquire(timeout=10)
+        assert service.asked.acquire(timeout=60)
     beats.stop()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == [f"the pool's service is muster 9.9.9, this process muster {VERSION}: upgrade the older of the two"]

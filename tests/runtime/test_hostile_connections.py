@@ -57,11 +57,11 @@ class BesiegedRelay:
         return one
 
     def line(self, source: str = "127.0.0.1") -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=5, source_address=(source, 0))
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
 
     def get(self) -> int:
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"http://127.0.0.1:{self.port}/health", trust_env=False).status_code
+            return httpx.get(f"http://127.0.0.1:{self.port}/health", trust_env=False, timeout=60).status_code
         return 0
 
 
@@ -107,7 +107,6 @@ def test_a_sign_of_life_now_and_then_holds_no_connection(served: BesiegedRelay, 
     with served.line() as line:
         line.sendall(ask)
         answered(line)
-        end = time.monotonic() + 8
 
         def ended() -> bool:
             with contextlib.suppress(OSError):
@@ -118,7 +117,7 @@ def test_a_sign_of_life_now_and_then_holds_no_connection(served: BesiegedRelay, 
                 return False
             return True
 
-        until("the connection ends", ended, end - time.monotonic())
+        until("the connection ends", ended)
     until("nothing of it stays", lambda: served.held == 0)
 
 

@@ -75,7 +75,7 @@ def downloaded(*answers: Holder) -> SpreadSources:
         assert got == SHARDS, "it waits for a source that holds back"
         for holder in (one for one in answers if one.held):
             for _ in range(holder.asked):
-                assert holder.left.acquire(timeout=15), "whom nobody waits for any more is hung up on"
+                assert holder.left.acquire(timeout=60), "whom nobody waits for any more is hung up on"
         return sources
 
 

@@ -37,13 +37,18 @@ class Crew:
             self._ends.append(ours)
             self._processes.append(process)
 
-    def outcomes(self, work: Callable[..., Any], args: tuple[Any, ...], patience: float) -> list[tuple[bool, Any]]:
+    def outcomes(
+        self, work: Callable[..., Any], args: tuple[Any, ...], patience: float, lost: int | None = None
+    ) -> list[tuple[bool, Any]]:
         """As the function of this name."""
         for end in self._ends:
             with suppress(BrokenPipeError):  # it died, which its answer says
                 end.send_bytes(pickle.dumps((work, args)))
         end_of_patience = time.monotonic() + patience
-        return [_answer(end, end_of_patience - time.monotonic()) for end in self._ends]
+        return [
+            _answer(end, 0.0 if rank == lost else end_of_patience - time.monotonic())
+            for rank, end in enumerate(self._ends)
+        ]
 
     def dismiss(self) -> None:
         """Who has answered ends, who has not is killed."""
@@ -82,13 +87,13 @@ def on_ranks(world: int, work: Callable[..., Any], *args: Any, stay: bool = True
 
 
 def outcomes(
-    world: int, work: Callable[..., Any], *args: Any, seconds: float = SECONDS, patience: float = PATIENCE
+    world: int, work: Callable[..., Any], *args: Any, seconds: float = SECONDS, lost: int | None = None
 ) -> list[tuple[bool, Any]]:
     """Of ranks of its own, that wait for one another at most `seconds`: for each (False, its result) or (True, what
-    went wrong), at the latest after `patience` seconds."""
+    went wrong). Nobody waits for an answer of the rank that is `lost`."""
     crew = Crew(world, seconds, stay=False)
     try:
-        return crew.outcomes(work, args, patience)
+        return crew.outcomes(work, args, PATIENCE, lost)
     finally:
         crew.dismiss()
 

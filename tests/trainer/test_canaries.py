@@ -178,7 +178,7 @@ class PairOpener(CanaryOpener):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.both, self.done = Barrier(2, timeout=10), list[int]()
+        self.both, self.done = Barrier(2, timeout=60), list[int]()
 
     def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
         try:

@@ -97,7 +97,7 @@ time.sleep(600)
     _wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     ranks = [int((tmp_path / f"life-{rank}-0").read_text().split()[0]) for rank in (0, 1)]
     process.kill()
-    process.wait(10)
+    process.wait(60)
     _wait_for(lambda: not any(_alive(rank) for rank in ranks))
 
 

@@ -52,9 +52,9 @@ def test_ranks_wait_for_a_command_as_long_as_rank_0_lives() -> None:
 
 
 def test_ranks_do_not_wait_for_a_rank_0_that_gives_no_sign_of_life() -> None:
-    _, (failed, message) = outcomes(2, fall_silent, seconds=2.0, patience=15.0)
+    _, (failed, message) = outcomes(2, fall_silent, seconds=5.0, lost=0)
     assert not failed, message
-    assert message.startswith("the wait for rank 0's next command failed within its 2 s")
+    assert message.startswith("the wait for rank 0's next command failed within its 5 s")
 
 
 def test_a_process_alone_is_a_rank_of_one() -> None:
@@ -84,11 +84,11 @@ def test_the_others_notice_at_once_that_a_rank_was_killed() -> None:
 
 
 def test_nobody_waits_longer_than_the_limit_for_a_rank_that_hangs() -> None:
-    (failed, answer), _ = outcomes(2, lose_rank_1, signal.SIGSTOP, seconds=1.0, patience=12.0)
+    (failed, answer), _ = outcomes(2, lose_rank_1, signal.SIGSTOP, seconds=5.0, lost=1)
     assert not failed, answer
     message, seconds = answer
-    assert message.startswith("a sum over ranks failed within its 1 s")
-    assert 0.9 < seconds < 10
+    assert message.startswith("a sum over ranks failed within its 5 s")
+    assert 4.5 < seconds < 60
 
 
 def test_a_machines_ranks_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:

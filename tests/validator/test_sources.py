@@ -116,15 +116,15 @@ def test_a_service_that_never_ends_its_answer_does_not_keep_a_jury_from_the_byte
     broken = "http://xn--/"
     with (
         mirror(drip) as dripping,
-        mirror(lambda h: time.sleep(30)) as silent,
+        mirror(lambda h: time.sleep(200)) as silent,
         mirror(redirect_to(broken)) as astray,
         mirror(lambda h: send(h, 200, DATA)) as honest,
     ):
         for service in (dripping, silent, astray):
-            objects = HttpObjects([service], timeout=20.0, allow_private=True)
+            objects = HttpObjects([service], timeout=200.0, allow_private=True)
             started = time.monotonic()
             assert Sources(objects, own_seconds=0.2).fetch("rollouts", DIGEST, 1000, [broken, honest]) == DATA
-            assert time.monotonic() - started < 10.0, service
+            assert time.monotonic() - started < 60.0, service
             objects.close()
 
 

@@ -54,7 +54,7 @@ class ServiceProcess:
         """As a power cut would."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         assert self.process is not None

@@ -207,7 +207,7 @@ def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
         wait_for("the service", lambda: (service.log.exists() and "READY" in service.log.read_text()) or None, 60)
     finally:
         parent.kill()
-        parent.wait(10)
+        parent.wait(60)
 
     def gone() -> bool:
         try:

@@ -1,5 +1,6 @@
 """Full Python in bubblewrap: nothing gets out of it, and what the clock ends has no score."""
 
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from isolation.policy import Mode
 
 LIMITS = SandboxLimits(memory=128 * MIB, output=100_000)
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH")
-MARKER = "/var/tmp/muster-hostile-marker"
+MARKER = f"/var/tmp/muster-hostile-marker-{os.getpid()}"
 
 
 @needs_bubblewrap

@@ -116,7 +116,7 @@ def test_what_it_leaves_running_ends_with_it(make: MakeProcess) -> None:
     left = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     assert len(left) > 1
     process.close()
-    gone, alive = psutil.wait_procs(left, timeout=20)
+    gone, alive = psutil.wait_procs(left, timeout=60)
     assert not alive, gone
 
 

@@ -227,7 +227,7 @@ def test_gauges_are_served_and_a_taken_port_is_named(
     watcher.once()
     close = serve_gauges(listen, watcher)
     try:
-        text = httpx.get(f"http://{listen}/metrics", trust_env=False).text
+        text = httpx.get(f"http://{listen}/metrics", trust_env=False, timeout=60).text
         assert 'muster_watch_alarm{alarm="database_lost"} 1.0' in text
         assert 'muster_watch_alarm{alarm="gas_low"} 0.0' in text
         assert "muster_watch_letters 1.0" in text

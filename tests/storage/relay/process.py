@@ -9,6 +9,7 @@ from protocol.lifetime import die_with_parent
 from runtime.http_server import HttpServer, bound, server_options
 from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.relay import flights
 from storage.relay.app import RelayApp, RelayLimits
 from storage.relay.flights import Flights
 from storage.relay.shelf import RelayShelf
@@ -18,8 +19,9 @@ from tests.storage.weights.folders import PUBLISHER
 
 
 def main(options: dict[str, object]) -> None:
-    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`; and `open_files`: how
-    many it may have open at first."""
+    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`; `again`: after how many
+    seconds it looks again for what could not be had; `open_files`: how many it may have open at first."""
+    flights.AGAIN_SECONDS = float(options.get("again", flights.AGAIN_SECONDS))  # type: ignore[arg-type]
     if "open_files" in options:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(options["open_files"]), hard))  # type: ignore[call-overload]
@@ -35,9 +37,9 @@ def main(options: dict[str, object]) -> None:
     shelf.name(named)
     for key, data in stored.items():
         shelf.put(key, data)
-    flights = Flights(spread, shelf, int(options.get("memory", 64 << 20)))  # type: ignore[call-overload]
+    on_their_way = Flights(spread, shelf, int(options.get("memory", 64 << 20)))  # type: ignore[call-overload]
     limits = RelayLimits(**options.get("limits", {}))  # type: ignore[arg-type]
-    app = RelayApp(shelf, flights, limits)
+    app = RelayApp(shelf, on_their_way, limits)
     listener = bound("127.0.0.1", int(options["port"]))  # type: ignore[call-overload]
     HttpServer(server_options(app, 64, files=True)).run(sockets=[listener])
 

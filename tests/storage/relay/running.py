@@ -77,10 +77,10 @@ class RelayProcess:
         raise AssertionError("the relay did not start")
 
     def status(self) -> Any:
-        return httpx.get(self.root + "/health", trust_env=False).json()
+        return httpx.get(self.root + "/health", trust_env=False, timeout=60).json()
 
     def figures(self) -> dict[str, float]:
-        text = httpx.get(self.root + "/metrics", trust_env=False).text
+        text = httpx.get(self.root + "/metrics", trust_env=False, timeout=60).text
         lines = [line.split(" ") for line in text.splitlines() if not line.startswith("#")]
         return {name.removeprefix("muster_relay_"): float(value) for name, value in lines}
 

@@ -173,4 +173,4 @@ def test_relays_behind_one_another(origin: Origin, tmp_path: Path) -> None:
             assert came(origin, sources, tmp_path / "cache")
         assert max(up.asked.values()) == 1
         missing = object_key("shards", b"\2" * 32)
-        assert httpx.get(f"{last}/{missing}", trust_env=False).status_code == 404
+        assert httpx.get(f"{last}/{missing}", trust_env=False, timeout=60).status_code == 404

@@ -64,7 +64,7 @@ def candidate(step: int, folder: Path) -> Candidate:
 
 
 def until_begun(evaluator: SlowEvaluator, *steps: int) -> None:
-    wait_for("the evaluations to begin", lambda: evaluator.begun == list(steps) or None, 10, poll=0.01)
+    wait_for("the evaluations to begin", lambda: evaluator.begun == list(steps) or None, 60, poll=0.01)
 
 
 def collected(evaluations: Evaluations, count: int) -> list[Evaluation]:
@@ -77,7 +77,7 @@ def collected(evaluations: Evaluations, count: int) -> list[Evaluation]:
             out.append(signed.evaluation)
         return len(out) >= count or None
 
-    wait_for("the evaluations", enough, 10, poll=0.01)
+    wait_for("the evaluations", enough, 60, poll=0.01)
     return out
 
 
@@ -87,7 +87,7 @@ def test_the_base_model_every_fifth_and_the_last_step_are_measured(tmp_path: Pat
     with running(evaluator) as made:
         for step in range(21):
             made.offer(candidate(step, tmp_path))
-            wait_for("its turn", lambda: not made.pinned or None, 10, poll=0.01)
+            wait_for("its turn", lambda: not made.pinned or None, 60, poll=0.01)
         found = collected(made, 5)
     assert [one.step for one in found] == evaluator.begun == [0, 5, 10, 15, 20]
     assert [one.results[0].average for one in found] == [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -182,7 +182,7 @@ def test_a_changed_evaluation_is_not_the_owners(tmp_path: Path) -> None:
     evaluator.gate.release(1)
     with running(evaluator) as made:
         made.offer(candidate(5, tmp_path))
-        wait_for("it", lambda: (evaluator.begun and not made.pinned) or None, 10, poll=0.01)
+        wait_for("it", lambda: (evaluator.begun and not made.pinned) or None, 60, poll=0.01)
         (signed,) = made.collect()
     forged = signed.model_copy(update={"evaluation": signed.evaluation.model_copy(update={"step": 6})})
     with pytest.raises(IntegrityError, match="the evaluation is signed by"):

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import socket
 import sys
 import threading
 import urllib.request
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
+from tests.conftest import free_port
 from trainer.metrics.builds import MOST_BUILDS, OTHER
 from trainer.metrics.catalogue import HELP, LABELLED, SCALARS, MetricSample, samples
 from trainer.metrics.config import MetricsConfig
@@ -98,14 +98,12 @@ def test_prometheus_reads_what_is_written(tmp_path: Path) -> None:
 
 
 def test_prometheus_scrapes_the_newest_step(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     sink = PrometheusSink(tmp_path / "metrics.prom", f"127.0.0.1:{port}")
     try:
         for step in (3, 4):
             sink.write(step, list(samples(RECORD | {"step": step})))
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
         assert "muster_trainer_step 4.0" in text
         with pytest.raises(ConfigError, match=f"`metrics.listen` 127.0.0.1:{port}: .*in use"):
             PrometheusSink(tmp_path / "other.prom", f"127.0.0.1:{port}")
@@ -155,7 +153,7 @@ def test_a_sink_that_recovers_goes_on(caplog: pytest.LogCaptureFixture) -> None:
         made.start()
         sink.failure = OSError("disk full")
         made.write({"step": 1})
-        wait_for("the failure", lambda: "disk full" in caplog.text or None, 10, poll=0.01)
+        wait_for("the failure", lambda: "disk full" in caplog.text or None, 60, poll=0.01)
         sink.failure = None
         made.write({"step": 2})
         made.close()
