@@ -56,7 +56,9 @@ class Submitter:
             self._refused(entry, error)
             return
         except TransactionError as error:
-            progress.pause(1.0, f"whether file {entry.counter} was submitted is unknown: {error}", "submitting")
+            unknown = f"whether file {entry.counter} was submitted is unknown"
+            known = unknown if error.tx_hash else f"file {entry.counter} is not submitted yet"
+            progress.pause(1.0, f"{known}: {error}", "submitting")
             return
         progress.slot = None
         progress.submitted += 1
