@@ -38,6 +38,8 @@ def with_table(text: str, table: str, value: Mapping[str, Any] | None) -> str:
     start = next((at for at, line in enumerate(lines) if form.fullmatch(line)), None)
     if start is not None:
         end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        while lines[end - 1].strip() == "" or lines[end - 1].startswith("#"):  # said of what follows
+            end -= 1
         del lines[start:end]
     if value is not None:
         lines += [f"[{table}]", *(f"{name} = {_literal(one)}" for name, one in value.items())]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, first_line
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """x [n, k] and w [m, k] → x · wᵀ [n, m]."""
@@ -33,15 +33,20 @@ _OVERRULING: Mapping[str, tuple[str, ...]] = {
 def require_full_precision(dtype: str, device: str) -> None:
     """Call once in every process that computes, before its first model. Does nothing for other dtypes than float32.
 
-    Raises ConfigError that names a variable of the environment which lowers precision, MusterError where products are
-    not those of float32 for another reason.
+    Raises ConfigError that names a variable of the environment which lowers precision, or a device that torch cannot
+    use; MusterError where products are not those of float32 for another reason.
     """
     if dtype != "float32":
         return
     check_environment(dtype)
     _tell_torch()
     for called, product in PRODUCTS.items():
-        if not (error := product_error(product, device)) <= MOST_ERROR:
+        try:
+            error = product_error(product, device)
+        except (AssertionError, RuntimeError) as failure:  # torch's, for a device that it lacks or that fails
+            what = f"torch cannot compute on {device}: {first_line(failure)}"
+            raise ConfigError(what, "check `device`, and whether torch is built for it") from None
+        if not error <= MOST_ERROR:
             raise MusterError(
                 f"{called} on {device} errs by {error:.1e} in float32, where at most {MOST_ERROR:.1e} is right",
                 "this machine multiplies in TF32 or less: look for settings of the driver and of torch that allow it, "

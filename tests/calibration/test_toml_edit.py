@@ -80,3 +80,10 @@ def test_a_whole_table_is_added_replaced_and_taken_out() -> None:
 def test_a_table_in_another_form_is_left_alone(text: str) -> None:
     with pytest.raises(ConfigError, match="cannot be changed in its place"):
         with_table(text, "evidence", LAWS)
+
+
+def test_what_is_said_of_the_next_table_stays_when_a_table_is_replaced() -> None:
+    text = 'name = "a"\n[evidence]\nrate = 1\n\n# what is trained\n[train]\nsteps = 3\n'
+    kept = 'name = "a"\n\n# what is trained\n[train]\nsteps = 3\n'
+    assert with_table(text, "evidence", None) == kept
+    assert with_table(text, "evidence", {"rate": 2}) == kept + "[evidence]\nrate = 2\n"

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from engines import precision
 from engines.hf import TransformersEngine
 from engines.precision import MOST_ERROR, PRODUCTS, product_error, require_full_precision
-from protocol.errors import MusterError
+from protocol.errors import ConfigError, MusterError
 from tests.engines.models import save_tiny
 
 
@@ -103,3 +103,8 @@ def test_a_gpu_that_was_allowed_tf32_is_told_otherwise(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     TransformersEngine("float32", "cuda").load(tmp_path)
     assert product_error(linear, "cuda") < MOST_ERROR / 8
+
+
+def test_a_device_that_torch_cannot_use_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"torch cannot compute on cuda:99: .*check `device`"):
+        TransformersEngine(device="cuda:99")
