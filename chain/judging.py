@@ -1,9 +1,10 @@
-"""Records of who judges: lanes and their committees, juries, disputes, opened canaries.
+"""Records of who judges: lanes and their committees, juries, disputes, opened canaries, node cases.
 
 Units and names as in `chain.records`.
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from protocol.verdict import LANE, Code, code_at
 
@@ -102,7 +103,7 @@ class Lane:
 
 @dataclass
 class Trial(Panel):
-    """A jury on one submission. `code` once settled (0: none)."""
+    """A jury on one submission, or on a node case's, of which `sequence` is the last. `code` once settled (0: none)."""
 
     trial: int
     pool: int
@@ -147,3 +148,40 @@ class Canary:
     upheld: bool = False
     code: int = 0
     slashed: dict[int, int] = field(default_factory=dict)
+
+
+class CaseOutcome(IntEnum):
+    """INodeCases.Outcome."""
+
+    NONE = 0
+    OPEN = 1
+    UPHELD = 2
+    REFUTED = 3
+    DISMISSED = 4
+    LAPSED = 5
+
+
+@dataclass
+class Accusation:
+    """A case against a node, for the files `sequences` (ascending). `trials`: its jury, and the one that replaced it;
+    `evidence`: the SHA-256 of what the accuser says; `code`, `slashed` and `back` (of the bond) once concluded."""
+
+    case: int
+    pool: int
+    node: str
+    accuser: str
+    bond: int
+    sequences: tuple[int, ...]
+    evidence: bytes
+    trials: list[int]
+    block: int
+    time: int
+    outcome: CaseOutcome = CaseOutcome.OPEN
+    code: int = 0
+    slashed: int = 0
+    back: int = 0
+
+    @property
+    def trial(self) -> int:
+        """The jury that decides."""
+        return self.trials[-1]

@@ -144,7 +144,7 @@ class Account:
 
     `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
     totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
-    nothing that vests later can be claimed (0: no such limit).
+    nothing that vests later can be claimed (0: no such limit). `eject_case`: the node case that ejected it.
     """
 
     pool: int
@@ -166,6 +166,7 @@ class Account:
     ejected: bool = False
     eject_code: int = 0
     eject_sequence: int = -1
+    eject_case: int = 0
     slashed: int = 0
     sequences: list[int] = field(default_factory=list)
 

@@ -28,3 +28,8 @@ def standing_of(account: Account | None) -> Standing:
     if not account.member:
         return Standing.LEFT
     return Standing.FROZEN if account.frozen_at else Standing.MEMBER
+
+
+def ejected_by(account: Account) -> str:
+    """What an ejected node was ejected for."""
+    return f"node case {account.eject_case}" if account.eject_case else f"submission {account.eject_sequence}"

@@ -21,7 +21,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from chain.judging import Canary, Dispute, Lane, Trial
+from chain.judging import Accusation, Canary, CaseOutcome, Dispute, Lane, Trial
 from chain.mirrors import Mirrors
 from chain.proposals import Proposal
 from chain.records import Account, Node, Payment, Pool, Seat, Slash, Status, Submission
@@ -43,6 +43,8 @@ class State:
     trials: dict[int, Trial] = field(default_factory=dict)
     disputes: dict[tuple[int, int], Dispute] = field(default_factory=dict)
     canaries: dict[tuple[int, int], Canary] = field(default_factory=dict)
+    cases: dict[int, Accusation] = field(default_factory=dict)
+    trial_cases: dict[int, int] = field(default_factory=dict)
     mirrors: dict[tuple[int, int], Mirrors] = field(default_factory=dict)
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
@@ -78,6 +80,14 @@ class State:
             account = self.accounts.get((pool, node))
             order = account.sequences if account else []
         return [self.submissions[pool, sequence] for sequence in order]
+
+    def case_of(self, trial: int) -> Accusation | None:
+        """The node case that a jury judges or judged."""
+        number = self.trial_cases.get(trial)
+        return None if number is None else self.cases[number]
+
+    def open_cases(self, pool: int) -> list[Accusation]:
+        return [case for case in self.cases.values() if case.pool == pool and case.outcome is CaseOutcome.OPEN]
 
     def lane_of(self, submission: Submission) -> Lane:
         return self.lanes[submission.pool, submission.lane]

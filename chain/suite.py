@@ -4,14 +4,15 @@
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
-`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `timelock`, `swarms`: one
-facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent as the client's account. What
-changes often is read from the projected state (`chain.state`), not by views.
+`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`, `timelock`,
+`swarms`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent as the client's
+account. What changes often is read from the projected state (`chain.state`), not by views.
 """
 
 from chain.client import ChainClient
 from chain.contracts.appeals import Appeals, Canaries
 from chain.contracts.court import Court, Juries
+from chain.contracts.node_cases import NodeCases
 from chain.contracts.pools import Pools
 from chain.contracts.stakes import Seats, Stakes
 from chain.contracts.swarms import Swarms
@@ -40,6 +41,7 @@ class Suite:
         self.juries = Juries(client, deployment)
         self.appeals = Appeals(client, deployment)
         self.canaries = Canaries(client, deployment)
+        self.node_cases = NodeCases(client, deployment)
         self.timelock = Timelock(client, deployment)
         self.swarms = Swarms(client, deployment)
 

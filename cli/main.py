@@ -11,6 +11,7 @@ from typer.exceptions import Abort, TyperException
 
 from cli.commands import (
     calibrate,
+    case,
     data,
     dataset,
     demo,
@@ -85,6 +86,7 @@ app.command("verify")(verify.verify)
 app.command("watch")(watch.watch)
 app.command("why")(why.why)
 app.add_typer(keys.app, name="keys")
+app.add_typer(case.app, name="case")
 app.add_typer(data.app, name="data")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(ledger.app, name="ledger")

@@ -4,7 +4,7 @@ import time
 
 from chain.projection import Projection
 from chain.records import Account, Pool
-from chain.standing import Standing, standing_of
+from chain.standing import Standing, ejected_by, standing_of
 from chain.state import State
 from protocol.verdict import Code
 
@@ -55,7 +55,7 @@ def barred(account: Account | None, pool: int) -> str:
     """Why a node may not work in the pool, or empty."""
     if account is None:
         return f"this node has not joined pool {pool}"
-    ejected = f"this node was ejected: {Code(account.eject_code).label} (submission {account.eject_sequence})"
+    ejected = f"this node was ejected: {Code(account.eject_code).label} ({ejected_by(account)})"
     words = {
         Standing.EJECTED: ejected,
         Standing.REMOVED: "the pool's owner removed this node",

@@ -45,7 +45,7 @@ class OwedAnswers:
         reason = next(iter(why.values()), "")
         self._say(pool, voting, [file.sequence for file in rest.values()], reason)
         codes = tuple(Code(verdict.code) for verdict in document.verdicts)
-        return LaneVerdict(codes, self._verdicts.keep_document(document)), reason
+        return LaneVerdict(codes, self._verdicts.keep_document(document), tuple(document.verdicts)), reason
 
     @cached_property
     def _block_seconds(self) -> int:

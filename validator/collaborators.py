@@ -78,12 +78,13 @@ class ValidatorCollaborators:
 
 @dataclass(frozen=True)
 class PoolCollaborators:
-    """What belongs to one pool. `patience`, `jury_patience`: seconds for which a missing file of it is asked for, by a
-    committee and by a jury."""
+    """What belongs to one pool. `config`: its configuration document; `patience`, `jury_patience`: seconds for which a
+    missing file of it is asked for, by a committee and by a jury."""
 
     pool_client: PoolClient
     orchestrator: OrchestratorClient
     judge: FileJudge
+    config: PoolConfig
     patience: float
     jury_patience: float
 
@@ -146,7 +147,7 @@ class PoolOpener:
         windows = (pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool else (0, 0)
         # Half of the commit window, so that the vote is in time.
         patience = (max(1.0, (window - self._config.deadline_margin) / 2) for window in windows)
-        return PoolCollaborators(client, orchestrator, judge, *patience)
+        return PoolCollaborators(client, orchestrator, judge, document, *patience)
 
     def _refuse_slow(self, client: PoolClient, document: PoolConfig) -> None:
         """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat

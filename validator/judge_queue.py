@@ -30,9 +30,9 @@ TaskKey = tuple[str, bytes, bytes]
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """Files for `judge` to judge together: a lane's, or a trial's one. `mirrors[i]` are further URLs of file i. A file
-    that no source has counts as unavailable after `patience` seconds, counted from when the task is asked for.
-    `to_show`: whoever accepts a file will have to show its bytes, as committees do."""
+    """Files for `judge` to judge together: a lane's, a trial's one, or those of a node case. `mirrors[i]` are further
+    URLs of file i. A file that no source has counts as unavailable after `patience` seconds, counted from when the task
+    is asked for. `to_show`: whoever accepts a file will have to show its bytes, as committees do."""
 
     key: TaskKey
     facts: tuple[SubmissionFacts, ...]
@@ -48,10 +48,11 @@ class JudgeTask:
 
 @dataclass(frozen=True)
 class LaneVerdict:
-    """A judged task: codes in the files' order, and the hash of the document that says why."""
+    """A judged task: codes in the files' order, the hash of the document that says why, and the verdicts in it."""
 
     codes: tuple[Code, ...]
     verdict_hash: bytes
+    verdicts: tuple[Verdict, ...] = ()
 
 
 @dataclass
@@ -226,4 +227,5 @@ class JudgeQueue:
             why = "; ".join(f"{finding.check}: {finding.note}" for finding in verdict.findings if finding.note)
             log.info("%s submission %d: %s %s", task.where, verdict.sequence, verdict.code.label, why)
         document = BallotDocument(task.where, task.key[1].hex(), verdicts)
-        return LaneVerdict(tuple(verdict.code for verdict in verdicts), self._verdicts.keep_document(document))
+        codes = tuple(verdict.code for verdict in verdicts)
+        return LaneVerdict(codes, self._verdicts.keep_document(document), verdicts)

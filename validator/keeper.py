@@ -40,13 +40,17 @@ class Keeper:
 
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """Record a jury's verdict at whoever summoned it."""
+        case = state.case_of(trial.trial)
+        wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
+        key = selectors.trial_place(trial), "conclude"
+        if case is not None:
+            self._do(key, state, what, self._suite.node_cases.conclude(case.case).send, wait)
+            return
         place = (file.pool, file.sequence)
         # A canary's opening ends a dispute of its file.
         planted = place in state.canaries and not state.canaries[place].concluded
         conclude = self._suite.canaries.conclude if planted else self._suite.appeals.conclude
-        wait = self._wait(trial, trial.trial, seats)
-        what = f"trial {trial.trial} is concluded"
-        self._do((selectors.trial_place(trial), "conclude"), state, what, conclude(file).send, wait)
+        self._do(key, state, what, conclude(file).send, wait)
 
     def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """For a jury that its jurors leave undrawn: draw it before its one seed lapses, or have the case dismissed."""

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from chain.records import Submission
+from chain.records import Submission, Terms
+from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import engine_labels, engines_of, rows_of
 from protocol.evidence.law import PairLaw, least
@@ -74,6 +75,13 @@ class Law:
         bets = self._by_engines[seen.engines].bets
         made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in ACCUMULATORS if name in bets}
         return {name: min(rates) for name, rates in made.items() if rates}
+
+
+def law_of(config: PoolConfig, terms: Terms) -> Law | None:
+    """The law that a pool's configuration names; None if it names none, or one of another audit rate than its terms."""
+    if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
+        return None
+    return Law(config.evidence.laws, config.work.samples_per_problem)
 
 
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:

@@ -36,7 +36,8 @@ class PoolDuties:
         self._fees = FeeCollection(shared, publisher)
         self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
         self._lanes = LaneHandler(suite.court, self._voting, self._fees, self._keeper)
-        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper)
+        config = self._pool.config if self._pool else None
+        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper, config)
         self._beats: Heartbeats | None = None
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Container
 from math import comb
 
-from chain.judging import Lane, Round, Trial
+from chain.judging import Accusation, Lane, Round, Trial
 from chain.records import Pool, Status, Submission
 from chain.state import State
 from protocol.identity import PoolId, WorkId
@@ -27,6 +27,11 @@ def deciding_round(state: State, file: Submission) -> Round:
     rounds = state.lane_of(file).rounds
     undecided = (Code.NONE, Code.UNDECIDED)
     return next((r for r in rounds if r.settled and code_at(r.codes, file.place) not in undecided), rounds[-1])
+
+
+def named_files(state: State, case: Accusation) -> list[Submission]:
+    """The files that a node case names, in order."""
+    return [state.submissions[case.pool, sequence] for sequence in case.sequences]
 
 
 def acceptance_at_stake(state: State, file: Submission) -> bool:

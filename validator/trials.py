@@ -1,21 +1,29 @@
-"""Trials: vote where our seats are jurors, have the jury's verdict recorded, collect the fees."""
+"""Trials: vote where our seats are jurors, of a file or of a node case; have the jury's verdict recorded, collect the
+fees."""
 
 from chain.contracts.court import Juries
-from chain.judging import Trial
+from chain.judging import Accusation, Trial
 from chain.records import Pool
 from chain.state import State
+from protocol.config import PoolConfig
 from validator import selectors
 from validator.committees import Committees
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
-from validator.votes import TrialVote
+from validator.node_evidence import law_of
+from validator.votes import CaseVote, TrialVote
 from validator.voting import Voting
 from validator.voting_round import VotingRound
 
 
 class TrialHandler:
-    def __init__(self, juries: Juries, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
+    """`config`: the pool's configuration; None where it could not be had, and nothing is judged."""
+
+    def __init__(
+        self, juries: Juries, voting: Voting, fees: FeeCollection, keeper: Keeper, config: PoolConfig | None = None
+    ) -> None:
         self._committees, self._voting, self._fees, self._keeper = Committees(juries), voting, fees, keeper
+        self._config = config
 
     def advance(self, state: State, pool: Pool, now: int) -> None:
         """Do what is due in every trial of the pool."""
@@ -26,8 +34,10 @@ class TrialHandler:
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
         if trial.settled and not trial.drawn:
             return  # nobody's duty
-        files = [state.submissions[trial.pool, trial.sequence]]
+        files, case = [state.submissions[trial.pool, trial.sequence]], state.case_of(trial.trial)
         vote = TrialVote(trial, selectors.acceptance_at_stake(state, files[0]))
+        if case is not None:
+            files, vote = selectors.named_files(state, case), self._case_vote(state, pool, trial, case)
         jury = self._committees.of(state, trial, vote.place)
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
@@ -36,9 +46,14 @@ class TrialHandler:
         if trial.settled:
             self._fees.collect_trial(state, trial, jury)
             return
-        # Jurors look at the rollouts that the committee looked at.
-        audit_seed = selectors.deciding_round(state, files[0]).seed
+        # Jurors look at the rollouts that the committee looked at; of a node case at those that their own draw names,
+        # which nobody knew when the case was opened.
+        audit_seed = jury.seed if case else selectors.deciding_round(state, files[0]).seed
         voting = VotingRound(selectors.trial_place(trial), jury, files, vote, audit_seed)
         self._voting.advance(state, pool, voting, now)
         if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
             self._keeper.conclude(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
+
+    def _case_vote(self, state: State, pool: Pool, trial: Trial, case: Accusation) -> CaseVote:
+        law = law_of(self._config, pool.terms) if self._config else None
+        return CaseVote(trial, case, state.submissions_of(case.pool, case.node), law)

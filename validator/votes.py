@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from chain.contracts.court import BallotContract, Court, Juries, Place
 from chain.errors import ContractError
-from chain.judging import Lane, Panel, Round, Trial
+from chain.judging import Accusation, Lane, Panel, Round, Trial
 from chain.records import Submission
 from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.verdict import LANE, Code, pack
 from validator.ballots import Ballot
+from validator.case_verdict import judge_case
 from validator.judge_queue import LaneVerdict
+from validator.node_evidence import Law
 from validator.rounds import settler
 
 log = logging.getLogger("muster.validator")
@@ -97,3 +99,17 @@ class TrialVote(Vote):
 
     def at(self, suite: Suite) -> Juries:
         return suite.juries
+
+
+class CaseVote(TrialVote):
+    """In the jury of a node case: `files` are all of the node's in the pool, `law` the pool's."""
+
+    def __init__(self, trial: Trial, case: Accusation, files: Sequence[Submission], law: Law | None) -> None:
+        super().__init__(trial, accepted=False)
+        self._case, self._files, self._law = case, files, law
+
+    def codes(self, verdict: LaneVerdict) -> int:
+        verdicts = {one.sequence: one for one in verdict.verdicts}
+        judged = judge_case(self._case, self._files, self._law, verdicts)
+        log.info("case %d against %s: %s: %s", self._case.case, self._case.node, judged.code.label, judged.why)
+        return int(judged.code)

@@ -47,7 +47,9 @@ def decide(
     if account is None:
         return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
     if standing is Standing.EJECTED:
-        reason = f"the node was ejected from pool {pool_id}: its submission {account.eject_sequence} was refused"
+        refused = f"its submission {account.eject_sequence} was refused"
+        upheld = f"node case {account.eject_case} was upheld"
+        reason = f"the node was ejected from pool {pool_id}: {upheld if account.eject_case else refused}"
         return Decision(Do.STOP, reason, failed=True)
     if standing is Standing.FROZEN:
         return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from chain.records import Account, Submission
-from chain.standing import Standing, standing_of
+from chain.standing import Standing, ejected_by, standing_of
 from chain.state import State
 from cli.views import picked
 from cli.views.progress import reason, waiting
@@ -54,7 +54,7 @@ def standing(account: Account) -> str:
     """What the node may do in the pool: member, ejected, removed, frozen or left."""
     found = standing_of(account)
     words = {
-        Standing.EJECTED: f"ejected ({Code(account.eject_code).label}, submission {account.eject_sequence})",
+        Standing.EJECTED: f"ejected ({Code(account.eject_code).label}, {ejected_by(account)})",
         Standing.REMOVED: "removed by the pool's owner",
         Standing.FROZEN: "frozen until a rejection is final",
     }

@@ -20,6 +20,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
     IParams public immutable params;
     address public immutable appeals;
     address public immutable canaries;
+    address public immutable nodeCases;
 
     modifier onlyBench(uint256 trial) {
         if (msg.sender != _trials[trial].bench) revert NotBench();
@@ -31,6 +32,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         params = IParams(suite.params);
         appeals = suite.appeals;
         canaries = suite.canaries;
+        nodeCases = suite.nodeCases;
     }
 
     /// @inheritdoc IJuries
@@ -38,7 +40,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         external
         returns (uint256 trial)
     {
-        if (msg.sender != appeals && msg.sender != canaries) revert NotBench();
+        if (msg.sender != appeals && msg.sender != canaries && msg.sender != nodeCases) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];

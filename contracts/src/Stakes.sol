@@ -36,6 +36,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     IParams public immutable params;
     address public immutable pools;
     address public immutable appeals;
+    address public immutable nodeCases;
 
     /// @inheritdoc IStakes
     uint256 public unburnt;
@@ -47,12 +48,18 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         _;
     }
 
+    modifier onlyJudges() {
+        if (msg.sender != pools && msg.sender != nodeCases) revert NotPools();
+        _;
+    }
+
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.stakes);
         token = IERC20(suite.token);
         params = IParams(suite.params);
         pools = suite.pools;
         appeals = suite.appeals;
+        nodeCases = suite.nodeCases;
     }
 
     /// @inheritdoc IStakes
@@ -134,7 +141,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
-    function freeze(address node) external onlyPools {
+    function freeze(address node) external onlyJudges {
         // A count that has reached its end stays there: the stake is then locked for good, never free too early.
         uint256 frozen = _nodes[node].frozen;
         if (frozen != type(uint16).max) _nodes[node].frozen = uint16(++frozen);
@@ -142,14 +149,14 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
-    function release(address node) external onlyPools {
+    function release(address node) external onlyJudges {
         _release(node);
     }
 
     /// @inheritdoc IStakes
     function slash(address node, Slash calldata order)
         external
-        onlyPools
+        onlyJudges
         nonReentrant
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left)
     {
@@ -170,7 +177,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         }
         _nodes[node] = slot;
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, slot.frozen);
-        if (feesPaid != 0) token.safeTransfer(pools, feesPaid);
+        if (feesPaid != 0) token.safeTransfer(msg.sender, feesPaid);
         if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
         _discard(node, taken - feesPaid - rewardPaid, order.collector);
     }

@@ -81,7 +81,10 @@ def view(state: State, sub: Submission, trained: Trained) -> SubmissionView:
 def panels(state: State, sub: Submission) -> list[PanelEntry]:
     """A file's committees, then its juries."""
     committees = [_committee(state, one, sub.place) for one in state.lane_of(sub).rounds if one.drawn]
-    juries = [one for one in state.trials.values() if (one.pool, one.sequence) == (sub.pool, sub.sequence)]
+    place = (sub.pool, sub.sequence)
+    juries = [
+        one for one in state.trials.values() if (one.pool, one.sequence) == place and one.trial not in state.trial_cases
+    ]
     return committees + [_jury(state, one) for one in juries]
 
 

@@ -17,6 +17,7 @@ from runtime.process import PoolSource
 from tests.chain.game import Game, begin, terms, work
 from tests.chain.game_pool import GamePool
 from tests.conftest import GRAINS, Deployed, free_port
+from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.ballots import BallotBox
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
@@ -73,7 +74,7 @@ class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
     service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
     bytes of files, shows them as `serve` says or on `shelf`, votes in `threads`, fetches from
-    `objects` and has `patience` seconds of it."""
+    `objects` and has `patience` seconds of it; the pool's document is `config`."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
@@ -81,7 +82,7 @@ class ValidatorWorld:
         self.unreachable: set[int] = set()
         self.lost: set[bytes] = set()
         self.objects: Any = LosingObjects(self.lost)
-        self.patience, self.room = 0.0, 1 << 20
+        self.patience, self.room, self.config = 0.0, 1 << 20, tiny.CONFIG
         self.serve: ServeConfig | None = serve_somewhere()
         self.shelf: FileShelf | None = None
         self.threads = 8
@@ -120,7 +121,7 @@ class ValidatorWorld:
         client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
         files = self.running[-1][1].holdings.files
         judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
-        return PoolCollaborators(client, service, judge, self.patience, self.patience)
+        return PoolCollaborators(client, service, judge, self.config, self.patience, self.patience)
 
     @property
     def lane(self) -> Lane:
@@ -138,8 +139,8 @@ class ValidatorWorld:
 
 
 @contextmanager
-def validator_world(deployed: Deployed, folder: Path) -> Iterator[ValidatorWorld]:
-    game = begin(deployed, folder)
+def validator_world(deployed: Deployed, folder: Path, **changes: object) -> Iterator[ValidatorWorld]:
+    game = begin(deployed, folder, **changes)  # type: ignore[arg-type]
     _, node = game.node()
     game.publish()
     game.submit(node, 0, work("a"))

@@ -161,7 +161,7 @@ def live(life: Life) -> None:
             judge,
         )  # fmt: skip
         service: Any = DocumentTaker(bucket)
-        return PoolCollaborators(client, service, judges, 120.0, 120.0)
+        return PoolCollaborators(client, service, judges, world.CONFIG, 120.0, 120.0)
 
     validator = Validator(config, shared, open_pool)
     death.at("start")

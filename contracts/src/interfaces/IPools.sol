@@ -125,6 +125,8 @@ interface IPools {
     /// @notice A held file froze its node, because a first jury calls it a fraud.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
+    /// @notice A node case ejected the node, for good; pay that had not vested is barred.
+    event NodeExpelled(uint256 indexed pool, address indexed node);
     /// @notice A node's operator was paid for `units`.
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
     event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
@@ -224,7 +226,7 @@ interface IPools {
     /// is over; anyone may call.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
-    // ---- Hooks of Court, Appeals and Canaries
+    // ---- Hooks of Court, Appeals, Canaries and NodeCases
     /// @notice Writes a round's outcomes (sixteen 4-bit codes, place 0 lowest). UNDECIDED is left pending; NONE is late in
     /// round 0, and decided before in round 1.
     function settleLane(
@@ -244,6 +246,9 @@ interface IPools {
     function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
         external
         returns (uint256 slashed, uint256 rewardPaid);
+
+    /// @notice NodeCases: ejects a node as a rejected file does: no member any more, never again, unvested pay barred.
+    function expel(uint256 pool, address node) external;
 
     // ---- Views
     function poolOf(uint256 pool) external view returns (Pool memory);

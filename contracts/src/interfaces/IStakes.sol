@@ -4,7 +4,8 @@ pragma solidity 0.8.37;
 /// @title IStakes
 /// @notice Operators' stake, one stake per node. A node key belongs for ever to the operator that registered it first
 /// with the key's own consent. Stake leaves only when the node is in no pool, its last pool's windows have passed, and
-/// none of its files is frozen. Only Pools can bind, freeze or slash, and it does so only on verdicts.
+/// none of its files is frozen. Only Pools can bind, and only
+/// Pools and NodeCases can freeze or slash, which they do only on verdicts and for cases that are open.
 interface IStakes {
     struct Permit {
         uint256 deadline;
@@ -22,7 +23,7 @@ interface IStakes {
         uint256 pool;
         /// The pool it was in last.
         uint256 lastPool;
-        /// Rejected files that are not final yet.
+        /// Rejected files that are not final yet, and node cases that are open.
         uint256 frozen;
         /// Stake can be withdrawn from this time on (when pool and frozen are 0).
         uint256 releaseAt;
@@ -34,7 +35,7 @@ interface IStakes {
         uint256 amount;
         /// What the node's other files may still cost: never taken for this one.
         uint256 kept;
-        /// Most that goes to Pools, first.
+        /// Most that goes to the caller, first: Pools or NodeCases.
         uint256 fees;
         /// Most that goes to Appeals, and its bound as a share of what is taken, in 1/10000.
         uint256 reward;
@@ -53,7 +54,7 @@ interface IStakes {
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to the pool (it pays the committee from them), `reward` to Appeals, a share to the collector, if
+    /// @notice `fees` went to the pool (it pays the committee from them) or to NodeCases (its jury), `reward` to Appeals, a share to the collector, if
     /// there is one, and the rest is to be burnt. The file counts as frozen no more: `frozen` are left. A slashed node
     /// without stake is in no pool any more; one that leaves its pool with a rest of stake is unbound (`NodeUnbound`).
     event NodeSlashed(
@@ -101,7 +102,7 @@ interface IStakes {
     /// the next slash finds the count in use.
     function burn() external;
 
-    // Hooks of Pools.
+    // Hooks of Pools, and the last three of NodeCases.
     function bind(address node, uint256 pool, uint256 minStake) external returns (address operator, uint256 stake);
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;

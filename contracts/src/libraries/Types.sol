@@ -12,6 +12,7 @@ struct Suite {
     address juries;
     address appeals;
     address canaries;
+    address nodeCases;
 }
 
 /// @notice What a pool promises; nothing of it can change later. Amounts are grains, 1e-9 token.

@@ -61,6 +61,13 @@ abstract contract Nodes is PoolBase {
     }
 
     /// @inheritdoc IPools
+    function expel(uint256 pool, address node) external onlyNodeCases {
+        uint256 member = _member(pool, node);
+        _accounts[member].word = _accounts[member].word.slashedAt(block.timestamp);
+        emit NodeExpelled(pool, node);
+    }
+
+    /// @inheritdoc IPools
     function inviteDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
         bytes32 hash = keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry));
         return TypedData.digest(keccak256("muster-pools"), address(this), hash);

@@ -57,6 +57,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     ICourt internal immutable court;
     address internal immutable appeals;
     address internal immutable canaries;
+    address internal immutable nodeCases;
 
     /// @inheritdoc IPools
     uint256 public poolCount;
@@ -83,6 +84,11 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         _;
     }
 
+    modifier onlyNodeCases() {
+        _checkSender(nodeCases, nodeCases);
+        _;
+    }
+
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.pools);
         token = IERC20(suite.token);
@@ -92,6 +98,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         court = ICourt(suite.court);
         appeals = suite.appeals;
         canaries = suite.canaries;
+        nodeCases = suite.nodeCases;
     }
 
     /// @inheritdoc IPools

@@ -6,6 +6,7 @@ import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IMusterToken} from "../../src/interfaces/IMusterToken.sol";
+import {INodeCases} from "../../src/interfaces/INodeCases.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {ISeats} from "../../src/interfaces/ISeats.sol";
@@ -24,6 +25,7 @@ contract Deployer is PRBTest {
     IJuries public juries;
     IAppeals public appeals;
     ICanaries public canaries;
+    INodeCases public nodeCases;
 
     uint256 internal constant BOND = 1_000e9;
     uint256 internal constant EPOCH = 100;
@@ -80,7 +82,8 @@ contract Deployer is PRBTest {
             court: _at(n + 5),
             juries: _at(n + 6),
             appeals: _at(n + 7),
-            canaries: _at(n + 8)
+            canaries: _at(n + 8),
+            nodeCases: _at(n + 9)
         });
         Setting memory c = _setting();
         params = IParams(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
@@ -91,6 +94,7 @@ contract Deployer is PRBTest {
         juries = IJuries(_new("Juries", abi.encode(s)));
         appeals = IAppeals(_new("Appeals", abi.encode(s)));
         canaries = ICanaries(_new("Canaries", abi.encode(s)));
+        nodeCases = INodeCases(_new("NodeCases", abi.encode(s)));
     }
 
     function defaultValues() public pure returns (IParams.Values memory) {

@@ -1,0 +1,47 @@
+"""Node cases: what several files of a node say together."""
+
+from chain.events import Event
+from chain.judging import Accusation, CaseOutcome
+from chain.reducers.registry import account_of, on, slash
+from chain.state import State
+
+
+@on("NodeCases", "CaseOpened")
+def _case_opened(state: State, event: Event) -> None:
+    a = event.args
+    number = state.trial_cases[a["trial"]] = a["nodeCase"]
+    state.cases[number] = Accusation(
+        number, a["pool"], a["node"], a["accuser"], a["bond"], tuple(a["sequences"]), a["evidence"], [a["trial"]],
+        event.block, event.timestamp,
+    )  # fmt: skip
+
+
+@on("Juries", "JuryReplaced")
+def _jury_replaced(state: State, event: Event) -> None:
+    case = state.case_of(event.args["trial"])
+    if case is not None:
+        case.trials.append(event.args["next"])
+        state.trial_cases[event.args["next"]] = case.case
+
+
+@on("Pools", "NodeExpelled")
+def _node_expelled(state: State, event: Event) -> None:
+    account = account_of(state, event)
+    account.slashed_at = min(account.slashed_at or event.timestamp, event.timestamp)
+    account.ejected, account.member, account.limit = True, False, 0
+
+
+@on("NodeCases", "CaseConcluded")
+def _case_concluded(state: State, event: Event) -> None:
+    a = event.args
+    case, account = state.cases[a["nodeCase"]], account_of(state, event)
+    case.outcome, case.code, case.slashed, case.back = CaseOutcome(a["outcome"]), a["code"], a["slashed"], a["back"]
+    if case.outcome is not CaseOutcome.UPHELD:
+        return
+    if not account.eject_code:
+        account.eject_code, account.eject_sequence, account.eject_case = case.code, case.sequences[-1], case.case
+    # The order to Stakes in the same transaction; nothing was taken of a stake that stands for another pool by now.
+    state.pending_slashes.pop(case.node, None)
+    account.slashed += case.slashed
+    if case.slashed:
+        slash(state, event, "node", case.node, case.code, case.slashed, (case.pool, case.sequences[-1]))

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IJuries} from "./interfaces/IJuries.sol";
+import {INodeCases} from "./interfaces/INodeCases.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
+import {Codes} from "./libraries/Codes.sol";
+import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {PoolTerms, Suite} from "./libraries/Types.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+
+/// @title NodeCases
+contract NodeCases is INodeCases, ReentrancyGuardTransient {
+    using SafeERC20 for IERC20;
+
+    /// @inheritdoc INodeCases
+    uint256 public constant MAX_FILES = 16;
+
+    IERC20 public immutable token;
+    IParams public immutable params;
+    IStakes public immutable stakes;
+    IPools public immutable pools;
+    ICourt public immutable court;
+    IJuries public immutable juries;
+
+    /// @inheritdoc INodeCases
+    uint256 public opened;
+    mapping(uint256 nodeCase => NodeCase) private _cases;
+    /// By pool and files: a file has one node.
+    mapping(bytes32 key => uint256 nodeCase) private _tried;
+
+    constructor(Suite memory suite) {
+        SuiteLib.checkPlace(suite.nodeCases);
+        token = IERC20(suite.token);
+        params = IParams(suite.params);
+        stakes = IStakes(suite.stakes);
+        pools = IPools(suite.pools);
+        court = ICourt(suite.court);
+        juries = IJuries(suite.juries);
+    }
+
+    /// @inheritdoc INodeCases
+    function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
+        external
+        nonReentrant
+        returns (uint256 nodeCase)
+    {
+        _checkFiles(pool, node, sequences, inners);
+        _checkStake(pool, node);
+        bytes32 files = keccak256(abi.encode(sequences));
+        bytes32 key = keccak256(abi.encode(pool, files));
+        if (_tried[key] != 0) revert AlreadyTried(_tried[key]);
+
+        nodeCase = ++opened;
+        _tried[key] = nodeCase;
+        NodeCase storage case_ = _cases[nodeCase];
+        (case_.pool, case_.node, case_.accuser, case_.files) = (pool, node, msg.sender, files);
+        (case_.outcome, case_.openedAt) = (Outcome.Open, block.timestamp);
+        case_.bond = bondOf(pool);
+        uint256 last = sequences[sequences.length - 1];
+        case_.trial = juries.summon(pool, last, _jury(court.termsOf(pool)), new uint256[](0), address(0));
+        emit CaseOpened(nodeCase, pool, node, msg.sender, case_.trial, case_.bond, sequences, evidence);
+        stakes.freeze(node);
+        token.safeTransferFrom(msg.sender, address(this), case_.bond);
+    }
+
+    /// @inheritdoc INodeCases
+    function conclude(uint256 nodeCase) external nonReentrant {
+        NodeCase storage case_ = _cases[nodeCase];
+        if (case_.outcome == Outcome.None) revert NoSuchCase();
+        if (case_.outcome != Outcome.Open) revert AlreadyConcluded();
+        (bool done, uint256 code) = juries.verdictOf(case_.trial);
+        if (!done) revert Undecided();
+        if (code == Codes.NONE) {
+            uint256 next = juries.replace(case_.trial);
+            if (next != 0) {
+                case_.trial = next;
+                return;
+            }
+        }
+        case_.outcome = _outcome(code);
+        uint256 slashed;
+        uint256 back = case_.bond;
+        if (case_.outcome == Outcome.Upheld) (slashed, back) = _uphold(case_, code);
+        else stakes.release(case_.node);
+        if (case_.outcome == Outcome.Refuted) back = _refute(case_, code);
+        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_, code, back);
+        // nothing was found: the same files can be brought again
+        if (code == Codes.NONE || case_.outcome == Outcome.Dismissed) delete _tried[_key(case_)];
+        emit CaseConcluded(nodeCase, case_.pool, case_.node, case_.outcome, code, slashed, back);
+        _send(case_.accuser, back);
+    }
+
+    /// @inheritdoc INodeCases
+    function caseOf(uint256 nodeCase) external view returns (NodeCase memory) {
+        return _cases[nodeCase];
+    }
+
+    /// @inheritdoc INodeCases
+    function triedIn(uint256 pool, uint256[] calldata sequences) external view returns (uint256 nodeCase) {
+        return _tried[keccak256(abi.encode(pool, keccak256(abi.encode(sequences))))];
+    }
+
+    /// @inheritdoc INodeCases
+    function bondOf(uint256 pool) public view returns (uint256) {
+        PoolTerms memory terms = court.termsOf(pool);
+        return _jury(terms) * terms.juryFee + params.values().delayCompensation;
+    }
+
+    /// @dev Every file is this node's, of this pool, and accepted for good.
+    function _checkFiles(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners)
+        private
+        view
+    {
+        uint256 count = sequences.length;
+        if (count == 0 || count > MAX_FILES || count != inners.length) revert BadCount();
+        for (uint256 i = 0; i < count; ++i) {
+            uint256 sequence = sequences[i];
+            if (i != 0 && sequence <= sequences[i - 1]) revert NotAscending(sequence);
+            IPools.Submission memory file = pools.submissionOf(pool, sequence);
+            bool ended = file.phase == IPools.Phase.Settled || file.phase == IPools.Phase.Final;
+            if (!ended || Codes.kind(file.code) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt) {
+                revert NotAccepted(sequence);
+            }
+            if (file.digest != pools.digestOf(inners[i], node)) revert NotThisFile(sequence);
+        }
+    }
+
+    /// @dev A stake that was free to leave stands for this pool's files no more, nor does one that went to another pool.
+    function _checkStake(uint256 pool, address node) private view {
+        if (pools.accountOf(pool, node).slashed) revert AlreadyEjected();
+        IStakes.Node memory staked = stakes.nodeOf(node);
+        bool left = staked.pool == 0 && staked.lastPool == pool;
+        bool here = staked.pool == pool || (left && (block.timestamp < staked.releaseAt || staked.frozen != 0));
+        if (!here || staked.stake == 0) revert NothingAtStake();
+    }
+
+    function _outcome(uint256 code) private pure returns (Outcome) {
+        if (code == Codes.NONE) return Outcome.Lapsed;
+        if (code == Codes.UNAVAILABLE) return Outcome.Dismissed;
+        return Codes.isReject(code) ? Outcome.Upheld : Outcome.Refuted;
+    }
+
+    /// @dev Slashes and ejects as a rejected file does, with the jury's fees in the place of a committee's; the accuser is
+    /// the collector. What the stake cannot pay the jury any more, because other files cost it, the bond does.
+    function _uphold(NodeCase storage case_, uint256 code) private returns (uint256 slashed, uint256 back) {
+        (uint256 pool, address node) = (case_.pool, case_.node);
+        back = case_.bond;
+        uint256 fees;
+        uint256 in_ = stakes.nodeOf(node).pool;
+        if (in_ == 0 || in_ == pool) {
+            IStakes.Slash memory order = _order(case_, code);
+            pools.expel(pool, node);
+            (slashed, fees,,) = stakes.slash(node, order);
+        } else {
+            // a rejected file took all of its stake meanwhile: what it staked anew stands for another pool
+            stakes.release(node);
+        }
+        back -= _payJury(case_, code, back + fees) - fees;
+    }
+
+    function _order(NodeCase storage case_, uint256 code) private view returns (IStakes.Slash memory order) {
+        PoolTerms memory terms = court.termsOf(case_.pool);
+        uint256 open_ = pools.accountOf(case_.pool, case_.node).unsettled;
+        order.bps = params.valuesAt(case_.openedAt).slashBps;
+        order.kept = open_ * terms.committee * terms.fee;
+        order.fees = juries.costOf(case_.trial, code);
+        order.minStake = type(uint256).max;
+        order.lockedUntil = block.timestamp + pools.poolOf(case_.pool).unbonding;
+        order.collector = case_.accuser;
+    }
+
+    /// @dev The bond of a false accusation: the jury, then the operator whose stake it locked; the rest is burnt.
+    function _refute(NodeCase storage case_, uint256 code) private returns (uint256 back) {
+        uint256 pot = case_.bond - _payJury(case_, code, case_.bond);
+        uint256 compensation = params.valuesAt(case_.openedAt).delayCompensation;
+        if (compensation > pot) compensation = pot;
+        _send(stakes.operatorOf(case_.node), compensation);
+        _send(SuiteLib.SINK, pot - compensation);
+        return 0;
+    }
+
+    function _payJury(NodeCase storage case_, uint256 code, uint256 funds) private returns (uint256 used) {
+        used = juries.conclude(case_.trial, code, funds);
+        _send(address(juries), used);
+    }
+
+    function _jury(PoolTerms memory terms) private pure returns (uint256) {
+        return terms.appealJury == 0 ? terms.jury : terms.appealJury;
+    }
+
+    function _key(NodeCase storage case_) private view returns (bytes32) {
+        return keccak256(abi.encode(case_.pool, case_.files));
+    }
+
+    function _send(address to, uint256 amount) private {
+        if (amount != 0) token.safeTransfer(to, amount);
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Accusing} from "../helpers/Accusing.sol";
+
+/// @notice A node case from its opening to its end, for every end.
+contract CaseFlowTest is Accusing {
+    function test_upheld() public {
+        uint256[] memory named = _history(node, 3);
+        uint256 open = _accepted(node); // its pay has not vested
+        uint256 nodeCase = _accuse(node, named);
+        assertEq(token.balanceOf(accuser), 1_000e9 - CASE_BOND);
+        assertEq(stakes.nodeOf(node).frozen, 1);
+        _judged(nodeCase, Codes.REJECT_WEIGHTS);
+
+        _is(nodeCase, INodeCases.Outcome.Upheld);
+        uint256 share = (STAKE - JURY) / 20;
+        assertEq(token.balanceOf(accuser), 1_000e9 + share);
+        assertEq(stakes.unburnt(), STAKE - JURY - share);
+        assertEq(token.balanceOf(address(juries)), JURY);
+        IStakes.Node memory left = stakes.nodeOf(node);
+        assertEq(left.stake + left.frozen + left.pool, 0);
+        IPools.Account memory a = pools.accountOf(pool, node);
+        assertTrue(a.slashed);
+        assertEq(a.limit, 0);
+
+        // what had vested is paid, and nothing that had not
+        assertEq(_claim(named[2]), 3 * PAY);
+        _passWindow();
+        bytes32 inner = _inner(open);
+        bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, inner));
+        _no(stranger, address(pools), late, IPools.IsFrozen.selector);
+        pools.forfeit(pool, open, files[pool][open]);
+        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        _empty(_trial(nodeCase));
+    }
+
+    /// As a rejected file does: the slash of the same share, and the rest stays locked as long.
+    function test_aPartOfTheStake() public {
+        IStakes.Node memory byFile = _afterHalf(true);
+        IStakes.Node memory byCase = _afterHalf(false);
+        assertEq(byFile.stake, byCase.stake);
+        assertEq(byCase.stake, STAKE / 2);
+        assertEq(byFile.pool + byCase.pool, 0);
+    }
+
+    /// @dev The node after the slash of a half, which leaves the rest locked for the pool's unbonding period.
+    function _afterHalf(bool byFile) private returns (IStakes.Node memory n) {
+        Accusing.setUp();
+        _govern(_half());
+        _step();
+        if (byFile) {
+            uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
+            _passWindow();
+            pools.finalize(pool, s, _ref(s));
+        } else {
+            _judged(_accuse(node, _history(node, 1)), Codes.REJECT_WEIGHTS);
+        }
+        n = stakes.nodeOf(node);
+        assertEq(n.lastPool, pool);
+        assertEq(n.releaseAt, clock + pools.poolOf(pool).unbonding);
+    }
+
+    function _half() private pure returns (IParams.Values memory v) {
+        v = defaultValues();
+        v.slashBps = 5_000;
+    }
+
+    function test_refuted() public {
+        uint256[] memory named = _history(node, 2);
+        uint256 before = token.balanceOf(operator);
+        uint256 nodeCase = _accuse(node, named);
+        _judged(nodeCase, Codes.ACCEPT);
+
+        _is(nodeCase, INodeCases.Outcome.Refuted);
+        assertEq(token.balanceOf(accuser), 1_000e9 - CASE_BOND);
+        assertEq(token.balanceOf(operator) - before, 5e9);
+        assertEq(token.balanceOf(address(juries)), JURY);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        assertEq(stakes.stakeOf(node), STAKE);
+        _submit(); // it works on
+        _empty(_trial(nodeCase));
+    }
+
+    /// Jurors who were wrong are not paid: what they would have had is burnt.
+    function test_refutedByThreeOfFive() public {
+        uint256 nodeCase = _accuse(node, _history(node, 1));
+        uint256 trial = _trial(nodeCase);
+        _juryVotes(trial, Codes.ACCEPT, 3, Codes.REJECT_SAMPLING);
+        nodeCases.conclude(nodeCase);
+        assertEq(token.balanceOf(SINK), 2 * 5e8);
+        uint256 wrong = juries.seatsOf(trial)[4];
+        _empty(trial);
+        assertEq(_loss(wrong), defaultValues().minorityPenalty);
+    }
+
+    function test_dismissed() public {
+        uint256[] memory named = _history(node, 2);
+        uint256 nodeCase = _accuse(node, named);
+        _judged(nodeCase, Codes.UNAVAILABLE);
+
+        _is(nodeCase, INodeCases.Outcome.Dismissed);
+        assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        _empty(_trial(nodeCase));
+        assertEq(nodeCases.triedIn(pool, named), 0);
+        _judged(_accuse(node, named), Codes.REJECT_WEIGHTS); // with the files at hand
+        assertEq(stakes.stakeOf(node), 0);
+    }
+
+    /// Nobody votes, nor does the second jury.
+    function test_lapsedBySilence() public {
+        uint256[] memory named = _history(node, 2);
+        uint256 nodeCase = _accuse(node, named);
+        uint256 first = _trial(nodeCase);
+        _drawJury(first);
+        _no(stranger, address(nodeCases), abi.encodeCall(nodeCases.conclude, (nodeCase)), INodeCases.Undecided.selector);
+        _wait(60);
+        nodeCases.conclude(nodeCase);
+        _is(nodeCase, INodeCases.Outcome.Open);
+        uint256 second = _trial(nodeCase);
+        assertEq(second, first + 1);
+        _drawJury(second);
+        _wait(60);
+        nodeCases.conclude(nodeCase);
+        _lapsed(nodeCase, named);
+        _empty(first);
+        _empty(second);
+    }
+
+    function test_lapsedWithoutADraw() public {
+        uint256[] memory named = _history(node, 1);
+        uint256 nodeCase = _accuse(node, named);
+        _blocks(5 * EPOCH);
+        nodeCases.conclude(nodeCase);
+        _lapsed(nodeCase, named);
+    }
+
+    function _lapsed(uint256 nodeCase, uint256[] memory named) private {
+        _is(nodeCase, INodeCases.Outcome.Lapsed);
+        assertEq(token.balanceOf(accuser), 1_000e9);
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        assertEq(nodeCases.triedIn(pool, named), 0);
+    }
+
+    /// The larger of two juries, and its fees.
+    function test_theLargerJury() public {
+        _moveToTwoJuries();
+        assertEq(nodeCases.bondOf(pool), 7 * 5e8 + 5e9);
+        uint256 nodeCase = _accuse(node, _history(node, 1));
+        uint256 trial = _trial(nodeCase);
+        assertEq(juries.caseOf(trial).size, 7);
+        assertEq(juries.caseOf(trial).bench, address(nodeCases));
+        _judged(nodeCase, Codes.ACCEPT);
+        assertEq(token.balanceOf(accuser), 1_000e9 - 7 * 5e8 - 5e9);
+    }
+
+    /// The rows that jurors measure follow from the hash of a block that is later than the case.
+    function test_theSeedIsLater() public {
+        uint256 nodeCase = _accuse(node, _history(node, 1));
+        assertEq(juries.caseOf(_trial(nodeCase)).seedBlock, height + 2);
+        bytes memory early = abi.encodeCall(juries.juryOf, (_trial(nodeCase)));
+        (bool ok,) = address(juries).call(early);
+        assertFalse(ok);
+        _blocks(3);
+        (,, bytes32 seed,) = juries.juryOf(_trial(nodeCase));
+        assertTrue(seed != 0);
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Losses} from "./Losses.sol";
+import {Refusing} from "./Refusing.sol";
+
+/// @notice Nodes with files that are accepted for good, and those who accuse them.
+contract Accusing is Losses, Refusing {
+    /// Of a case in the default pool: five jurors' fees and the compensation.
+    uint256 internal constant CASE_BOND = 5 * 5e8 + 5e9;
+    /// A jury's fees, when all of its five agree.
+    uint256 internal constant JURY = 5 * 5e8;
+
+    address internal accuser = account("accuser");
+
+    function setUp() public virtual override {
+        super.setUp();
+        _give(accuser, address(nodeCases), 1_000e9);
+    }
+
+    /// @dev Files of the node that are accepted for good.
+    function _history(address n, uint256 count) internal returns (uint256[] memory sequences) {
+        sequences = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            sequences[i] = _accepted(n);
+        }
+        _passWindow();
+    }
+
+    /// @dev One file that is accepted, and can be disputed yet.
+    function _accepted(address n) internal returns (uint256 sequence) {
+        return _decided(n, Codes.ACCEPT);
+    }
+
+    function _decided(address n, uint256 code) internal returns (uint256 sequence) {
+        sequence = _submitFrom(n, 1_000);
+        _voteAll(sequence >> 4, code);
+    }
+
+    function _list(uint256 a) internal pure returns (uint256[] memory list) {
+        list = new uint256[](1);
+        list[0] = a;
+    }
+
+    function _list(uint256 a, uint256 b) internal pure returns (uint256[] memory list) {
+        list = new uint256[](2);
+        (list[0], list[1]) = (a, b);
+    }
+
+    function _inners(uint256[] memory sequences) internal view returns (bytes32[] memory inners) {
+        inners = new bytes32[](sequences.length);
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            inners[i] = _inner(sequences[i]);
+        }
+    }
+
+    function _opening(address n, uint256[] memory sequences) internal view returns (bytes memory) {
+        return abi.encodeCall(nodeCases.open, (pool, n, sequences, _inners(sequences), keccak256("evidence")));
+    }
+
+    function _accuse(address n, uint256[] memory sequences) internal returns (uint256) {
+        return _accuse(accuser, n, sequences);
+    }
+
+    function _accuse(address who, address n, uint256[] memory sequences) internal returns (uint256) {
+        bytes32[] memory inners = _inners(sequences);
+        vm.prank(who);
+        return nodeCases.open(pool, n, sequences, inners, keccak256("evidence"));
+    }
+
+    function _trial(uint256 nodeCase) internal view returns (uint256) {
+        return nodeCases.caseOf(nodeCase).trial;
+    }
+
+    /// @dev The jury votes one code, and anybody concludes.
+    function _judged(uint256 nodeCase, uint256 code) internal {
+        _juryVotes(_trial(nodeCase), code);
+        nodeCases.conclude(nodeCase);
+    }
+
+    function _is(uint256 nodeCase, INodeCases.Outcome outcome) internal {
+        assertEq(uint256(nodeCases.caseOf(nodeCase).outcome), uint256(outcome));
+    }
+
+    function _leave() internal {
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+    }
+
+    /// @dev A second node in the pool.
+    function _other() internal returns (address n) {
+        n = _register(account("other operator"), "other node", STAKE);
+        vm.prank(n);
+        pools.join(pool, n);
+        _step();
+    }
+
+    /// @dev Jurors are closed, and nothing of any case is left anywhere.
+    function _empty(uint256 trial) internal {
+        for (uint256 i = 0; i < juries.seatsOf(trial).length; ++i) {
+            juries.closeJuror(trial, i);
+        }
+        assertEq(token.balanceOf(address(juries)), 0);
+        assertEq(token.balanceOf(address(nodeCases)), 0);
+        assertEq(token.balanceOf(address(stakes)), stakes.stakeOf(node) + stakes.unburnt());
+    }
+}

@@ -1,0 +1,114 @@
+"""A node case on a real chain, by the facade and the projected state: upheld, refuted, lapsed, refused."""
+
+from pathlib import Path
+
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from chain.contracts.node_cases import MOST_FILES
+from chain.errors import ContractError
+from chain.judging import CaseOutcome
+from chain.records import Submission
+from chain.suite import Suite
+from protocol.verdict import Code
+from tests.chain.comparison import compare
+from tests.chain.game import FEE, Game, begin, work
+from tests.conftest import GRAINS, Deployed
+
+EVIDENCE = bytes(range(32))
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Game:
+    return begin(deployed, tmp_path)
+
+
+def history(game: Game, node: LocalAccount) -> list[Submission]:
+    """Three files of a node, accepted for good."""
+    step = game.publish()
+    files = [game.submit(node, step, work(f"{node.address} {number}")) for number in range(3)]
+    game.vote(files[0].lane, dict.fromkeys((file.place for file in files), Code.ACCEPT))
+    game.deployed.chain.later(61)
+    return [game.state.submissions[game.pool, file.sequence] for file in files]
+
+
+def accuser(game: Game) -> Suite:
+    return game.deployed.suite(game.deployed.rich())
+
+
+def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    assert suite.node_cases.read("MAX_FILES") == MOST_FILES
+    bond, before = suite.node_cases.bond(game.pool), suite.token.balance_of(suite.client.address)
+    number = suite.node_cases.open(files, EVIDENCE).send()
+    state = compare(game)
+    case = state.cases[number]
+    assert (case.node, case.sequences, case.evidence) == (node.address, tuple(f.sequence for f in files), EVIDENCE)
+    assert case.outcome is CaseOutcome.OPEN
+    assert state.nodes[node.address].frozen == 1
+    assert state.open_cases(game.pool) == [case]
+    assert suite.node_cases.tried(game.pool, case.sequences) == number
+    assert suite.token.balance_of(suite.client.address) == before - bond
+
+    game.try_case(case.trial, Code.REJECT_WEIGHTS)
+    suite.node_cases.conclude(number).send()
+    state = compare(game)
+    case, account = state.cases[number], state.accounts[game.pool, node.address]
+    assert (case.outcome, case.code, case.back) == (CaseOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
+    assert case.slashed == account.slashed == 100 * GRAINS
+    assert account.ejected
+    assert not account.member
+    assert (account.eject_case, account.eject_sequence) == (number, files[-1].sequence)
+    assert state.nodes[node.address].stake == 0
+    assert suite.token.balance_of(suite.client.address) == before + (100 * GRAINS - 5 * 2 * FEE) // 20
+    assert [one.kind for one in state.slashes] == ["node"]
+    assert suite.node_cases.case_of(number).outcome is CaseOutcome.UPHELD
+    assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [2 * FEE] * 5
+
+
+def test_a_false_accusation_costs_the_bond(game: Game) -> None:
+    operator, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    before, had = suite.token.balance_of(suite.client.address), suite.token.balance_of(operator.address)
+    number = suite.node_cases.open(files, EVIDENCE).send()
+    game.try_case(game.state.cases[number].trial, Code.ACCEPT)
+    suite.node_cases.conclude(number).send()
+    state = compare(game)
+    assert (state.cases[number].outcome, state.cases[number].back) == (CaseOutcome.REFUTED, 0)
+    bond = state.cases[number].bond
+    assert suite.token.balance_of(suite.client.address) == before - bond
+    assert suite.token.balance_of(operator.address) - had == bond - 5 * 2 * FEE
+    assert state.nodes[node.address].frozen == 0
+    assert not state.accounts[game.pool, node.address].ejected
+    with pytest.raises(ContractError, match=f"there is a case over exactly these files: {number}"):
+        suite.node_cases.open(files, EVIDENCE).send()
+
+
+def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    number = suite.node_cases.open(files[:1], EVIDENCE).send()
+    with pytest.raises(ContractError, match="the jury has not decided yet"):
+        suite.node_cases.conclude(number).send()
+    for _ in range(2):
+        case = game.state.cases[number]
+        game.mine_to(game.state.trials[case.trial].seed_block + 1)
+        suite.juries.draw(case.trial).send()
+        game.deployed.chain.later(31)
+        suite.node_cases.conclude(number).send()
+    state = compare(game)
+    case = state.cases[number]
+    assert len(case.trials) == 2
+    assert state.case_of(case.trials[0]) is state.case_of(case.trials[1]) is case
+    assert (case.outcome, case.back) == (CaseOutcome.LAPSED, case.bond)
+    assert state.nodes[node.address].stake == 100 * GRAINS
+
+
+def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    file = game.submit(node, step, work("young"))
+    game.vote(file.lane, {file.place: Code.ACCEPT})
+    with pytest.raises(ContractError, match=f"file {file.sequence} is not accepted for good"):
+        accuser(game).node_cases.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()

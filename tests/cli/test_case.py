@@ -1,0 +1,55 @@
+"""`muster case open, show, conclude` on a real chain."""
+
+from pathlib import Path
+
+from eth_account import Account
+
+from chain.judging import CaseOutcome
+from protocol.verdict import Code
+from runtime.keystore import store
+from tests.chain.game import begin, work
+from tests.cli.muster import Muster
+from tests.conftest import GRAINS, Deployed
+
+SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
+
+
+def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+    game = begin(deployed, tmp_path)
+    _, node = game.node()
+    step = game.publish()
+    files = [game.submit(node, step, work(str(number))) for number in range(3)]
+    game.vote(files[0].lane, dict.fromkeys((file.place for file in files), Code.ACCEPT))
+    deployed.deployment.save(tmp_path / "deployment.json")
+    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "password").chmod(0o600)
+    (tmp_path / "found.json").write_text("{}")
+    store(tmp_path / "key.json", SECRET, PASSWORD, work_factor=1 << 10)
+    accuser = Account.from_key(SECRET).address
+    deployed.chain.fund(accuser)
+    deployed.suite(deployed.governance).token.mint(accuser, 10 * GRAINS).send()
+    acting = ["--keystore", tmp_path / "key.json", "--password-file", tmp_path / "password", "--yes"]
+    opening = ["case", "open", "--node", node.address, "--evidence", tmp_path / "found.json", *acting]
+
+    assert "has no accepted and final files there" in muster.refused(*opening)
+    deployed.chain.later(61)
+    bond = game.suite.node_cases.bond(game.pool)
+    priced = muster.ok(*opening, "--first", files[1].sequence, "--dry-run", "--json").json
+    assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
+    assert not game.state.cases
+    assert muster.ok(*opening, "--json").json["case"] == 1
+    case = game.state.cases[1]
+    assert case.sequences == tuple(file.sequence for file in files)
+    assert "there is a case over exactly these files: 1" in muster.refused(*opening)
+    assert "the jury has not decided yet" in muster.refused("case", "conclude", 1, *acting)
+
+    game.try_case(case.trial, Code.REJECT_WEIGHTS)
+    muster.ok("case", "conclude", 1, *acting)
+    assert game.state.cases[1].outcome is CaseOutcome.UPHELD
+    shown = muster.ok("case", "show", 1, "--json").json
+    assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * GRAINS, bond)
+    assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
+    assert "upheld" in muster.ok("case", "show").out
+    assert "ejected (reject: weights, node case 1)" in muster.ok("node", "status", "--node", node.address).out
+    assert "there is no case 7" in muster.refused("case", "show", 7)

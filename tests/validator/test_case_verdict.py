@@ -1,0 +1,95 @@
+"""What a juror says of a node case: whole runs only, no start for free, and nothing where nothing can be said."""
+
+from dataclasses import replace
+
+from chain.judging import Accusation
+from chain.records import Submission
+from protocol.evidence.process import LIMIT_NATS
+from protocol.verdict import Code, Verdict
+from tests.validator.test_node_evidence import LAW, document, file
+from validator.case_verdict import judge_case, run_case, run_of
+from validator.node_evidence import Law, node_case
+
+OPENED = 1000
+
+
+def final(sequence: int, code: Code = Code.ACCEPT) -> Submission:
+    return replace(file(sequence, code, Code.NONE if code is Code.LATE else code), final_time=OPENED)
+
+
+def case(*sequences: int) -> Accusation:
+    return Accusation(1, 1, "0x" + "11" * 20, "0x" + "33" * 20, 10, sequences, b"", [1], 1, OPENED)
+
+
+def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:
+    return {sequence: replace(document(misses), sequence=sequence) for sequence in range(start, start + count)}
+
+
+def vote(named: range, files: list[Submission], misses: int = 1, law: Law | None = LAW) -> Code:
+    return judge_case(case(*named), files, law, verdicts(len(named), misses, named.start)).code
+
+
+def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None:
+    files = [final(number) for number in range(16)]
+    assert vote(range(16), files, misses=1) is Code.REJECT_SAMPLING
+    assert vote(range(16), files, misses=0) is Code.ACCEPT
+    assert vote(range(1), files, misses=1) is Code.ACCEPT  # one of them could be honest
+
+
+def test_a_run_of_all_files_says_what_verify_says() -> None:
+    files = [final(number) for number in range(12)]
+    whole, _ = node_case(files, LAW, lambda _: [document(1)])
+    run = run_of(files, range(12))
+    assert run is not None
+    assert run_case(run, LAW, verdicts(12, 1))[0] == whole
+
+
+def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
+    files = [final(number) for number in range(400)]
+    totals = []
+    for start in (0, 10, 100, 300):
+        run = run_of(files, range(start, start + 8))
+        assert run is not None
+        assert run.before == start
+        totals.append(run_case(run, LAW, verdicts(8, 1, start))[0].peak)
+    assert totals == sorted(totals, reverse=True)
+    # No start is worth more than the whole life's case: whoever chooses it gains nothing.
+    run = run_of(files, range(0, 308))
+    assert run is not None
+    assert run_case(run, LAW, verdicts(308, 1))[0].peak > totals[-1]
+
+
+def test_a_case_that_leaves_files_out_proves_nothing() -> None:
+    files = [final(number) for number in range(16)]
+    chosen = case(*range(0, 16, 2), 15)
+    judged = judge_case(chosen, files, LAW, verdicts(16, 1))
+    assert judged.code is Code.ACCEPT
+    assert "leaves out" in judged.why
+
+
+def test_files_that_were_not_accepted_are_no_part_of_a_run_and_late_ones_count_for_deliveries() -> None:
+    files = [final(number) for number in range(12)]
+    files[3], files[5] = final(3, Code.VOID), final(5, Code.MALFORMED)
+    named = tuple(number for number in range(12) if number not in (3, 5))
+    judged = judge_case(case(*named), files, LAW, verdicts(12, 1))
+    assert judged.code is Code.REJECT_SAMPLING
+    assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
+    late = [final(0), *(final(number, Code.LATE) for number in range(1, 15)), final(15)]
+    assert judge_case(case(0, 15), late, LAW, {0: document(0), 15: document(0)}).code is Code.REJECT_ASSIGNMENT
+
+
+def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
+    files = [final(number) for number in range(12)]
+    for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):
+        held = [replace(one, **change) if one.sequence == 4 else one for one in files]
+        named = tuple(number for number in range(12) if number != 4)
+        assert judge_case(case(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
+    found = verdicts(12, 1)
+    found[7] = replace(found[7], code=Code.UNAVAILABLE)
+    judged = judge_case(case(*range(12)), files, LAW, found)
+    assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 cannot be had")
+
+
+def test_a_pool_without_a_law_convicts_nobody() -> None:
+    assert vote(range(16), [final(number) for number in range(16)], law=None) is Code.ACCEPT
+    assert LIMIT_NATS > 14

@@ -1,0 +1,117 @@
+"""A node case on a real chain, judged and executed by validators' processes: a cheat whose files pass one by one loses
+its stake, and who accuses an honest node loses the bond."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from chain.judging import CaseOutcome
+from chain.records import Submission
+from chain.suite import Suite
+from protocol.evidence.figures import RowFigures, finding
+from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.verdict import Code, Finding, Verdict
+from tests.chain.game import work
+from tests.conftest import GRAINS, Deployed
+from tests.validator import tiny
+from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
+from validator.context import SubmissionFacts, verdict_on
+
+RATE = 1 << 15
+ENGINES = {"name": "transformers", "version": "5.1", "dtype": "float32", "device": "cpu"}
+HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "float32", "device": "cpu"})
+LAW = PairLaw(
+    worker="vllm:float32:cpu",
+    verifier="transformers:float32:cpu",
+    bets={"misses": (Bet(tilt=1.0, rate=0.01, most=3.0),) * BETS},
+)
+CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RATE, laws=(LAW,))})
+EVIDENCE = bytes(32)
+
+
+class Figures:
+    """A judge that accepts every file; those of `cheats` have a miss in each of four rows."""
+
+    def __init__(self) -> None:
+        self.cheats: set[str] = set()
+        self.seeds: dict[int, set[bytes]] = {}
+
+    def __call__(self, facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+        self.seeds.setdefault(facts.sequence, set()).add(facts.lane_seed)
+        misses = 4 if facts.work.id.node in self.cheats else 0
+        rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0) for row in range(4)]
+        code = Code.ACCEPT if data else Code.UNAVAILABLE
+        return verdict_on(facts, CONFIG, code, ENGINES, range(4), (HEADER, finding(rows)))
+
+
+@pytest.fixture
+def world(deployed: Deployed, tmp_path: Path) -> Iterator[ValidatorWorld]:
+    with validator_world(deployed, tmp_path, auditRate=RATE) as made:
+        made.config, made.judge = CONFIG, Figures()  # type: ignore[assignment]
+        yield made
+
+
+def submitted(world: ValidatorWorld, count: int) -> tuple[LocalAccount, LocalAccount, list[int]]:
+    """(operator, node, places): so many files of a new node, attested."""
+    game = world.game
+    operator, node = game.node()
+    step = game.publish()
+    files = [game.submit(node, step, work(f"{node.address} {number}")) for number in range(count)]
+    for lane in {file.lane for file in files}:
+        if not game.state.lanes[game.pool, lane].attested:
+            game.attest(lane)
+    return operator, node, [file.sequence for file in files]
+
+
+def accepted(world: ValidatorWorld, places: list[int]) -> list[Submission]:
+    """The validators judge them; then their windows are over."""
+    game, validator = world.game, world.running[0][0]
+
+    def files() -> list[Submission]:
+        return [game.state.submissions[game.pool, place] for place in places]
+
+    turns(validator, lambda: all(file.code == Code.ACCEPT for file in files()))
+    game.deployed.chain.later(61)
+    return files()
+
+
+def accuse(world: ValidatorWorld, files: list[Submission]) -> tuple[Suite, int, int]:
+    """(accuser, its balance before, the case)."""
+    suite = world.game.deployed.suite(world.game.deployed.rich())
+    before = suite.token.balance_of(suite.client.address)
+    number = suite.node_cases.open(files, EVIDENCE).send()
+    world.game.mine_to(world.game.state.trials[world.game.state.cases[number].trial].seed_block + 1)
+    return suite, before, number
+
+
+def concluded(world: ValidatorWorld, number: int) -> CaseOutcome:
+    turns(world.running[0][0], lambda: world.game.state.cases[number].outcome is not CaseOutcome.OPEN)
+    return world.game.state.cases[number].outcome
+
+
+def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(world: ValidatorWorld) -> None:
+    game, judge = world.game, world.judge
+    _, cheat, places = submitted(world, 8)
+    judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
+    world.start()
+    files = accepted(world, places)
+    suite, before, number = accuse(world, files)
+    assert concluded(world, number) is CaseOutcome.UPHELD
+    case, trial = game.state.cases[number], game.state.trials[game.state.cases[number].trial]
+    assert (case.code, case.back, case.slashed) == (Code.REJECT_SAMPLING, case.bond, 100 * GRAINS)
+    assert {code for code, _ in trial.reveals.values()} == {int(Code.REJECT_SAMPLING)}
+    # Every file was measured again, by the rows that the jury's own draw named.
+    assert all(trial.seed in judge.seeds[file.sequence] and len(judge.seeds[file.sequence]) == 2 for file in files)  # type: ignore[attr-defined]
+    assert game.state.accounts[game.pool, cheat.address].ejected
+    assert suite.token.balance_of(suite.client.address) > before
+
+    operator, _, places = submitted(world, 4)
+    files = accepted(world, places)
+    had = game.suite.token.balance_of(operator.address)
+    suite, before, number = accuse(world, files)
+    assert concluded(world, number) is CaseOutcome.REFUTED
+    assert suite.token.balance_of(suite.client.address) == before - game.state.cases[number].bond
+    assert game.suite.token.balance_of(operator.address) > had
+    turns(world.running[0][0], lambda: all(len(one.closed) == 5 for one in game.state.trials.values()))
