@@ -44,6 +44,9 @@ class LetterTable:
             setattr(self, name, (getattr(self, name) - RATE * self.velocity[name]).astype(np.float32))
         return len(before)
 
+    def figures(self) -> dict[str, float]:
+        return {}
+
     def loss(self, first: int, count: int) -> float:
         """Mean loss (nats) of lines that no site trains on."""
         lines = [line(-1 - number) for number in range(first, first + count)]

@@ -106,9 +106,29 @@ class Network:
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
+        if self.plan.site_names:
+            values["sites"] = self.plan.sites_run
         if self.plan.metrics_port:
             values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
         self._start_role("trainer", "trainer", values, torch=True)
+
+    def start_sites(self, base: Path) -> None:
+        """Those that train in the trainer's place, from the folder of policy step 0."""
+        for name in self.plan.site_names:
+            values = {
+                "home": self.plan.home(name),
+                "run": self.plan.sites_run,
+                "model": base,
+                "key": self.ring[name].reference(),
+                "s3": self.s3_settings().model_dump(mode="json"),
+                "poll_seconds": 0.4,
+                "reinforcement": {
+                    "pool": self.config_path,
+                    "threads": self.plan.trainer_threads,
+                    "memory": {"row_tokens": self.plan.trainer_row_tokens},
+                },
+            }
+            self._start_role(name, "site", values, torch=True)
 
     # ---- Workers and validators
 

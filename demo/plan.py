@@ -20,7 +20,7 @@ WORKER_BATCH = 128
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chooses; port 0 means any free one."""
+    """What a person chooses; port 0 means any free one. `sites`: how many places the policy is trained at."""
 
     seed: int
     steps: int
@@ -28,6 +28,7 @@ class Options:
     chain_port: int = 0
     s3_port: int = 0
     http_port: int = 0
+    sites: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,23 @@ class DemoPlan:
     """Whether processes are restarted for ever."""
     metrics_port: int = 0
     """Where Prometheus may scrape the trainer, 0 for nowhere."""
+    sites: int = 1
+    """Several sites train in the trainer's place, which keeps their log."""
 
     @property
     def members(self) -> list[str]:
         """Names of all nodes that join the pool."""
         return [*(node.name for node in self.nodes), *([self.absentee] if self.absentee else [])]
+
+    @property
+    def site_names(self) -> list[str]:
+        """Of the trainer's sites, where there are several."""
+        return [f"site-{number + 1}" for number in range(self.sites)] if self.sites > 1 else []
+
+    @property
+    def sites_run(self) -> Path:
+        """The document of their run."""
+        return self.root / "sites.json"
 
     @property
     def rpc_url(self) -> str:
@@ -148,6 +161,7 @@ def make_plan(options: Options) -> DemoPlan:
         nodes=nodes,
         validators=validators,
         worker_batch=WORKER_BATCH,
+        sites=options.sites,
     )
 
 

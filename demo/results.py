@@ -9,8 +9,9 @@ from demo.agreement import agreement
 from demo.plan import POOL, DemoPlan
 from demo.progress import ProgressPrinter
 from demo.safeguards import missing, safeguards, shown_safeguards
+from demo.sites_summary import shown_sites, wrong_with_sites
 from orchestrator.results import save_results
-from orchestrator.summary import RunSummary
+from orchestrator.summary import RunSummary, SitesSummary
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Outcome:
     good: bool
 
 
-def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State) -> Outcome:
+def write_results(
+    plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State, sites: SitesSummary | None = None
+) -> Outcome:
     """Everything from the orchestrator's record, which it has compared with the chain."""
     summary = save_results(
         plan.http_url,
@@ -33,6 +36,7 @@ def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, stat
         carriers=[ring[f"node-{node.name}"].address for node in plan.nodes if node.carrier],
         agreement=agreement(plan),
         safeguards=safeguards(state, POOL),
+        sites=sites,
     )
     wrong = list(problems(summary))
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
@@ -56,6 +60,8 @@ def problems(summary: RunSummary) -> Iterator[str]:
             yield f"{cheater.rollouts_trained} rollouts of the cheater {cheater.address} were trained on"
     if summary.safeguards:
         yield from missing(summary.safeguards, summary.steps)
+    if summary.sites:
+        yield from wrong_with_sites(summary.sites, summary.steps)
     for one in summary.agreement.differing if summary.agreement else ():
         said = ", ".join(f"{name} says {code}" for name, code in one.codes.items())
         yield f"honest validators differ on file {one.submission}: {said}"
@@ -92,6 +98,8 @@ def highlights(summary: RunSummary) -> Iterator[str]:
         yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
     if summary.safeguards:
         yield from shown_safeguards(summary.safeguards)
+    if summary.sites:
+        yield from shown_sites(summary.sites)
     if found:
         validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
         yield (

@@ -1,6 +1,7 @@
 """`muster demo`: brings the network up, follows the run, settles accounts, writes summary and report, takes it down."""
 
 import time
+from pathlib import Path
 from typing import Protocol
 
 from chain.deploy import deploy
@@ -21,9 +22,13 @@ from demo.plan import POOL, DemoPlan
 from demo.progress import ProgressPrinter, Stop
 from demo.results import Outcome, write_results
 from demo.settlement import settle_accounts
+from demo.sites import SiteKiller, sites_run
+from demo.sites_summary import sites_summary
 from engines.runtime import vllm_installed
+from orchestrator.summary import SitesSummary
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
+from storage.bucket import Bucket
 
 STALL_SECONDS = 300.0
 EPOCH_BLOCKS = 24
@@ -47,6 +52,7 @@ class Demo:
         self.ring = KeyRing(self.plan.root / "keys")
         self.network = Network(self.plan, self.ring, self.progress.notice, self.stop)
         self.onboarding = Onboarding(self.plan, self.ring)
+        self.site_killer = SiteKiller(self.plan, self.network.supervisor.kill, self.say)
 
     def run(self) -> Outcome:
         """The whole story; leaves the network up afterwards only with `keep`."""
@@ -54,7 +60,9 @@ class Demo:
             self.bring_up()
             monitor = self.follow()
             settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
-            outcome = write_results(self.plan, self.ring, self.progress, monitor.state)
+            outcome = write_results(
+                self.plan, self.ring, self.progress, monitor.state, self._sites_summary(monitor.state)
+            )
             if self.keep:
                 self._hold()
             return outcome
@@ -70,7 +78,16 @@ class Demo:
         base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
         self.network.supervisor.start(base)
         self.open_pool()
-        self.network.start_trainer(POOL, wait_for_folder(base, self.network.check, self.say))
+        self._start_training(wait_for_folder(base, self.network.check, self.say))
+
+    def _start_training(self, base: Path) -> None:
+        if self.plan.site_names:
+            pools = Deployment.load(self.plan.deployment).address("Pools")
+            run = sites_run(self.plan, self.ring, pools, self.config)
+            self.plan.sites_run.write_text(run.model_dump_json(indent=2))
+            self.say(f"{self.plan.sites} sites train, the trainer keeps their log")
+        self.network.start_trainer(POOL, base)
+        self.network.start_sites(base)
 
     def start_services(self) -> None:
         """Chain and object storage, which are up some seconds later."""
@@ -144,7 +161,8 @@ class Demo:
 
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
-        return [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
+        found: list[Onlooker] = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
+        return [*found, self.site_killer] if self.plan.site_names else found
 
     def _new_monitor(self) -> RunMonitor:
         deployment = Deployment.load(self.plan.deployment)
@@ -153,6 +171,11 @@ class Demo:
         follower = Follower(self.onboarding.client("deployer"), deployment, folder / "events.sqlite")
         known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
         return RunMonitor(Projection(follower), POOL, self.plan.steps, self.plan.home("trainer"), self.say, known)
+
+    def _sites_summary(self, state: State) -> SitesSummary | None:
+        if not self.plan.site_names:
+            return None
+        return sites_summary(self.plan, self.ring, Bucket(self.network.s3_settings()), state, self.site_killer.kills)
 
     def _hold(self) -> None:
         self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")

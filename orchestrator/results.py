@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.page import report_page
 from orchestrator.report import FileDetails, documents
-from orchestrator.summary import Agreement, RunSummary, Safeguards, build_summary
+from orchestrator.summary import Agreement, RunSummary, Safeguards, SitesSummary, build_summary
 from protocol.api.endpoints import RECORD, ROLLOUTS, SUBMISSION, VERDICTS, Get
 from protocol.api.run import RunRecord
 from protocol.errors import ConfigError, MusterError, first_problem
@@ -35,6 +35,7 @@ def save_results(
     carriers: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
+    sites: SitesSummary | None = None,
 ) -> RunSummary:
     """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; returns the summary.
 
@@ -50,6 +51,7 @@ def save_results(
         carriers=carriers,
         agreement=agreement,
         safeguards=safeguards,
+        sites=sites,
     )
     details = fetch_details(url, record)
     written = {

@@ -93,6 +93,31 @@ class Safeguards(BaseModel):
     dodged: list[DodgedCanary]
 
 
+class SiteSummary(BaseModel):
+    """A site: how many files it trained on, and the outer steps (by the state they lead to) that contributions of its
+    count in; `killed`: those during which it was killed."""
+
+    name: str
+    address: str
+    files: int
+    outer_steps: int
+    killed: list[int]
+
+
+class SitesSummary(BaseModel):
+    """What a run's log says of the sites that trained, compared with the trainer's records and the manifests.
+    `used_once`: every file that was trained on was dealt to one site whose contribution counts, and to no other, in one
+    outer step; `repeated`: outer steps that began again, as another attempt; `named`: policy steps whose manifest names
+    the sites that made it."""
+
+    sites: list[SiteSummary]
+    outer_steps: int
+    files: int
+    used_once: bool
+    repeated: list[int]
+    named: int
+
+
 class RunSummary(BaseModel):
     """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
 
@@ -114,6 +139,8 @@ class RunSummary(BaseModel):
     cheaters: list[CheaterSummary]
     agreement: Agreement | None
     safeguards: Safeguards | None
+    sites: SitesSummary | None = None
+    """Null where the trainer trained alone."""
     honest_rejected: int
     submissions: FileCounts
     accepted_untrained: int
@@ -149,6 +176,7 @@ def build_summary(
     carriers: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
+    sites: SitesSummary | None = None,
 ) -> RunSummary:
     """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat; `carriers`: of those whose
     files are canaries, which are rejected where they were not opened in time."""
@@ -166,6 +194,7 @@ def build_summary(
         cheaters=[_cheater(record, address) for address in cheaters],
         agreement=agreement,
         safeguards=safeguards,
+        sites=sites,
         honest_rejected=sum(one.status == "rejected" and one.node not in (*cheaters, *carriers) for one in files),
         submissions=FileCounts(
             accepted=counts["accepted"],

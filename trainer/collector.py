@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from chain.records import Submission
@@ -61,13 +61,14 @@ class FileCollector:
         self._inbox, self._ever = Inbox((), ()), False
         self._standstill = Standstill(config.standstill_seconds, config.silence_seconds)
 
-    def batch(self, step: int, consumed: Collection[str]) -> StepFiles | None:
+    def batch(self, step: int, consumed: Collection[str], given: Sequence[str] = ()) -> StepFiles | None:
         """What policy step `step` is made of, None while there are too few files; of no file if there will be none
         before it is published (`trainer.standstill`).
 
-        A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names.
+        A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names; one whose
+        files (ids) were `given` to sites takes these.
         """
-        recorded = self._recorded(step)
+        recorded = self._recorded(step, given)
         files = recorded or self.due(step, consumed)
         due = {file_id(sub) for sub in files}
         self._groups = {known: groups for known, groups in self._groups.items() if known in due}
@@ -108,13 +109,13 @@ class FileCollector:
         """What holds the next step up, as of the last look."""
         return self._standstill.why or self.awaited.words
 
-    def _recorded(self, step: int) -> list[Submission]:
-        """The files that a step was trained on before a kill, if there are records of it."""
-        entries = self._records.trained_in(step)
-        if not entries:
+    def _recorded(self, step: int, given: Sequence[str]) -> list[Submission]:
+        """The files that a step is known to be trained on: given to sites, or of records from before a kill."""
+        names = list(given) or [entry["sha256"] for entry in self._records.trained_in(step)]
+        if not names:
             return []
         by_id = {file_id(sub): sub for sub in self._client.refresh().submissions_of(self._config.pool)}
-        return [by_id[entry["sha256"]] for entry in entries if entry["sha256"] in by_id]
+        return [by_id[name] for name in names if name in by_id]
 
     def _chosen(self, files: list[Submission], recorded: int) -> list[Submission] | None:
         """The files of a full batch: the first ones, no one left out that may still come from the bucket. `recorded`:

@@ -65,7 +65,8 @@ class TrainerConfig(ProcessConfig):
     cannot be scored for so long while others can, is skipped, and so are those whose SHA-256 `exclude` names. While
     nodes that joined late wait for the next step, it is published without training once nobody could make a file for
     `standstill_seconds`, or nobody did for `silence_seconds`. A data pool publishes its step again for nodes that
-    joined late, where others work not within `newcomer_seconds` of the last time. docs/training.md explains `guards`,
+    joined late, where others work not within `newcomer_seconds` of the last time. `sites`: the document of a run of
+    several sites, which then train in this trainer's place (docs/sites.md). docs/training.md explains `guards`,
     `parallel` and `memory`."""
 
     key: KeyConfig
@@ -85,3 +86,4 @@ class TrainerConfig(ProcessConfig):
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
+    sites: Path | None = None

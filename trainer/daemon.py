@@ -22,14 +22,15 @@ from trainer.basemodel import base_model
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
 from trainer.collector import FileCollector, StepFiles
+from trainer.commands import LearnerGroup
 from trainer.config import TrainerConfig
 from trainer.evaluation.evaluations import Candidate, Evaluations
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG
 from trainer.followers import lead
 from trainer.guards import UnstableError, check_step
 from trainer.inbox import file_id
-from trainer.learner import Learner
 from trainer.loader import Loader
+from trainer.making import OwnSteps, PolicyAtStep, StepMaker, step_sites
 from trainer.metrics.batch_facts import batch_facts
 from trainer.metrics.idle import IdleClock
 from trainer.metrics.peak import peak_flops, throughput
@@ -40,6 +41,7 @@ from trainer.ranks import RanksLostError
 from trainer.reports import Reports
 from trainer.resting_tables import RestingTables
 from trainer.rollouts import Group
+from trainer.sites.policy_steps import SitesGroup, SiteSteps, keep_sites
 from trainer.state.progress import TrainingProgress
 from trainer.state.records import Records, file_record, step_record
 from trainer.step_metrics import StepMetrics
@@ -62,7 +64,12 @@ class Trainer:
         self.records = Records(self.home)
         self.reports = Reports(outside.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
-        self.group = lead(config, pool, base, placement or Placement(device=config.engine.device, memory=config.memory))
+        placement = placement or Placement(device=config.engine.device, memory=config.memory)
+        self.group: LearnerGroup | SitesGroup = (
+            lead(config, pool, base, placement)
+            if config.sites is None
+            else keep_sites(config, outside, base, placement)
+        )
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         self.resting = RestingTables(
@@ -83,9 +90,14 @@ class Trainer:
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
         self._phase = "starting"
+        self.maker: StepMaker = (
+            OwnSteps(self.group, config.guards, self.records, self.files, self.progress.rewind)
+            if isinstance(self.group, LearnerGroup)
+            else SiteSteps(self.group, pool.train, partial(check_step, config.guards), self.records, self._until)
+        )
 
     @property
-    def learner(self) -> Learner:
+    def learner(self) -> PolicyAtStep:
         return self.progress.learner
 
     def stop(self) -> None:
@@ -157,12 +169,12 @@ class Trainer:
         self.idle.end()
         files, groups, waited = batch.files, batch.groups, time.monotonic() - started
         self._phase = f"training step {self.learner.step + 1}"
-        metrics = self._trained(batch)
+        metrics = self.maker.make(batch)
         if metrics is None:
             return
         self.progress.consumed |= {file_id(sub) for sub in files}
         record = step_record(metrics, files, waited) | self._facts(metrics, groups, files)
-        entries = [file_record(metrics.step, sub) for sub in files]
+        entries = [file_record(metrics.step, sub) | self.maker.of_file(file_id(sub)) for sub in files]
         if not self.checkpoint(record, entries):
             return
         self.records.write(record, entries)
@@ -175,35 +187,6 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def _trained(self, batch: StepFiles) -> StepMetrics | None:
-        """Train a step. None if some of its files made it unstable: those are refused, and the learners are where they
-        were. Raises UnstableError if it cannot be put down to at most half of the files."""
-        step = self.learner.step
-        metrics = self.group.train_step(batch.groups)
-        try:
-            check_step(self.config.guards, metrics, self.records.metrics())
-        except UnstableError as error:
-            blamed = self._unstable_alone(batch, step)
-            if not 0 < len(blamed) <= len(batch.files) / 2:
-                raise
-            for sub in blamed:
-                self.files.refuse(sub, error)
-            return None
-        return metrics
-
-    def _unstable_alone(self, batch: StepFiles, step: int) -> list[Submission]:
-        """The files that make policy step `step` unstable without the others. A mean is never further out than all its
-        parts: where strangers' files did it, they are among these."""
-        earlier, blamed = self.records.metrics(), []
-        for sub, groups in zip(batch.files, batch.groups_of, strict=True):
-            self.progress.rewind(step)
-            try:
-                check_step(self.config.guards, self.group.train_step(groups), earlier)
-            except UnstableError:
-                blamed.append(sub)
-        self.progress.rewind(step)
-        return blamed
-
     def _facts(self, metrics: StepMetrics, groups: list[Group], files: list[Submission]) -> dict[str, Any]:
         """What the record of a step says besides the learner's own metrics."""
         peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
@@ -212,6 +195,7 @@ class Trainer:
             | batch_facts(groups, [sub.step for sub in files], metrics.step)
             | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
             | self.idle.record()
+            | self.maker.facts()
         )
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
@@ -233,10 +217,10 @@ class Trainer:
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.begin(step, self.progress.manifests)
+        self.publisher.encoder.begin(step, self.progress.manifests, step_sites(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
-        batch = self.files.batch(self.learner.step + 1, self.progress.consumed)
+        batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.maker.given)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)
             self.resting.read_ahead()
@@ -266,7 +250,7 @@ class Trainer:
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
         self.resting.write(step, self._policy_folder(step))
-        digest = self.publisher.upload(step, manifests)
+        digest = self.publisher.upload(step, manifests, step_sites(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
@@ -303,6 +287,7 @@ class Trainer:
         return self._waiting.until(what.removeprefix("waiting for "), attempt, pause, why)
 
     def _meanwhile(self) -> None:
+        self.maker.tend()
         self._keep_evaluations()
         self.reports.flush()
 

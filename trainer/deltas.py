@@ -10,7 +10,7 @@ from protocol.config import WeightsConfig
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepSites, unseal
 from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare
 
 log = logging.getLogger("muster.trainer")
@@ -34,23 +34,25 @@ class StepEncoder:
         """Folders of steps up to `step` from which deltas to later ones lead."""
         return {self.folder(step), self.folder(step - step % self._weights.snapshot_every)}
 
-    def begin(self, step: int, manifests: Sequence[bytes]) -> None:
-        """Start with a step whose folder is complete; `manifests` are the digests of all steps before it."""
-        self._begun = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step])))
+    def begin(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> None:
+        """Start with a step whose folder is complete; `manifests` are the digests of all steps before it, `made_by`:
+        the sites that trained it, if there are."""
+        self._begun = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step]), made_by))
 
-    def prepared(self, step: int, manifests: Sequence[bytes]) -> PreparedStep:
+    def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> PreparedStep:
         """The step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called again."""
         begun, self._begun = self._begun, None
         if begun is not None and begun[0] == step:
             return begun[1].result()
-        return self._prepare(step, tuple(manifests[:step]))
+        return self._prepare(step, tuple(manifests[:step]), made_by)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _prepare(self, step: int, manifests: tuple[bytes, ...]) -> PreparedStep:
+    def _prepare(self, step: int, manifests: tuple[bytes, ...], made_by: StepSites | None) -> PreparedStep:
         started, folder = time.monotonic(), self.folder(step)
-        manifest = make_manifest(folder, self._scope, step, manifests[-1] if manifests else None, self._dtype)
+        parent = manifests[-1] if manifests else None
+        manifest = make_manifest(folder, self._scope, step, parent, self._dtype, made_by=made_by)
         snapshot, size = step % self._weights.snapshot_every == 0, sum(file.size for file in manifest.files)
         bases = self._bases(step, manifests) if size >= self._weights.delta_min_bytes else []
         try:

@@ -1,9 +1,9 @@
 """One training step, blind to algorithm, model and number of ranks: from groups of rollouts to the next policy step."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -59,9 +59,19 @@ class Learner:
         ln p_old is that of the trainer's own weights before the first update. Without any group that has signal the
         weights stay as they are, and the step still counts.
         """
+        updates = self.updates_of(groups)
+        while True:
+            try:
+                next(updates)
+            except StopIteration as end:
+                return cast(StepMetrics, end.value)
+
+    def updates_of(self, groups: Sequence[Group]) -> Generator[int, None, StepMetrics]:
+        """The same one update at a time: the tokens of each, and the step's metrics at the end."""
         start = time.monotonic()
         selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
-        minibatches = [self._rows(selection.samples, part) for part in self._parts(len(selection.samples))]
+        parts = self._parts(len(selection.samples))
+        minibatches = [self._rows(selection.samples, part) for part in parts]
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
         size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
@@ -69,8 +79,9 @@ class Learner:
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
         old += [self._old_logprobs(rows) for rows in minibatches[1:]]
         totals = StepTotals(len(selection.samples), self.policy.device)
-        for rows, logps in zip(minibatches, old, strict=True):
+        for part, rows, logps in zip(parts, minibatches, old, strict=True):
             self._update(rows, logps, size, totals)
+            yield sum(selection.samples[place].length for place in part)
         self.step += 1
         ranks, flops = self.placement.ranks, self.policy.work.training(one.length for one in selection.samples)
         return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)

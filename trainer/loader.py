@@ -8,7 +8,7 @@ from chain.records import Submission
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, MalformedFile, Rollout
+from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHeader
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 from trainer.rollouts import Group, GroupSettings, Source, TrainRollout
@@ -31,17 +31,26 @@ class Loader:
 
         Raises MalformedFile, IntegrityError, UnreachableError, MissingObjectError, ScoringUnavailable.
         """
-        data = self._open(object_key("rollouts", submission.sha256), self._limits.file_bytes)
-        header, rollouts = read(data, self._limits)
+        header, rollouts = self._read(submission.sha256)
         work = header.work.id
         if (work.node, work.step, work.counter) != (submission.node, submission.step, submission.counter):
             raise MalformedFile("its header names another node, step or counter than its submission")
         if self._note is not None:
             self._note(submission, rollouts)
+        return self._groups(header, rollouts)
+
+    def groups_in(self, sha256: bytes) -> list[Group]:
+        """The same of a file that somebody whom we trust has compared with its submission."""
+        return self._groups(*self._read(sha256))
+
+    def _read(self, sha256: bytes) -> tuple[RolloutHeader, list[Rollout]]:
+        return read(self._open(object_key("rollouts", sha256), self._limits.file_bytes), self._limits)
+
+    def _groups(self, header: RolloutHeader, rollouts: Sequence[Rollout]) -> list[Group]:
         # A token that the embedding lacks would not be an error of one file but the end of the process.
         if any(max(one.output_tokens) >= self._environment.vocabulary for one in rollouts):
             raise MalformedFile(f"a token outside the vocabulary of {self._environment.vocabulary}")
-        out, source = [], Source(submission.node, header.engine, submission.step)
+        out, source = [], Source(header.work.id.node, header.engine, header.work.id.step)
         for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
             group: list[TrainRollout] = []
             for one in members:

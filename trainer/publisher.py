@@ -9,7 +9,7 @@ from protocol.errors import IntegrityError
 from runtime.pool_client import PoolClient
 from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
-from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
 from storage.weights.publish import send
 from storage.weights.shards import weight_files
 from trainer.canaries import CanaryPlan
@@ -34,13 +34,13 @@ class StepPublisher:
         self._scope = ManifestScope(client.pool_id, str(account.address))
         self.encoder = StepEncoder(bucket.get, self._scope, dtype, weights, client.home / "policies")
 
-    def upload(self, step: int, manifests: list[bytes]) -> bytes:
+    def upload(self, step: int, manifests: list[bytes], made_by: StepSites | None = None) -> bytes:
         """Shards and manifest of a policy step, after the `manifests` of those before it, into the bucket; returns the
-        manifest's digest."""
+        manifest's digest. `made_by`: the sites that trained it, if there are."""
         published = self._published(step)
         if published is not None:
             return published
-        prepared = self.encoder.prepared(step, manifests)
+        prepared = self.encoder.prepared(step, manifests, made_by)
         send(self.encoder.folder(step), prepared, self._bucket, self._account)
         return prepared.manifest.digest
 

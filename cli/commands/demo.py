@@ -14,6 +14,7 @@ def demo(
     chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    sites: Annotated[int, typer.Option(help="Places that train the policy together.", min=1, max=8)] = 1,
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""
@@ -21,6 +22,6 @@ def demo(
     from demo.pool import pool_config
     from demo.run import Demo
 
-    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port))
+    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, sites))
     outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
     raise typer.Exit(0 if outcome.good else 1)

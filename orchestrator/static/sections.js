@@ -15,7 +15,7 @@ function liveTiles(record) {
 }
 
 function reportTiles(summary) {
-  const {submissions, agreement, safeguards} = summary;
+  const {submissions, agreement, safeguards, sites} = summary;
   const share = value => value == null ? "–" : `${Math.round(value * 100)}%`;
   const good = value => value ? "good" : "bad", word = value => value ? "yes" : "no";
   const list = [["held-out reward", `${decimals(summary.reward_first)} → ${decimals(summary.reward_last)}`],
@@ -36,6 +36,11 @@ function reportTiles(summary) {
       ["seats that opted into the pool", `${safeguards.opted_in} of ${safeguards.needed} needed`],
       ["silent committees fined and replaced", safeguards.silent.length],
       ["canaries disputed in vain by a lazy seat", safeguards.dodged.length]);
+  if (sites)
+    list.push(["outer steps of several sites", sites.outer_steps],
+      ["each file trained on by one site, once", word(sites.used_once), good(sites.used_once)],
+      ...sites.sites.map(one => [`files of ${one.name}${one.killed.length ? `, killed in step ${one.killed}` : ""}`,
+        one.files]));
   return list;
 }
 

@@ -6,7 +6,7 @@ is parsed, and refused unless it is byte for byte what writing it again gives.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
@@ -14,7 +14,7 @@ from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
 from protocol import eip712
-from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
+from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody, at_most
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.identity import PoolId
 from protocol.signed import check_signer, open_canonical
@@ -26,7 +26,11 @@ from protocol.sites.payload import longest_shard
 
 STRUCT = "Contribution(uint256 pool,address site,uint256 step,bytes32 base,bytes32 body)"
 MAX_STEP = 1 << 32
-_AROUND, _PER_SHARD = 1024, 112
+_AROUND, _PER_SHARD = 2048, 112
+MAX_FIGURES = 16
+FigureName = Annotated[str, Field(pattern=r"^[a-z_]{1,24}$")]
+Figures = Annotated[dict[FigureName, float], at_most(MAX_FIGURES)]
+"""What a site says of its inner steps, by name: loss, entropy and the like."""
 
 
 class ShardEntry(SignedBody):
@@ -38,7 +42,7 @@ class ShardEntry(SignedBody):
 
 class Contribution(SignedBody):
     """What `site` adds to outer step `step` (the state at which has the digest `base`), after `inner_steps` on `tokens`
-    tokens. `config`: SHA-256 of the run's SitesConfig. Tokens are the site's word: no rule uses them."""
+    tokens. `config`: SHA-256 of the run's SitesConfig. Tokens and `figures` are the site's word: no rule uses them."""
 
     version: Literal[1] = 1
     chain_id: int = Field(ge=0, lt=1 << 64)
@@ -52,6 +56,7 @@ class Contribution(SignedBody):
     tokens: int = Field(ge=1, lt=1 << 48)
     mode: Mode
     shards: Annotated[Rows[ShardEntry], Field(min_length=1, max_length=1024)]
+    figures: Figures = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _each_shard_once(self) -> Self:
@@ -110,7 +115,12 @@ class ContributionLimits:
 
 
 def make_contribution(
-    limits: ContributionLimits, site: str, inner_steps: int, tokens: int, payload: Sequence[bytes]
+    limits: ContributionLimits,
+    site: str,
+    inner_steps: int,
+    tokens: int,
+    payload: Sequence[bytes],
+    figures: Mapping[str, float] | None = None,
 ) -> Contribution:
     """Of the site's own, with the shards `payload`, as `protocol.sites.payload` writes them."""
     place = limits.place(site)
@@ -126,6 +136,7 @@ def make_contribution(
         tokens=tokens,
         mode=limits.config.mode,
         shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload],
+        figures=dict(figures or {}),
     )
 
 

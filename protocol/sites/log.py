@@ -39,15 +39,15 @@ _Cursors = Annotated[dict[Address, _Number], at_most(MAX_SITES)]
 
 
 class MalformedEntry(IntegrityError):
-    """Bytes that are no entry of this log, or not the one that belongs there."""
+    """Bytes that the keeper of this log did not write for this place: anybody's who may write to the bucket."""
 
 
 class Boundary(SignedBody):
     """Outer step `step` begins, from the state of `digest`, with `members`, or once those of `waiting` are enough. It
-    was made in attempt `attempt` at the
-    step before, of the documents `made_of`: all that were opened, also those that do not count. `before`: number of the
-    boundary before (null: none). `state`: SHA-256 of the list of files in which the state is published, if it is.
-    `notes`: of each site, the number of its first note that is not in the log."""
+    was made in attempt `attempt` at the step before, of the documents `made_of`: all that were opened, also those that
+    do not count; `counted`: the sites whose do. `before`: number of the boundary before (null: none). `state`: SHA-256
+    of the list of files in which the state is published, if it is. `notes`: of each site, the number of its first note
+    that is not in the log."""
 
     kind: Literal["boundary"] = "boundary"
     step: _Step
@@ -56,6 +56,7 @@ class Boundary(SignedBody):
     members: _Members = Field(default_factory=list)
     waiting: _Members = Field(default_factory=list)
     made_of: _Documents = Field(default_factory=dict)
+    counted: _Members = Field(default_factory=list)
     before: _Number | None = None
     state: Hex64 | None = None
     notes: _Cursors = Field(default_factory=dict)
@@ -149,12 +150,16 @@ def seal_entry(entry: LogEntry, run: SitesRun, account: LocalAccount) -> bytes:
 
 
 def open_entry(data: bytes, run: SitesRun, number: int, previous: str | None) -> LogEntry:
-    """Entry `number`, after the one of hash `previous` (None: not known). Raises MalformedEntry for anything else."""
+    """Entry `number`, after the one of hash `previous` (None: not known). Raises MalformedEntry for what the keeper did
+    not write there, IntegrityError where it follows another entry than that."""
     signed = open_canonical(data, SignedEntry, MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
     entry = signed.entry
     if (entry.run, entry.number) != (run.digest, number):
         raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
-    if previous is not None and entry.previous != previous:
-        raise MalformedEntry(f"entry {number} follows {entry.previous[:16]}…, the log has {previous[:16]}… before it")
     check_signer(BoundEntry(entry, run), signed.signature, run.keeper, MalformedEntry)
+    if previous is not None and entry.previous != previous:
+        raise IntegrityError(
+            f"entry {number} of the log follows {entry.previous[:16]}…, the log has {previous[:16]}… before it",
+            "run one keeper",
+        )
     return entry

@@ -6,14 +6,24 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from eth_account.signers.local import LocalAccount
-from pydantic import ConfigDict, FailFast, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    FailFast,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from protocol import eip712
-from protocol.api.base import Hex64
+from protocol.api.base import Address, Hex64
 from protocol.documents import Document
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, first_problem
 from protocol.identity import PoolId
+from protocol.sites.config import MAX_SITES
 from storage.keys import object_key
 
 MAX_STORED_BYTES = 16 << 20
@@ -89,11 +99,21 @@ class StepDelta(_Part):
     files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
 
 
+class StepSites(_Part):
+    """Who trained a policy step: `sites` (EIP-55) of the run whose document has the SHA-256 `run`, in the outer step
+    that led to its state `outer_step` (docs/sites.md)."""
+
+    run: Hex64
+    outer_step: Count
+    sites: Annotated[tuple[Address, ...], Field(min_length=1, max_length=MAX_SITES)]
+
+
 class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
-    whether the files' own shards are published too; without them the `deltas` are the only way to this step."""
+    whether the files' own shards are published too; without them the `deltas` are the only way to this step. Of
+    version 2 are those that name the sites that made the step, and no others."""
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 1
     chain_id: Count
     pools: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
     pool: Count
@@ -103,6 +123,20 @@ class Manifest(_Part):
     files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
     snapshot: Annotated[bool, Field(strict=True)] = True
     deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
+    made_by: StepSites | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_versioned(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        if self.version == 1:
+            del fields["made_by"]
+        return fields
+
+    @model_validator(mode="after")
+    def _version_says_who(self) -> Self:
+        if (self.version == 2) != (self.made_by is not None):
+            raise ValueError("version 2 names the sites that made the step, version 1 has none")
+        return self
 
     @field_validator("pools")
     @classmethod
@@ -225,5 +259,5 @@ def _check_version(fields: Any, expected: bytes) -> None:
     other source has another."""
     manifest = fields.get("manifest") if isinstance(fields, dict) else None
     version = manifest.get("version") if isinstance(manifest, dict) else None
-    if isinstance(version, int) and version > 1 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
-        raise IntegrityError(f"the manifest is of version {version}, and this muster reads version 1", "upgrade muster")
+    if isinstance(version, int) and version > 2 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
+        raise IntegrityError(f"the manifest is of version {version}, and this muster reads 1 and 2", "upgrade muster")

@@ -12,7 +12,7 @@ from protocol.errors import IntegrityError
 from protocol.files import file_sha256
 from protocol.resting import TABLE
 from storage.keys import object_key
-from storage.weights.manifest import FileDelta, Manifest, ManifestScope, Shard, StepDelta, WeightFile, seal
+from storage.weights.manifest import FileDelta, Manifest, ManifestScope, Shard, StepDelta, StepSites, WeightFile, seal
 from storage.weights.shards import DELTA_SHARD_BYTES, SHARD_BYTES, read_shards, weight_files
 
 
@@ -39,10 +39,19 @@ class PreparedStep:
 
 
 def make_manifest(
-    folder: Path, scope: ManifestScope, step: int, parent: bytes | None, dtype: str, shard_size: int = SHARD_BYTES
+    folder: Path,
+    scope: ManifestScope,
+    step: int,
+    parent: bytes | None,
+    dtype: str,
+    shard_size: int = SHARD_BYTES,
+    made_by: StepSites | None = None,
 ) -> Manifest:
-    """The manifest of a folder; `parent` is the digest of the step before, None for the first."""
+    """The manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the sites
+    that trained it, None where there are none."""
     return Manifest(
+        version=1 if made_by is None else 2,
+        made_by=made_by,
         chain_id=scope.pool.chain_id,
         pools=scope.pool.pools,
         pool=scope.pool.pool,

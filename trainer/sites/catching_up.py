@@ -41,9 +41,10 @@ def step_to(
         gradients[site] = gradient
     judged = judge(state, gradients, exchange.run.settings)
     made = settled_by(state, gradients, judged, exchange.run.settings)
-    if made is None or made.step != boundary.step or made.digest.hex() != boundary.digest:
+    expected = (boundary.step, boundary.digest, sorted(boundary.counted))
+    if made is None or (made.step, made.digest.hex(), sorted(judged.shares)) != expected:
         raise IntegrityError(
-            f"outer step {state.step} does not lead to the state that the log names",
+            f"outer step {state.step} does not lead to the state that the log names, of the sites that it names",
             "stop: the run's keeper is wrong, or this machine is",
         )
     return made, judged
@@ -58,7 +59,7 @@ def caught_up(exchange: SiteExchange, state: OuterState, book: Logbook) -> Itera
             break
         missing.append(boundary)
         if boundary.state is not None:
-            published = _published(exchange, boundary, state)
+            published = published_state(exchange, boundary, state)
             if published is not None:
                 missing.pop()
                 state = published
@@ -74,8 +75,11 @@ def caught_up(exchange: SiteExchange, state: OuterState, book: Logbook) -> Itera
         yield state
 
 
-def _published(exchange: SiteExchange, boundary: Boundary, state: OuterState) -> OuterState | None:
-    assert boundary.state is not None
+def published_state(exchange: SiteExchange, boundary: Boundary, state: OuterState) -> OuterState | None:
+    """The state that `boundary` begins as the keeper published it, None where it cannot be had; `state`: any other of
+    the run."""
+    if boundary.state is None:
+        return None
     try:
         made = exchange.state(boundary.state, boundary.step, boundary.digest, state.layout)
     except MusterError as error:

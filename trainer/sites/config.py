@@ -1,14 +1,15 @@
 """The configuration files of a run's keeper and of a site."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocol.documents import Document
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, KeyConfig
 from storage.settings import S3Settings
+from trainer.config import MemoryConfig
 
 _RATES = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay_share=0))
 
@@ -31,6 +32,17 @@ class ImitationConfig(Document):
     optimizer: OptimizerConfig = _RATES
 
 
+class ReinforcementConfig(Document):
+    """A site's inner steps on the accepted files of a pool that are dealt to it: `pool` is the pool's document, whose
+    `train` says how; `seed` decides the order of a step's samples."""
+
+    pool: Path
+    device: str = "cpu"
+    threads: int = Field(1, ge=1, le=1024)
+    memory: MemoryConfig = MemoryConfig()
+    seed: int = Field(0, ge=0)
+
+
 class RunMemberConfig(DaemonConfig):
     """What keeper and sites of a run name alike. `run`: its document; `model`: folder or Hugging Face id of the weights
     that it begins with; `s3`: the bucket they share. It ends after outer step `steps` (0: never)."""
@@ -48,6 +60,13 @@ class KeeperConfig(RunMemberConfig):
 
 
 class SiteConfig(RunMemberConfig):
-    """`muster site run`."""
+    """`muster site run`, with either kind of inner steps."""
 
-    imitation: ImitationConfig
+    imitation: ImitationConfig | None = None
+    reinforcement: ReinforcementConfig | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.imitation is None) == (self.reinforcement is None):
+            raise ValueError("name one of `imitation` and `reinforcement`")
+        return self

@@ -2,19 +2,25 @@
 log at the places that are theirs. Whatever comes from there is a stranger's.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from protocol.encoding import sha256_hex
+from protocol.errors import IntegrityError
 from protocol.sites.contribution import Contribution, ContributionLimits, open_contribution
 from protocol.sites.layout import TensorLayout, Tensors, cut
-from protocol.sites.log import MAX_ENTRY_BYTES, LogEntry, open_entry
+from protocol.sites.log import MAX_ENTRY_BYTES, LogEntry, MalformedEntry, open_entry
 from protocol.sites.notes import MAX_NOTE_BYTES, SiteNote, open_note
 from protocol.sites.outer import OuterState
 from protocol.sites.payload import decode_shard
 from protocol.sites.run import SitesRun
 from protocol.sites.state_files import MAX_LIST_BYTES, open_list, read_state, shard_bytes, write_state
 from storage.keys import MissingObjectError, object_key
+
+log = logging.getLogger("muster.sites")
+MAX_TAKEN = 4096
+"""Places of the log that strangers may take before it ends."""
 
 
 class SiteBucket(Protocol):
@@ -82,7 +88,11 @@ class SiteExchange:
         return self._bucket.put_first(self._note(site, number), note)
 
     def has_note(self, site: str, number: int) -> bool:
-        return self._bucket.look(self._note(site, number), MAX_NOTE_BYTES) is not None
+        """Whether the place is taken, by whatever."""
+        try:
+            return self._bucket.look(self._note(site, number), MAX_NOTE_BYTES) is not None
+        except IntegrityError:  # by something longer than notes are
+            return True
 
     def note(self, site: str, number: int) -> SiteNote | None:
         """None if it is not there yet. Raises MalformedNote, IntegrityError, UnreachableError."""
@@ -94,13 +104,30 @@ class SiteExchange:
         return self._bucket.put_first(self._entry(number), entry)
 
     def has_entry(self, number: int) -> bool:
-        return self._bucket.look(self._entry(number), MAX_ENTRY_BYTES) is not None
+        """Whether an entry of the keeper's is there."""
+        try:
+            return self.entry(number, None) is not None
+        except MalformedEntry:
+            return False
 
     def entry(self, number: int, previous: str | None) -> tuple[LogEntry, str] | None:
-        """An entry of the log and the SHA-256 of its bytes; None if it is not there yet. Raises MalformedEntry,
-        IntegrityError, UnreachableError."""
-        data = self._bucket.look(self._entry(number), MAX_ENTRY_BYTES)
+        """An entry of the log and the SHA-256 of its bytes; None if it is not there yet. Raises MalformedEntry where
+        the place is taken by something else, IntegrityError, UnreachableError."""
+        try:
+            data = self._bucket.look(self._entry(number), MAX_ENTRY_BYTES)
+        except IntegrityError as error:
+            raise MalformedEntry(error.what) from None
         return None if data is None else (open_entry(data, self.run, number, previous), sha256_hex(data))
+
+    def next_entry(self, number: int, previous: str) -> tuple[LogEntry, str] | None:
+        """The first entry from place `number` on, past places that somebody took who is not the keeper. Raises
+        IntegrityError where it follows another entry than the one of SHA-256 `previous`; UnreachableError."""
+        for place in range(number, number + MAX_TAKEN):
+            try:
+                return self.entry(place, previous)
+            except MalformedEntry as error:
+                log.debug("place %d of the log is passed over: %s", place, error)
+        raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")
 
     def _note(self, site: str, number: int) -> str:
         return f"sites/{self.run.digest}/notes/{site.lower()}/{number:010d}"

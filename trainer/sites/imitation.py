@@ -1,5 +1,6 @@
 """A site's inner steps on conversations: supervised fine-tuning on those that are dealt to it."""
 
+import math
 from pathlib import Path
 
 from protocol.errors import ConfigError
@@ -28,16 +29,27 @@ class ImitationWork:
         placement = Placement(device=config.device)
         self._learner = ImitationLearner(Policy(folder, config.dtype, placement), config.optimizer, config.updates)
         self.place = 0
+        self._losses: list[float] = []
 
     def weights(self) -> Tensors:
         return model_tensors(self._learner.policy.model)
 
     def load(self, weights: Tensors) -> None:
         set_tensors(self._learner.policy.model, weights)
+        self._losses.clear()
 
     def train(self, share: Share, number: int) -> int:
         batch = self._batch(share)
-        return self._learner.update(batch).tokens if batch else 0
+        if not batch:
+            return 0
+        made = self._learner.update(batch)
+        self._losses.append(made.loss)
+        return made.tokens
+
+    def figures(self) -> dict[str, float]:
+        """The mean loss (nats), if it is a number."""
+        loss = sum(self._losses) / max(1, len(self._losses))
+        return {"loss": loss} if self._losses and math.isfinite(loss) else {}
 
     def heldout_loss(self) -> float:
         """Mean loss (nats) of the conversations that are kept apart. Raises ConfigError where there are none."""
@@ -50,6 +62,7 @@ class ImitationWork:
 
     def restore(self, folder: Path) -> None:
         self.place = int(self._learner.load_checkpoint(folder)["place"])
+        self._losses.clear()
 
     def _batch(self, share: Share) -> list[Example]:
         """The next ones of this site; none where a whole epoch has none."""

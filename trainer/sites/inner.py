@@ -1,6 +1,6 @@
 """What a site does between two outer steps: the inner steps on the data that is dealt to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,13 +11,14 @@ from protocol.sites.layout import Tensors
 
 @dataclass(frozen=True)
 class Share:
-    """What of a run's data is `site`'s while `members` take part. `seed`: 32 bytes. `items`: what the outer step trains
-    on (32 bytes each), None where that is the work's own matter."""
+    """What of a run's data is `site`'s in outer step `step`, while `members` take part. `seed`: 32 bytes. `items`: what
+    the outer step trains on (32 bytes each), None where that is the work's own matter."""
 
     seed: bytes
     site: str
     members: tuple[str, ...]
     items: tuple[bytes, ...] | None = None
+    step: int = 0
 
     def mine(self, item: bytes) -> bool:
         """Whether an item of data that all sites have is this one's: each is dealt to exactly one of the members."""
@@ -43,6 +44,10 @@ class InnerWork(Protocol):
     def train(self, share: Share, number: int) -> int:
         """Inner step `number` of an outer step; how many tokens it was trained on, 0 if there is nothing left to train
         on until the next one."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """What is worth knowing of the inner steps since `load` or `restore`; finite numbers."""
         ...
 
     def save(self, folder: Path) -> None:

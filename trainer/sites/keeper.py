@@ -5,7 +5,6 @@ the run's first state: a kill at any moment costs the time since.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from protocol.sites.log import (
     Failed,
     LogEntry,
     LogEvent,
+    MalformedEntry,
     Noted,
     TimeUp,
     WorkGiven,
@@ -31,10 +31,9 @@ from protocol.sites.log import (
 )
 from protocol.sites.notes import SiteNote
 from protocol.sites.outer import OuterState, OuterStepError
-from protocol.waits import WAITS
 from storage.keys import MissingObjectError
 from trainer.sites.catching_up import caught_up, limits_at
-from trainer.sites.exchange import SiteExchange
+from trainer.sites.exchange import MAX_TAKEN, SiteExchange
 from trainer.sites.logbook import Logbook, first_boundary
 from trainer.sites.replica import judge, settled_by
 from trainer.sites.replica_store import StateFolder
@@ -62,7 +61,7 @@ class SitesKeeper:
         self._states = StateFolder(home / "outer", first.layout, settings.shards)
         self.state = self._states.newest() or first
         self._first, self._on_step = first, on_step
-        self.timeouts = Timeouts.of(settings.window_seconds, settings.training_seconds)
+        self.timeouts = Timeouts.of_run(exchange.run)
         self.excluded: dict[str, str] = {}
         self._opened: dict[str, Tensors] = {}
         self._signed: dict[str, Contribution] = {}
@@ -128,6 +127,7 @@ class SitesKeeper:
             "keeper": self.run.keeper, "run": self.run.name, "step": self.state.step,
             "digest": self.state.digest.hex(), "phase": now.phase.value, "attempt": now.attempt,
             "members": sorted(now.members), "waiting": sorted(now.waiting), "excluded": self.excluded,
+            "items": None if self.book.items is None else len(self.book.items),
         }  # fmt: skip
 
     def _begin_log(self) -> None:
@@ -136,20 +136,33 @@ class SitesKeeper:
         self.exchange.append(0, seal_entry(entry, self.run, self._account))
 
     def _tell(self, event: LogEvent) -> None:
-        """Write an event, if it changes anything."""
+        """Write an event at the first place that no stranger has taken. Raises IntegrityError for one that cannot come
+        now, or where another keeper writes."""
         book = self.book
-        chapter = book.number if isinstance(event, Boundary) else book.chapter
-        entry = LogEntry(
-            run=self.run.digest, number=book.number, previous=book.tip, chapter=chapter, time=time.time(), event=event
-        )
         book.next(event)
-        data = seal_entry(entry, self.run, self._account)
-        if not self.exchange.append(book.number, data):
-            found = self.exchange.entry(book.number, book.tip)
-            if found is None or found[1] != sha256_hex(data):
-                raise IntegrityError(f"entry {book.number} of the log was written by another process", "run one keeper")
-        book.take(entry, sha256_hex(data))
-        log.info("entry %d: %s", entry.number, _words(event))
+        for number in range(book.number, book.number + MAX_TAKEN):
+            chapter = number if isinstance(event, Boundary) else book.chapter
+            entry = LogEntry(
+                run=self.run.digest, number=number, previous=book.tip, chapter=chapter, time=time.time(), event=event
+            )
+            data = seal_entry(entry, self.run, self._account)
+            if self.exchange.append(number, data) or self._is_ours(number, data):
+                book.take(entry, sha256_hex(data))
+                log.info("entry %d: %s", number, _words(event))
+                return
+            log.warning("place %d of the log is taken by somebody who is not its keeper", number)
+        raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")
+
+    def _is_ours(self, number: int, data: bytes) -> bool:
+        """Whether the entry at a place that is taken is this very one, from a try whose answer was lost. Raises
+        IntegrityError where another process writes as the keeper."""
+        try:
+            found = self.exchange.entry(number, self.book.tip)
+        except MalformedEntry:
+            return False
+        if found is None or found[1] != sha256_hex(data):
+            raise IntegrityError(f"entry {number} of the log was written by another process", "run one keeper")
+        return True
 
     def _changes(self, event: LogEvent) -> bool:
         try:
@@ -236,7 +249,7 @@ class SitesKeeper:
             log.error("outer step %d cannot be made: %s", self.state.step, error)
             after = None
         if after is not None:
-            self._advance(after, contributors)
+            self._advance(after, contributors, sorted(judged.shares))
         elif self.book.schedule.waiting or self._waited() > self.timeouts.window:
             self._fail()
 
@@ -253,7 +266,7 @@ class SitesKeeper:
         self._tell(Failed(attempt=self.book.schedule.attempt))
         self._opened.clear()
 
-    def _advance(self, after: OuterState, contributors: Mapping[str, str]) -> None:
+    def _advance(self, after: OuterState, contributors: Mapping[str, str], counted: list[str]) -> None:
         book, now = self.book, self.book.schedule
         due = after.step % self.run.settings.state_every == 0
         listed = self.exchange.publish_state(after) if due else None
@@ -265,6 +278,7 @@ class SitesKeeper:
                 "members": sorted(begun.members),
                 "waiting": sorted(begun.waiting),
                 "made_of": dict(contributors),
+                "counted": counted,
                 "before": book.chapter,
                 "state": listed,
                 "notes": {site: number for site, number in sorted(book.notes.items()) if number},
@@ -293,26 +307,6 @@ class SitesKeeper:
         if self._waited() > limit:
             log.warning("time is up for %s", self.waiting_for())
             self._tell(TimeUp(attempt=now.attempt, phase="collect" if now.phase == OuterPhase.COLLECT else "open"))
-
-
-def keep(
-    keeper: SitesKeeper, stopping: threading.Event, poll_seconds: float, shown: Callable[[], None], steps: int = 0
-) -> None:
-    """Keep the log until `stopping`, or until there are `steps` outer steps (0: without an end); a bucket that cannot
-    be reached is waited for."""
-    waiting = ""
-    while not stopping.is_set() and not 0 < steps <= keeper.state.step:
-        try:
-            why = "" if keeper.turn() else keeper.waiting_for()
-        except UnreachableError as error:
-            why = f"the bucket: {error.what}"
-        if why and why != waiting:
-            log.info("waiting for %s", why)
-        waiting = why
-        shown()
-        if why:
-            with WAITS.on(why):
-                stopping.wait(poll_seconds)
 
 
 def _words(event: LogEvent) -> str:

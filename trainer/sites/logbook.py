@@ -15,6 +15,7 @@ from protocol.sites.log import (
     TimeUp,
     WorkGiven,
 )
+from protocol.sites.run import SitesRun
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.schedule import (
     Event,
@@ -26,6 +27,7 @@ from trainer.sites.schedule import (
     SiteJoined,
     SiteLeft,
     StepSettled,
+    WorkDealt,
 )
 
 
@@ -54,7 +56,7 @@ class Logbook:
         if found is None or not isinstance(found[0].event, Boundary):
             raise IntegrityError(f"entry {chapter} of the log is no boundary", "ask the run's keeper")
         entry, boundary = found[0], found[0].event
-        schedule = begun(boundary, exchange.run.settings.admission.minimum)
+        schedule = begun(boundary, exchange.run)
         return cls(
             exchange, boundary, chapter, chapter + 1, found[1], entry.time, schedule, dict(boundary.notes),
             dealt=tuple(sorted(schedule.members)),
@@ -71,9 +73,8 @@ class Logbook:
         return cls.at(exchange, found[0].chapter)
 
     def advance(self) -> LogEntry | None:
-        """Take the next entry, if there is one. Raises MalformedEntry, and IntegrityError for an entry that no honest
-        keeper writes."""
-        found = self.exchange.entry(self.number, self.tip)
+        """Take the next entry, if there is one. Raises IntegrityError for an entry that no honest keeper writes."""
+        found = self.exchange.next_entry(self.number, self.tip)
         if found is None:
             return None
         self.take(*found)
@@ -82,7 +83,7 @@ class Logbook:
     def take(self, entry: LogEntry, digest: str) -> None:
         """The next entry, of which the bytes have the SHA-256 `digest`."""
         event = entry.event
-        if entry.chapter != (self.number if isinstance(event, Boundary) else self.chapter):
+        if entry.chapter != (entry.number if isinstance(event, Boundary) else self.chapter):
             raise IntegrityError(f"entry {entry.number} of the log names another boundary than the newest")
         before, self.schedule = self.schedule, self.next(event)
         if (before.step, before.attempt, before.phase) != (
@@ -92,12 +93,12 @@ class Logbook:
         if (before.step, before.attempt) != (self.schedule.step, self.schedule.attempt):
             self.dealt = tuple(sorted(self.schedule.members))
         if isinstance(event, Boundary):
-            self.boundary, self.chapter, self.items, self.notes = event, self.number, None, dict(event.notes)
+            self.boundary, self.chapter, self.items, self.notes = event, entry.number, None, dict(event.notes)
         elif isinstance(event, WorkGiven):
             self.items, self.since = tuple(event.items), entry.time
         elif isinstance(event, Noted):
             self.notes[event.site] = event.note + 1
-        self.number, self.tip = self.number + 1, digest
+        self.number, self.tip = entry.number + 1, digest
 
     def next(self, event: LogEvent) -> Schedule:
         """The schedule after an event. Raises IntegrityError for one that cannot come now."""
@@ -105,7 +106,7 @@ class Logbook:
         if isinstance(event, WorkGiven):
             if self.items is not None or event.step != now.step:
                 raise IntegrityError(f"the log gives work for outer step {event.step} out of its turn")
-            return now
+            return now.after(WorkDealt(event.step))
         after = now.after(_told(event, now))
         if after is now:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
@@ -114,10 +115,10 @@ class Logbook:
         return after
 
     def _check(self, boundary: Boundary, after: Schedule) -> None:
-        now, minimum = self.schedule, self.exchange.run.settings.admission.minimum
+        now = self.schedule
         if (boundary.step, boundary.before, boundary.made_of) != (now.step + 1, self.chapter, dict(now.contributors)):
             raise IntegrityError(f"the log's boundary {boundary.step} does not follow from what was opened")
-        if begun(boundary, minimum) != after:
+        if begun(boundary, self.exchange.run) != after:
             raise IntegrityError(f"the log's boundary {boundary.step} has other members than follow from the log")
 
     def chapters_back(self) -> Iterator[tuple[int, Boundary]]:
@@ -133,10 +134,24 @@ class Logbook:
             boundary = Logbook.at(self.exchange, number).boundary
 
 
-def begun(boundary: Boundary, quorum: int) -> Schedule:
+def items_given(exchange: SiteExchange, chapter: int) -> tuple[str, ...]:
+    """What the outer step trains on that the boundary at entry `chapter` began; none if nobody has said so yet."""
+    book = Logbook.at(exchange, chapter)
+    while book.items is None and book.advance() is not None and book.chapter == chapter:
+        pass
+    return book.items or () if book.chapter == chapter else ()
+
+
+def begun(boundary: Boundary, run: SitesRun) -> Schedule:
     """The schedule that a boundary begins."""
-    members, waiting = frozenset(boundary.members), frozenset(boundary.waiting)
-    return Schedule(bytes.fromhex(boundary.digest), boundary.step, members=members, waiting=waiting, quorum=quorum)
+    return Schedule(
+        bytes.fromhex(boundary.digest),
+        boundary.step,
+        members=frozenset(boundary.members),
+        waiting=frozenset(boundary.waiting),
+        quorum=run.settings.admission.minimum,
+        whole=run.work == "given",
+    )
 
 
 def first_boundary(digest: bytes, state: str) -> Boundary:
@@ -163,7 +178,8 @@ def _told(event: Boundary | Noted | ContributionOpened | TimeUp | Failed, now: S
 
 
 def _head(exchange: SiteExchange) -> int:
-    """Number of the newest entry, −1 where there is none: entries have no gaps, so doubling and halving finds it."""
+    """Number of the newest entry, −1 where there is none, found by doubling and halving: entries have no gaps. Where
+    strangers took places it may be an older one, from which the log is read on."""
     if not exchange.has_entry(0):
         return -1
     low, high = 0, 1

@@ -3,33 +3,32 @@
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from eth_account.signers.local import LocalAccount
 
+from protocol.config import PoolConfig
 from protocol.documents import load_document
-from protocol.encoding import canonical_json
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
 from protocol.locks import locked
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
-from protocol.waits import WAITS
 from runtime.process import Daemon, start
 from storage.bucket import Bucket
 from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.keeper import SitesKeeper, keep
-from trainer.sites.site import Site, take_part
+from trainer.sites.inner import InnerWork
+from trainer.sites.keeper import SitesKeeper
+from trainer.sites.pool_run import check_run_of
+from trainer.sites.site import Site
+from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
+from trainer.sites.turns import keep, take_part
 
 log = logging.getLogger("muster.sites")
-STATUS = "status.json"
-_LOCK, _LOCK_SECONDS, _SHOW_SECONDS = "site.lock", 10.0, 1.0
+_LOCK, _LOCK_SECONDS = "site.lock", 10.0
 
 
 def run_keeper(config_path: Path) -> None:
@@ -40,24 +39,6 @@ def run_keeper(config_path: Path) -> None:
 def run_site(config_path: Path) -> None:
     """Take part until SIGINT or SIGTERM, or the last outer step."""
     start(config_path, SiteConfig, _site, grace=None)
-
-
-class StatusFile:
-    """What `muster site status` reads: written when it changes, at most once a second."""
-
-    def __init__(self, home: Path, made: Callable[[], dict[str, Any]]) -> None:
-        self._path, self._made, self._last, self._at = home / STATUS, made, b"", 0.0
-
-    def __call__(self) -> None:
-        if time.monotonic() - self._at >= _SHOW_SECONDS:
-            self.write()
-
-    def write(self) -> None:
-        data = canonical_json({**self._made(), "waits": WAITS.report()})
-        self._at = time.monotonic()
-        if data != self._last:
-            write_atomic(self._path, data)
-            self._last = data
 
 
 class ProcessSettings(Protocol):
@@ -110,8 +91,7 @@ class SiteDaemon:
 
 def print_timeouts(run: SitesRun) -> None:
     """Into the log, so that nobody need guess what a wait is bounded by."""
-    table = Timeouts.of(run.settings.window_seconds, run.settings.training_seconds).table()
-    log.info("time-outs of %s:\n%s", run.name, table)
+    log.info("time-outs of %s:\n%s", run.name, Timeouts.of_run(run).table())
 
 
 def opened(config: RunMemberConfig) -> tuple[SitesRun, LocalAccount, ExitStack]:
@@ -144,13 +124,35 @@ def _site(config: SiteConfig) -> Daemon:
     run, account, held = opened(config)
     if account.address not in run.sites:
         raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
+    bucket = Bucket(config.s3)
+    inner = _imitation(config) if config.imitation is not None else _reinforcement(config, run, bucket)
+    return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home), config, held)
+
+
+def _imitation(config: SiteConfig) -> InnerWork:
+    assert config.imitation is not None
     _prepare(config.imitation.threads)
     from engines.loading import set_threads
     from trainer.sites.imitation import ImitationWork
 
     set_threads(config.imitation.threads)
-    inner = ImitationWork(config.imitation, config.model)
-    return SiteDaemon(Site(SiteExchange(Bucket(config.s3), run), account, inner, config.home), config, held)
+    return ImitationWork(config.imitation, config.model)
+
+
+def _reinforcement(config: SiteConfig, run: SitesRun, bucket: Bucket) -> InnerWork:
+    settings = config.reinforcement
+    assert settings is not None
+    pool = load_document(settings.pool, PoolConfig)
+    check_run_of(run, pool)
+    _prepare(settings.threads)
+    from engines.loading import set_threads
+    from trainer.basemodel import model_folder
+    from trainer.model.sharding import Placement
+    from trainer.sites.reinforcement import ReinforcementWork
+
+    set_threads(settings.threads)
+    placement = Placement(device=settings.device, memory=settings.memory)
+    return ReinforcementWork(pool, model_folder(config.model), bucket.get, placement, settings.seed)
 
 
 def _prepare(threads: int) -> None:

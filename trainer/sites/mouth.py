@@ -14,7 +14,7 @@ from trainer.sites.share_of_step import OwnContribution
 
 log = logging.getLogger("muster.sites")
 What = Literal["join", "leave", "sign"]
-_AHEAD, _TRIES = 4096, 16
+_AHEAD = 4096
 
 
 class SiteMouth:
@@ -24,7 +24,7 @@ class SiteMouth:
         self._exchange, self._account, self._next = exchange, account, 0
         self._said: set[tuple[str, int, int, str | None]] = set()
         self._sender = ThreadPoolExecutor(1, "site-sender")
-        self._sending: tuple[str, Future[None]] | None = None
+        self._sending: tuple[tuple[str, int], Future[None]] | None = None
 
     def find_place(self, number: int) -> None:
         """Go on behind the notes that are there, the first of which may have `number`. Raises MusterError if nobody
@@ -41,11 +41,12 @@ class SiteMouth:
         return (what, now.step, now.attempt, digest) in self._said
 
     def say(self, what: What, now: Schedule, digest: str | None) -> None:
-        """Leave a note, unless it was said. Raises MusterError where others use this site's key; UnreachableError."""
+        """Leave a note, unless it was said, at the first place that nobody has taken. Raises MusterError where there is
+        none; UnreachableError."""
         if self.said(what, now, digest):
             return
         site, run = str(self._account.address), self._exchange.run
-        for _ in range(_TRIES):
+        for _ in range(_AHEAD):
             note = SiteNote(
                 run=run.digest, site=site, number=self._next, what=what, step=now.step, attempt=now.attempt,
                 digest=digest,
@@ -55,16 +56,18 @@ class SiteMouth:
             if posted:
                 self._said = {one for one in self._said if one[1] == now.step} | {(what, now.step, now.attempt, digest)}
                 return
-        raise MusterError(f"another process leaves notes as {site}", "run one home a key")
+        raise MusterError(f"{_AHEAD} places for notes of {site} are taken", "see who else writes to the bucket")
 
     def send(self, own: OwnContribution) -> None:
-        """Publish the payload of a contribution in the background, again if it failed."""
-        if self._sending is not None and self._sending[0] == own.digest:
+        """Publish the payload of a contribution in the background, again if it failed, and again in another attempt:
+        that may be because it is gone."""
+        offered = own.digest, own.attempt
+        if self._sending is not None and self._sending[0] == offered:
             sent = self._sending[1]
             if not sent.done() or sent.exception() is None:
                 return
             log.warning("the payload is sent again: %s", sent.exception())
-        self._sending = own.digest, self._sender.submit(self._publish, own)
+        self._sending = offered, self._sender.submit(self._publish, own)
 
     def _publish(self, own: OwnContribution) -> None:
         for shard in own.payload:

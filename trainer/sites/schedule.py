@@ -51,6 +51,13 @@ class PayloadOpened:
 
 
 @dataclass(frozen=True)
+class WorkDealt:
+    """It is known what outer step `step` trains on: whoever has joined by now takes part."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class PhaseTimeUp:
     """For phase `phase` of the `attempt`-th try at an outer step."""
 
@@ -68,7 +75,7 @@ class StepSettled:
     after: bytes | None
 
 
-Event = SiteJoined | SiteLeft | HashesSigned | PayloadOpened | PhaseTimeUp | StepSettled
+Event = SiteJoined | SiteLeft | WorkDealt | HashesSigned | PayloadOpened | PhaseTimeUp | StepSettled
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class Schedule:
     """`step`: the outer step under way, from the state of `digest`. `waiting`: who has joined and is a member from the
     next boundary on. `documents`: of whom signed; `opened`: of these, whose payload is there. `barred`: who signed two
     contributions to this outer step, of which none counts. `quorum`: as many must have joined before a step begins that
-    nobody is left for."""
+    nobody is left for. `whole`: a step is made of the work of all its members or begins again among those who are left,
+    because each of them has a part of what is to be trained on."""
 
     digest: bytes
     step: int = 0
@@ -88,6 +96,7 @@ class Schedule:
     opened: frozenset[str] = frozenset()
     barred: frozenset[str] = frozenset()
     quorum: int = 1
+    whole: bool = False
 
     @property
     def contributors(self) -> Mapping[str, str]:
@@ -100,6 +109,8 @@ class Schedule:
             return self._joined(event)
         if isinstance(event, SiteLeft):
             return self._left(event.site)
+        if isinstance(event, WorkDealt):
+            return self._begun() if self.waiting and event.step == self.step and not self.documents else self
         if isinstance(event, HashesSigned):
             return self._committed(event)
         if isinstance(event, PayloadOpened):
@@ -124,6 +135,8 @@ class Schedule:
         made = replace(self, members=self.members - {site}, waiting=self.waiting - {site})
         if site not in self.opened:
             made = replace(made, documents=_without(self.documents, {site}))
+            if self.whole and site in self.members:
+                return made._begun()
         return made._moved_on()
 
     def _committed(self, event: HashesSigned) -> "Schedule":
@@ -135,7 +148,8 @@ class Schedule:
         if known in (None, event.document) or self.phase == OuterPhase.SETTLE:
             return self
         made = replace(self, documents=_without(self.documents, {event.site}), opened=self.opened - {event.site})
-        return replace(made, barred=self.barred | {event.site})._moved_on()
+        made = replace(made, barred=self.barred | {event.site})
+        return made._begun() if self.whole else made._moved_on()
 
     def _opened(self, event: PayloadOpened) -> "Schedule":
         fits = event.step == self.step and self.documents.get(event.site) == event.document
@@ -151,7 +165,8 @@ class Schedule:
         arrived = frozenset(self.documents) if self.phase == OuterPhase.COLLECT else self.opened
         # Silence is death: who is alive joins again.
         made = replace(self, members=self.members & arrived)
-        if not arrived:
+        expected = self.members if self.phase == OuterPhase.COLLECT else frozenset(self.documents)
+        if not arrived or (self.whole and expected - arrived):
             return made._begun()
         if self.phase == OuterPhase.COLLECT:
             return replace(made, phase=OuterPhase.OPEN)
@@ -178,7 +193,7 @@ class Schedule:
     def _begun(self) -> "Schedule":
         """The outer step's next try: of the members, and those who waited."""
         members = (self.members - self.barred) | self.waiting
-        made = Schedule(self.digest, self.step, self.attempt + 1, quorum=self.quorum)
+        made = Schedule(self.digest, self.step, self.attempt + 1, quorum=self.quorum, whole=self.whole)
         return replace(made, members=members) if len(members) >= self.quorum else replace(made, waiting=members)
 
 

@@ -4,7 +4,8 @@ long as the outer step it belongs to can still take it."""
 import json
 import logging
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,13 @@ log = logging.getLogger("muster.sites")
 
 @dataclass(frozen=True)
 class InnerSteps:
-    """How much a site trained for an attempt at an outer step, and among whom its data was dealt."""
+    """How much a site trained for an attempt at an outer step, among whom data was dealt, and what it says of it."""
 
     steps: int
     tokens: int
     attempt: int
     members: tuple[str, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def make_own(
     else:
         kind = settings.codebook if settings.mode == "int8" else None
         payload = [encode_dense(place, number, cut(gradient, pieces), kind) for number, pieces in enumerate(cuts)]
-    made = make_contribution(limits, site, work.steps, max(1, work.tokens), payload)
+    made = make_contribution(limits, site, work.steps, max(1, work.tokens), payload, work.figures)
     document = seal_contribution(made, account)
     return OwnContribution(document, tuple(payload), limits.base, work.attempt, work.members, owed)
 

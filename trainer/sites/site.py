@@ -7,7 +7,6 @@ before it is there.
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,13 +16,13 @@ from typing import Any
 from eth_account.signers.local import LocalAccount
 
 from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
-from protocol.waits import WAITS, wait_for
+from protocol.waits import wait_for
 from storage.keys import MissingObjectError
-from trainer.sites.catching_up import caught_up, limits_at, step_to
+from trainer.sites.catching_up import caught_up, limits_at, published_state, step_to
 from trainer.sites.exchange import SiteExchange, decoded
 from trainer.sites.inner import InnerWork, Share, words
 from trainer.sites.logbook import Logbook
@@ -46,11 +45,13 @@ _PROGRESS = "progress.json"
 
 @dataclass
 class _Progress:
-    """Inner steps made since the outer state, and their tokens. `beyond`: of those after the contribution was made, the
-    same; `left`: more of these are due; `sent`: the inner weights that the contribution was made of."""
+    """Inner steps made since the outer state, their tokens, and among whom their data was `dealt`. `beyond`: of those
+    after the contribution was made, the same; `left`: more of these are due; `sent`: the inner weights that the
+    contribution was made of."""
 
     made: int = 0
     tokens: int = 0
+    dealt: tuple[str, ...] = ()
     beyond: int = 0
     beyond_tokens: int = 0
     left: int = 0
@@ -63,7 +64,7 @@ class Site:
     def __init__(self, exchange: SiteExchange, account: LocalAccount, inner: InnerWork, home: Path) -> None:
         self.exchange, self.run, self.inner = exchange, exchange.run, inner
         self.address, settings = str(account.address), exchange.run.settings
-        self.timeouts = Timeouts.of(settings.window_seconds, settings.training_seconds)
+        self.timeouts = Timeouts.of_run(exchange.run)
         self.state = OuterState.start(inner.weights())
         self._account, self._mouth = account, SiteMouth(exchange, account)
         self._states = StateFolder(home / "outer", self.state.layout, settings.shards)
@@ -180,26 +181,41 @@ class Site:
         """Make the outer step that the log tells of."""
         if self._progress.left:
             return self._train_beyond()
-        own, known = self._own, {}
-        mine = own is not None and boundary.made_of.get(self.address) == own.digest
-        if own is not None and mine:
-            limits = limits_at(self.exchange, self.state)
-            known[own.digest] = decoded(own.payload, self.address, limits, self.state)
+        own = self._own if self._own and boundary.made_of.get(self.address) == self._own.digest else None
         try:
-            after, judged = step_to(self.exchange, self.state, boundary, known)
+            after = self._state_after(boundary, own)
         except (UnreachableError, MissingObjectError) as error:
             return f"the payloads of outer step {self.state.step}: {error.what}"
-        if mine and self.address in judged.excluded:
-            why = judged.excluded[self.address]
-            log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)
-        counted = mine and self.address in judged.shares
+        if own is None and self.run.work == "given":
+            self._undo()  # others trained on it: here it leaves no trace
         done = self._progress
         self.inner.load(_on_top(after.weights, self.inner.weights(), done.sent))
-        owed = own.owed if own is not None and counted else self._owed
+        owed = own.owed if own is not None and self.address in boundary.counted else self._owed
         self._hold(after, owed, _Progress(done.beyond, done.beyond_tokens))
         self.steps += 1
-        log.info("outer step %d: %d of %d contributions count", after.step, len(judged.shares), len(boundary.made_of))
+        log.info(
+            "outer step %d: %d of %d contributions count", after.step, len(boundary.counted), len(boundary.made_of)
+        )
         return ""
+
+    def _state_after(self, boundary: Boundary, own: OwnContribution | None) -> OuterState:
+        """The state that a boundary begins: made here, of `own` and what the others published, or as the keeper
+        published it where something of that is gone. Raises as `step_to`."""
+        known = {}
+        if own is not None:
+            known[own.digest] = decoded(own.payload, self.address, limits_at(self.exchange, self.state), self.state)
+        try:
+            after, judged = step_to(self.exchange, self.state, boundary, known)
+        except MissingObjectError as error:
+            published = published_state(self.exchange, boundary, self.state)
+            if published is None:
+                raise
+            log.warning("outer step %d is taken as the keeper published it: %s", self.state.step, error)
+            return published
+        if own is not None and self.address in judged.excluded:
+            why = judged.excluded[self.address]
+            log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)
+        return after
 
     def _ask_to_join(self, now: Schedule) -> str:
         if self.address not in now.waiting:
@@ -210,22 +226,24 @@ class Site:
 
     def _share(self) -> Share:
         items = None if self.book.items is None else words(self.book.items)
-        return Share(bytes.fromhex(self.run.seed), self.address, self.book.dealt, items)
+        return Share(bytes.fromhex(self.run.seed), self.address, self.book.dealt, items, self.state.step)
 
     def _train(self, now: Schedule) -> str:
         """One inner step, or the contribution that they led to."""
+        if self.run.work == "given" and self._progress.made and self._progress.dealt != self.book.dealt:
+            self._undo()
         done, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
         if done.made < wanted:
             tokens = self.inner.train(self._share(), done.made)
         if tokens:
-            done.made, done.tokens = done.made + 1, done.tokens + tokens
+            done.made, done.tokens, done.dealt = done.made + 1, done.tokens + tokens, self.book.dealt
             if done.made < wanted:
                 return ""
         if not done.made:  # others need not wait for a site to which nothing is dealt; it takes part in the next step
             self._mouth.say("leave", now, None)
             return f"outer step {now.step} to end: nothing of it is dealt to this site"
         limits = limits_at(self.exchange, self.state)
-        work = InnerSteps(done.made, done.tokens, now.attempt, self.book.dealt)
+        work = InnerSteps(done.made, done.tokens, now.attempt, self.book.dealt, self.inner.figures())
         own = make_own(self.state, self.inner.weights(), limits, self._account, work, self._owed)
         self._pending.keep(now.step, own, self.inner)
         self._sent_off(own)
@@ -263,9 +281,13 @@ class Site:
             return
         log.info("outer step %d begins again among other sites", book.schedule.step)
         self._pending.drop()
+        self._undo()
+        self._own = None
+
+    def _undo(self) -> None:
+        """Go back to the inner work as it was when the outer step began."""
         if self._states.newest(self._restore) is None:
             raise IntegrityError("no outer state on disk is intact", "start this site with a new home")
-        self._own = None
 
 
 def _on_top(outer: Tensors, inner: Tensors, sent: Tensors | None) -> Tensors:
@@ -273,27 +295,3 @@ def _on_top(outer: Tensors, inner: Tensors, sent: Tensors | None) -> Tensors:
     if sent is None:
         return outer
     return {name: value + (inner[name] - sent[name]) for name, value in outer.items()}
-
-
-def take_part(
-    site: Site, stopping: threading.Event, poll_seconds: float, shown: Callable[[], None], steps: int = 0
-) -> None:
-    """Take part until `stopping`, or until `steps` outer steps exist (0: without an end). Raises MusterError where no
-    outer step is made within the run's standstill time."""
-    patience, since, newest, waiting = site.timeouts.standstill, time.monotonic(), site.state.step, ""
-    while not stopping.is_set() and not 0 < steps <= site.state.step:
-        try:
-            why = site.turn()
-        except UnreachableError as error:
-            why = f"the bucket: {error.what}"
-        if site.state.step > newest or site.awaits_work:
-            newest, since = site.state.step, time.monotonic()
-        if time.monotonic() - since > patience:
-            raise MusterError(f"no outer step in {patience:.0f} s, waiting for {why}", "look at the run's keeper")
-        if why and why != waiting:
-            log.info("waiting for %s", why)
-        waiting = why
-        shown()
-        if why:
-            with WAITS.on(why):
-                stopping.wait(poll_seconds)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields
 
+from protocol.sites.run import SitesRun
+
 
 @dataclass(frozen=True)
 class Timeouts:
@@ -27,6 +29,10 @@ class Timeouts:
         collect = training_seconds + join
         step = collect + window
         return cls(window / 8, window / 4, window / 2, window, join, collect, step, 2 * step)
+
+    @classmethod
+    def of_run(cls, run: SitesRun) -> "Timeouts":
+        return cls.of(run.settings.window_seconds, run.settings.training_seconds)
 
     def table(self) -> str:
         """For a person, one line each."""

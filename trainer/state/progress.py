@@ -7,8 +7,7 @@ from typing import Any
 
 from protocol.errors import IntegrityError
 from protocol.folders import drop_old, remove_leftovers
-from trainer.commands import LearnerGroup
-from trainer.learner import Learner
+from trainer.making import PolicyAtStep, PolicyGroup
 from trainer.state.checkpoint import checkpoint_path, checkpoints
 from trainer.state.records import Records
 
@@ -23,7 +22,7 @@ class TrainingProgress:
     record of the learner's own step, empty for step 0: a restart must not report that step as empty.
     """
 
-    def __init__(self, folder: Path, group: LearnerGroup, records: Records) -> None:
+    def __init__(self, folder: Path, group: PolicyGroup, records: Records) -> None:
         self._folder, self._group, self._records = folder, group, records
         self.consumed: set[str] = set()
         self.manifests: list[bytes] = []
@@ -34,7 +33,7 @@ class TrainingProgress:
             group.renew()  # a damaged checkpoint may have left some of its weights
 
     @property
-    def learner(self) -> Learner:
+    def learner(self) -> PolicyAtStep:
         return self._group.learner
 
     def keep(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> None:

@@ -24,6 +24,7 @@ from trainer.sites.schedule import (
     SiteJoined,
     SiteLeft,
     StepSettled,
+    WorkDealt,
 )
 
 CONFIG = SitesConfig(shards=2, admission=AdmissionConfig(minimum=1, cosine=None))
@@ -225,3 +226,33 @@ def test_a_replica_takes_no_other_step() -> None:
     ):
         with pytest.raises(IntegrityError, match=word):
             follow(START, wrong, CONFIG)
+
+
+def whole_run(*sites: str) -> Schedule:
+    """Of work that each member has a part of; all of them have joined before it was dealt."""
+    return told(Schedule(b"0", whole=True), *(SiteJoined(site, b"0") for site in sites), WorkDealt(0))
+
+
+def test_whoever_joined_before_the_work_was_dealt_takes_part() -> None:
+    run = whole_run("a", "b")
+    assert set(run.members) == {"a", "b"}
+    assert run.after(WorkDealt(0)) is run
+    signed = told(run, SiteJoined("c", b"0"), HashesSigned("a", 0, b"0", "x"))
+    assert signed.after(WorkDealt(0)) is signed, "it is under way"
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_step_of_dealt_work_is_made_of_all_of_it(silent: bool) -> None:
+    """Who falls silent, or leaves, has a part of it: the others begin again."""
+    run = whole_run("a", "b")
+    run = told(run, HashesSigned("a", 0, b"0", "x"))
+    gone = PhaseTimeUp(0, run.attempt, OuterPhase.COLLECT) if silent else SiteLeft("b")
+    again = run.after(gone)
+    assert (again.attempt, again.phase, set(again.members)) == (run.attempt + 1, OuterPhase.COLLECT, {"a"})
+    assert not again.documents
+    signed = told(run, HashesSigned("b", 0, b"0", "y"), PayloadOpened("a", 0, "x"))
+    assert signed.phase == OuterPhase.OPEN
+    again = signed.after(PhaseTimeUp(0, run.attempt, OuterPhase.OPEN) if silent else SiteLeft("b"))
+    assert (again.attempt, again.phase, set(again.members)) == (run.attempt + 1, OuterPhase.COLLECT, {"a"})
+    twice = told(run, HashesSigned("a", 0, b"0", "other"))
+    assert (twice.attempt, set(twice.members)) == (run.attempt + 1, {"b"})

@@ -1,0 +1,86 @@
+"""A site's inner steps in reinforcement learning: a policy step's updates, on the files that are dealt to it."""
+
+import math
+from collections.abc import Generator
+from pathlib import Path
+
+from environments.errors import ScoringUnavailable
+from protocol.config import PoolConfig
+from protocol.errors import UnreachableError
+from protocol.sites.layout import Tensors
+from storage.keys import MissingObjectError
+from storage.weights.fetch import OpenObject
+from trainer.learner import Learner
+from trainer.loader import Loader
+from trainer.model.sharding import Placement
+from trainer.rollouts import Group
+from trainer.sites.inner import Share
+from trainer.sites.model_tensors import model_tensors, set_tensors
+from trainer.step_metrics import StepMetrics
+
+FIGURES = (
+    "loss", "entropy", "grad_norm", "clip_low", "clip_high", "kl", "learning_rate", "mismatch", "tokens",
+    "trained_tokens", "flops",
+)  # fmt: skip
+
+
+class ReinforcementWork:
+    """The updates that a trainer alone would make of these files, one an inner step; `place` in the schedule of the
+    learning rate is the outer step's. An InnerWork."""
+
+    def __init__(
+        self, pool: PoolConfig, folder: Path, open_object: OpenObject, placement: Placement, seed: int = 0
+    ) -> None:
+        self._minibatches = pool.train.minibatches
+        self._loader = Loader(pool, open_object, folder)
+        self._learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed)
+        self._updates: Generator[int, None, StepMetrics] | None = None
+        self._metrics: StepMetrics | None = None
+
+    def weights(self) -> Tensors:
+        return model_tensors(self._learner.policy.model)
+
+    def load(self, weights: Tensors) -> None:
+        set_tensors(self._learner.policy.model, weights)
+        self._updates = self._metrics = None
+
+    def train(self, share: Share, number: int) -> int:
+        """Raises UnreachableError while a file cannot be had or scored, IntegrityError for one that is malformed."""
+        if not share.own_items:
+            return 0
+        if number:
+            return self._update()
+        groups = [group for item in share.own_items for group in self._groups(item)]
+        self._learner.step, self._learner.updates = share.step, share.step * self._minibatches
+        self._updates, self._metrics = self._learner.updates_of(groups), None
+        # Files without any signal have been used too: what they lead to is no change.
+        return self._update() or sum(len(one.output) for group in groups for one in group)
+
+    def figures(self) -> dict[str, float]:
+        """Of the step's metrics those that are finite."""
+        self._update()
+        found = {name: getattr(self._metrics, name) for name in FIGURES} if self._metrics else {}
+        return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+    def save(self, folder: Path) -> None:
+        self._learner.start_checkpoint(folder).wait()
+
+    def restore(self, folder: Path) -> None:
+        self._learner.load_checkpoint(folder)
+        self._updates = self._metrics = None
+
+    def _update(self) -> int:
+        """The next update; 0 once there is none left."""
+        if self._updates is None:
+            return 0
+        try:
+            return next(self._updates)
+        except StopIteration as end:
+            self._updates, self._metrics = None, end.value
+            return 0
+
+    def _groups(self, item: bytes) -> list[Group]:
+        try:
+            return self._loader.groups_in(item)
+        except (MissingObjectError, ScoringUnavailable) as error:
+            raise UnreachableError(f"file {item.hex()[:16]}… waits: {error.what}", error.hint) from None

@@ -1,0 +1,57 @@
+"""The loops of keeper and site as processes: a turn after the other, waits that have a name, and an end."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from protocol.errors import MusterError, UnreachableError
+from protocol.waits import WAITS
+from trainer.sites.keeper import SitesKeeper
+from trainer.sites.site import Site
+
+log = logging.getLogger("muster.sites")
+
+
+def keep(
+    keeper: SitesKeeper, stopping: threading.Event, poll_seconds: float, shown: Callable[[], None], steps: int = 0
+) -> None:
+    """Keep the log until `stopping`, or until there are `steps` outer steps (0: without an end); a bucket that cannot
+    be reached is waited for."""
+    waiting = ""
+    while not stopping.is_set() and not 0 < steps <= keeper.state.step:
+        try:
+            why = "" if keeper.turn() else keeper.waiting_for()
+        except UnreachableError as error:
+            why = f"the bucket: {error.what}"
+        if why and why != waiting:
+            log.info("waiting for %s", why)
+        waiting = why
+        shown()
+        if why:
+            with WAITS.on(why):
+                stopping.wait(poll_seconds)
+
+
+def take_part(
+    site: Site, stopping: threading.Event, poll_seconds: float, shown: Callable[[], None], steps: int = 0
+) -> None:
+    """Take part until `stopping`, or until `steps` outer steps exist (0: without an end). Raises MusterError where no
+    outer step is made within the run's standstill time."""
+    patience, since, newest, waiting = site.timeouts.standstill, time.monotonic(), site.state.step, ""
+    while not stopping.is_set() and not 0 < steps <= site.state.step:
+        try:
+            why = site.turn()
+        except UnreachableError as error:
+            why = f"the bucket: {error.what}"
+        if site.state.step > newest or site.awaits_work:
+            newest, since = site.state.step, time.monotonic()
+        if time.monotonic() - since > patience:
+            raise MusterError(f"no outer step in {patience:.0f} s, waiting for {why}", "look at the run's keeper")
+        if why and why != waiting:
+            log.info("waiting for %s", why)
+        waiting = why
+        shown()
+        if why:
+            with WAITS.on(why):
+                stopping.wait(poll_seconds)
