@@ -8,12 +8,22 @@ import pytest
 
 from chain.state import State
 from demo.accounts import KeyRing, names
-from demo.plan import DemoPlan, Options, make_plan
+from demo.network import Network
+from demo.plan import POOL, DemoPlan, Options, make_plan
 from demo.pool import pool_config
+from demo.progress import Stop
 from demo.sites import SiteKiller, sites_run
 from demo.sites_summary import LoggedStep, shown_sites, summarise, wrong_with_sites
+from demo.supervisor import Supervisor
+from protocol.documents import load_document
+from protocol.files import write_atomic
 from storage.weights.manifest import StepSites
+from tests.trainer.helpers import small_model
+from trainer.config import TrainerConfig
+from trainer.sites.config import SiteConfig
+from trainer.sites.main import SiteDaemon, _site
 from trainer.sites.pool_run import check_run_of
+from trainer.sites.reinforcement import ReinforcementWork
 
 A, B = "0x" + "aA" * 20, "0x" + "bB" * 20
 NAMES = {A: "site-1", B: "site-2"}
@@ -42,6 +52,27 @@ def test_the_run_fits_the_pool(plan: DemoPlan) -> None:
     run = sites_run(plan, ring, "0x" + "00" * 19 + "99", config)
     check_run_of(run, config)
     assert (run.keeper, run.sites) == (ring["owner"].address, (ring["site-1"].address, ring["site-2"].address))
+
+
+def test_the_processes_take_what_they_are_told(plan: DemoPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a site that has everything but a bucket."""
+    started: list[str] = []
+    monkeypatch.setattr(Supervisor, "start", lambda _self, child: started.append(child.name))
+    ring, config, base = KeyRing(plan.root / "keys"), pool_config(7, 9), small_model(plan.root / "base")
+    network = Network(plan, ring, print, Stop.__new__(Stop))
+    network.config_path.write_bytes(config.canonical())
+    network.s3_settings().credentials.parent.mkdir(parents=True)
+    write_atomic(network.s3_settings().credentials, b'{"access_key": "a", "secret_key": "b"}', 0o600)
+    plan.sites_run.write_text(sites_run(plan, ring, "0x" + "00" * 19 + "99", config).model_dump_json(indent=2))
+    network.start_trainer(POOL, base)
+    network.start_sites(base)
+    assert started == ["trainer", "site-1", "site-2"]
+    assert load_document(plan.root / "configs" / "trainer.json", TrainerConfig).sites == plan.sites_run
+    made = _site(load_document(plan.root / "configs" / "site-2.json", SiteConfig))
+    assert isinstance(made, SiteDaemon)
+    assert made._site.address == ring["site-2"].address
+    assert isinstance(made._site.inner, ReinforcementWork)
+    made._held.close()
 
 
 def test_each_site_is_killed_once_in_an_outer_step(plan: DemoPlan) -> None:
