@@ -90,10 +90,11 @@ class Trainer:
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
         self._phase = "starting"
+        check = partial(check_step, config.guards)
         self.maker: StepMaker = (
-            OwnSteps(self.group, config.guards, self.records, self.files, self.progress.rewind)
+            OwnSteps(self.group, check, self.records, self.files, self.progress.rewind)
             if isinstance(self.group, LearnerGroup)
-            else SiteSteps(self.group, pool.train, partial(check_step, config.guards), self.records, self._until)
+            else SiteSteps(self.group, pool.train, check, self.records, self._until)
         )
 
     @property

@@ -1,6 +1,6 @@
 """How a policy step is made of files: by this trainer's own ranks here, by several sites in trainer/sites."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,11 +8,13 @@ from chain.records import Submission
 from storage.weights.manifest import StepSites
 from trainer.collector import FileCollector, StepFiles
 from trainer.commands import LearnerGroup
-from trainer.config import GuardConfig
-from trainer.guards import UnstableError, check_step
+from trainer.guards import UnstableError
 from trainer.model.sharding import Placement
 from trainer.state.records import Records
 from trainer.step_metrics import StepMetrics
+
+Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
+"""Raises UnstableError for a step that must not be published, seeing the records of those before."""
 
 
 class PolicyAtStep(Protocol):
@@ -71,19 +73,19 @@ class StepMaker(Protocol):
 
 
 class OwnSteps:
-    """Steps made by this trainer's ranks. `rewind` takes them back to a policy step."""
+    """Steps made by this trainer's ranks. `rewind` takes them back to a policy step. A StepMaker."""
 
     given: Sequence[str] = ()
 
     def __init__(
         self,
         group: LearnerGroup,
-        guards: GuardConfig,
+        check: Check,
         records: Records,
         files: FileCollector,
         rewind: Callable[[int], None],
     ) -> None:
-        self._group, self._guards, self._records = group, guards, records
+        self._group, self._check, self._records = group, check, records
         self._files, self._rewind = files, rewind
 
     def make(self, batch: StepFiles) -> StepMetrics | None:
@@ -92,7 +94,7 @@ class OwnSteps:
         step = self._group.learner.step
         metrics = self._group.train_step(batch.groups)
         try:
-            check_step(self._guards, metrics, self._records.metrics())
+            self._check(metrics, self._records.metrics())
         except UnstableError as error:
             blamed = self._unstable_alone(batch, step)
             if not 0 < len(blamed) <= len(batch.files) / 2:
@@ -118,7 +120,7 @@ class OwnSteps:
         for sub, groups in zip(batch.files, batch.groups_of, strict=True):
             self._rewind(step)
             try:
-                check_step(self._guards, self._group.train_step(groups), earlier)
+                self._check(self._group.train_step(groups), earlier)
             except UnstableError:
                 blamed.append(sub)
         self._rewind(step)

@@ -5,7 +5,7 @@ same files; the trainer takes it over once it is settled.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from trainer.collaborators import TrainerCollaborators
 from trainer.collector import StepFiles
 from trainer.config import TrainerConfig
 from trainer.inbox import file_id
+from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.rollouts import Group
@@ -39,7 +40,6 @@ from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
 T = TypeVar("T")
-Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
 
 
 class Until(Protocol):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from protocol.encoding import canonical_json
 from protocol.identity import PoolId
 from protocol.sites.contribution import (
+    MAX_FIGURES,
     ContributionLimits,
     make_contribution,
     open_contribution,
@@ -120,9 +121,9 @@ def test_the_longest_contribution_fits_its_limit() -> None:
     limits = replace(
         ContributionLimits.of(POOL, config, (1 << 32) - 1, b"\xff" * 32, LAYOUT), longest=(1 << 39,) * 1024
     )
-    made = make_contribution(
-        limits, ME.address, 10, (1 << 48) - 1, [bytes([at % 256, at // 256]) for at in range(1024)]
-    )
+    payload = [bytes([at % 256, at // 256]) for at in range(1024)]
+    figures = {chr(97 + at) * 24: -1.2345678901234567e-300 for at in range(MAX_FIGURES)}
+    made = make_contribution(limits, ME.address, 10, (1 << 48) - 1, payload, figures)
     big = made.model_copy(
         update={
             "chain_id": (1 << 64) - 1,

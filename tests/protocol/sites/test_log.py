@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from protocol.encoding import canonical_json, sha256_hex
+from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, open_entry, seal_entry
 from protocol.sites.notes import MalformedNote, SiteNote, open_note, seal_note
@@ -66,13 +67,12 @@ def test_any_other_note_is_refused(data: bytes, word: str) -> None:
 
 def test_an_entry_is_opened_where_it_belongs_alone() -> None:
     assert open_entry(STORED, RUN, 0, FIRST) == ENTRY == open_entry(STORED, RUN, 0, None)
-    for run, number, previous, word in (
-        (NEXT, 0, FIRST, "here belongs"),
-        (RUN, 1, FIRST, "here belongs"),
-        (RUN, 0, "ef" * 32, "follows"),
-    ):
-        with pytest.raises(MalformedEntry, match=word):
-            open_entry(STORED, run, number, previous)
+    for run, number in ((NEXT, 0), (RUN, 1)):
+        with pytest.raises(MalformedEntry, match="here belongs"):
+            open_entry(STORED, run, number, FIRST)
+    with pytest.raises(IntegrityError, match="follows") as found:
+        open_entry(STORED, RUN, 0, "ef" * 32)
+    assert not isinstance(found.value, MalformedEntry), "the keeper signed it: no stranger's bytes to pass over"
     with pytest.raises(ValueError, match="is kept by"):
         seal_entry(ENTRY, RUN, SITE)
 
