@@ -6,10 +6,12 @@ same files; the trainer takes it over once it is settled.
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from protocol.documents import load_document
+from protocol.eip712 import checked_address
 from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.folders import write_folder
@@ -245,8 +247,9 @@ def keep_sites(config: TrainerConfig, outside: TrainerCollaborators, base: Path,
     check_run_of(run, pool)
     if run.keeper != outside.account.address:
         raise ConfigError(f"the keeper of {run.name} is {run.keeper}", "name the pool's owner in the run's document")
-    if run.pool_id != outside.client.pool_id:
-        raise ConfigError(f"{run.name} is for {run.pool_id}", f"name {outside.client.pool_id} in the run's document")
+    ours = outside.client.pool_id
+    if run.pool_id != replace(ours, pools=checked_address(ours.pools)):
+        raise ConfigError(f"{run.name} is for {run.pool_id}", f"name {ours} in the run's document")
     if placement.ranks.world > 1:
         raise ConfigError("the keeper of several sites trains nothing itself", "set `parallel.ranks` to 1")
     home = outside.client.home / "sites"
