@@ -29,6 +29,8 @@ LAW = PairLaw(
 )
 CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RATE, laws=(LAW,))})
 EVIDENCE = bytes(32)
+WINDOWS = dict.fromkeys(("commitWindow", "revealWindow", "juryCommitWindow", "juryRevealWindow"), 240)
+"""Votes end when all are in; a crowded machine takes its time."""
 
 
 class Figures:
@@ -48,7 +50,7 @@ class Figures:
 
 @pytest.fixture
 def world(deployed: Deployed, tmp_path: Path) -> Iterator[ValidatorWorld]:
-    with validator_world(deployed, tmp_path, auditRate=RATE) as made:
+    with validator_world(deployed, tmp_path, auditRate=RATE, **WINDOWS) as made:
         made.config, made.judge = CONFIG, Figures()  # type: ignore[assignment]
         yield made
 
@@ -93,7 +95,7 @@ def concluded(world: ValidatorWorld, number: int) -> CaseOutcome:
 
 def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(world: ValidatorWorld) -> None:
     game, judge = world.game, world.judge
-    _, cheat, places = submitted(world, 8)
+    _, cheat, places = submitted(world, 4)
     judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     world.start()
     files = accepted(world, places)
@@ -107,7 +109,7 @@ def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(w
     assert game.state.accounts[game.pool, cheat.address].ejected
     assert suite.token.balance_of(suite.client.address) > before
 
-    operator, _, places = submitted(world, 4)
+    operator, _, places = submitted(world, 2)
     files = accepted(world, places)
     had = game.suite.token.balance_of(operator.address)
     suite, before, number = accuse(world, files)
