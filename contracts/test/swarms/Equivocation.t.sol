@@ -185,23 +185,29 @@ contract EquivocationTest is Swarming {
         swarms.withdraw(swarm, alice);
     }
 
-    /// A stake so small that nothing of it can be split still ends the membership.
-    function test_aStakeOfOneGrain() public {
-        swarm = swarms.open(DOCUMENT, 1, DELAY);
-        token.mint(alice, 1);
+    /// A stake so small that nothing of it can be split still ends the membership, and nothing is sent of nothing.
+    function test_theSmallestStakes() public {
+        uint256 burnt = token.balanceOf(SINK);
+        _slashes(1, 0, 0);
+        _slashes(2, 0, 1);
+        _slashes(20, 1, 9);
+        assertEq(token.balanceOf(stranger), 1);
+        assertEq(token.balanceOf(SINK) - burnt, 10);
+    }
+
+    /// @dev Of a member with that stake so much goes to the prover, and so much is burnt, each by a transfer.
+    function _slashes(uint256 stake, uint256 reward, uint256 burnt) private {
+        swarm = swarms.open(DOCUMENT, stake, DELAY);
+        token.mint(alice, stake);
         vm.prank(alice);
         swarms.join(swarm, alice, 0, "");
+        uint256 had = token.balanceOf(stranger);
+        vm.recordLogs();
         _accuse(stranger, "alice", 7);
+        assertEq(vm.getRecordedLogs().length, 1 + (reward == 0 ? 0 : 1) + (burnt == 0 ? 0 : 1));
         assertTrue(_of(alice).ejected);
-        assertEq(_of(alice).stake, 1);
-        assertEq(token.balanceOf(stranger), 0);
-        swarm = swarms.open(DOCUMENT, 2, DELAY);
-        token.mint(alice, 2);
-        vm.prank(alice);
-        swarms.join(swarm, alice, 0, "");
-        _accuse(stranger, "alice", 7);
-        assertEq(_of(alice).stake, 1);
-        assertEq(token.balanceOf(SINK), 1);
+        assertEq(_of(alice).stake, stake - reward - burnt);
+        assertEq(token.balanceOf(stranger) - had, reward);
     }
 
     /// What the contract hashes is what the interface says, byte for byte.
