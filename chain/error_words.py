@@ -107,6 +107,7 @@ _WORDS: dict[str, tuple[str, str]] = {
                        "work on a newer policy step"),
     "TooEarly": ("this is possible in epoch {neededEpoch}, now it is {epoch}", "run this again then"),
     "TooFewSeats": ("only {seats} seats can be drawn", "more validators have to bond seats first"),
+    "TooManyCases": ("too many cases against this node are open", "wait until some are concluded: muster case show"),
     "TooManyClasses": ("a seat judges five pools or families at most", "muster validator opt-out of one first"),
     "TooManyUnsettled": ("{most} files of the node have no final outcome", "wait until some have"),
     "TooSoon": ("this cannot be changed again before {time}", "run this again then"),

@@ -20,6 +20,8 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
 
     /// @inheritdoc INodeCases
     uint256 public constant MAX_FILES = 16;
+    /// Holds of a stake beyond which no case is opened: half of what `Stakes` can count, whose end is for good.
+    uint256 private constant MAX_HOLDS = 1 << 15;
 
     IERC20 public immutable token;
     IParams public immutable params;
@@ -132,12 +134,14 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
     }
 
     /// @dev A stake that was free to leave stands for this pool's files no more, nor does one that went to another pool.
+    /// Nor does one whose time is up and that other cases hold: cheap ones in turn would hold it for good.
     function _checkStake(uint256 pool, address node) private view {
         if (pools.accountOf(pool, node).slashed) revert AlreadyEjected();
         IStakes.Node memory staked = stakes.nodeOf(node);
         bool left = staked.pool == 0 && staked.lastPool == pool;
-        bool here = staked.pool == pool || (left && (block.timestamp < staked.releaseAt || staked.frozen != 0));
+        bool here = staked.pool == pool || (left && block.timestamp < staked.releaseAt);
         if (!here || staked.stake == 0) revert NothingAtStake();
+        if (staked.frozen >= MAX_HOLDS) revert TooManyCases();
     }
 
     function _outcome(uint256 code) private pure returns (Outcome) {
@@ -153,12 +157,11 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
         back = case_.bond;
         uint256 fees;
         uint256 in_ = stakes.nodeOf(node).pool;
+        pools.expel(pool, node);
         if (in_ == 0 || in_ == pool) {
-            IStakes.Slash memory order = _order(case_, code);
-            pools.expel(pool, node);
-            (slashed, fees,,) = stakes.slash(node, order);
+            (slashed, fees,,) = stakes.slash(node, _order(case_, code));
         } else {
-            // a rejected file took all of its stake meanwhile: what it staked anew stands for another pool
+            // other files took all of its stake meanwhile: what it staked anew stands for another pool
             stakes.release(node);
         }
         back -= _payJury(case_, code, back + fees) - fees;

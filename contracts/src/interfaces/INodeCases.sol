@@ -68,8 +68,10 @@ interface INodeCases {
     /// @notice The file is not accepted, or not for good yet.
     error NotAccepted(uint256 sequence);
     error AlreadyEjected();
-    /// @notice The node has no stake, or it is not this pool's any more.
+    /// @notice The node has no stake, or it is not this pool's any more, or was to be free by now.
     error NothingAtStake();
+    /// @notice More cases are open against this node than its stake can be held for.
+    error TooManyCases();
     /// @notice `nodeCase` is open over the same files, or was decided.
     error AlreadyTried(uint256 nodeCase);
     error NoSuchCase();
