@@ -30,12 +30,14 @@ class OwedAnswers:
     def answer(self, pool: Pool, voting: VotingRound, now: int) -> tuple[LaneVerdict | None, str]:
         """The vote on files of which some are not judged, and why they are not; (None, "") while none is due, and
         where silence is more honest."""
-        if not answer_due(pool, voting.vote.current, now, self._block_seconds):
+        vote = voting.vote
+        if not answer_due(pool, vote.current, now, self._block_seconds, vote.always_answers):
             return None, ""
         judged, problem = self._judged(pool, voting)
         rest = {at: file for at, file in enumerate(voting.files) if at not in judged}
         lacking = {at: printable(self._lacking(file), 300) for at, file in rest.items()}
-        if not answer_honest(tuple(lacking.values()), voting.vote.needs_bytes, voting.vote.blames):
+        honest = answer_honest(tuple(lacking.values()), vote.needs_bytes, vote.blames)
+        if not honest and not vote.always_answers:
             return None, ""
         why = {at: lacking[at] or printable(problem, 300) or _SLOW for at in rest}
         seed, audit_seed = voting.committee.seed, voting.audit_seed

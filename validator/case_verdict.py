@@ -66,7 +66,7 @@ def judge_case(
         return CaseVerdict(Code.ACCEPT, "the pool names no law of evidence")
     missing = [name for name in case.sequences if verdicts[name].code is Code.UNAVAILABLE]
     if missing:
-        return CaseVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} cannot be had")
+        return CaseVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} could not be judged")
     run = run_of(files, case.sequences)
     if run is None or any(file.disputed or file.final_time > case.time for file in run.files):
         return CaseVerdict(Code.UNAVAILABLE, "a file of its run was not final when it was opened")

@@ -2,7 +2,7 @@
 fees."""
 
 from chain.contracts.court import Juries
-from chain.judging import Accusation, Trial
+from chain.judging import Trial
 from chain.records import Pool
 from chain.state import State
 from protocol.config import PoolConfig
@@ -10,7 +10,6 @@ from validator import selectors
 from validator.committees import Committees
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
-from validator.node_evidence import law_of
 from validator.votes import CaseVote, TrialVote
 from validator.voting import Voting
 from validator.voting_round import VotingRound
@@ -37,7 +36,7 @@ class TrialHandler:
         files, case = [state.submissions[trial.pool, trial.sequence]], state.case_of(trial.trial)
         vote = TrialVote(trial, selectors.acceptance_at_stake(state, files[0]))
         if case is not None:
-            files, vote = selectors.named_files(state, case), self._case_vote(state, pool, trial, case)
+            files, vote = selectors.named_files(state, case), CaseVote(trial, case, state, self._config)
         jury = self._committees.of(state, trial, vote.place)
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
@@ -53,7 +52,3 @@ class TrialHandler:
         self._voting.advance(state, pool, voting, now)
         if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
             self._keeper.conclude(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
-
-    def _case_vote(self, state: State, pool: Pool, trial: Trial, case: Accusation) -> CaseVote:
-        law = law_of(self._config, pool.terms) if self._config else None
-        return CaseVote(trial, case, state.submissions_of(case.pool, case.node), law)

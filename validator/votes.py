@@ -3,19 +3,21 @@
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from chain.contracts.court import BallotContract, Court, Juries, Place
 from chain.errors import ContractError
 from chain.judging import Accusation, Lane, Panel, Round, Trial
 from chain.records import Submission
+from chain.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
-from protocol.verdict import LANE, Code, pack
+from protocol.config import PoolConfig
+from protocol.verdict import LANE, Code, Verdict, pack
 from validator.ballots import Ballot
-from validator.case_verdict import judge_case
+from validator.case_verdict import CaseVerdict, judge_case
 from validator.judge_queue import LaneVerdict
-from validator.node_evidence import Law
+from validator.node_evidence import law_of
 from validator.rounds import settler
 
 log = logging.getLogger("muster.validator")
@@ -24,9 +26,10 @@ _OTHERS_SECONDS, _LOOK_SECONDS = 1.0, 0.1
 
 class Vote(ABC):
     """How a seat votes at `place`: in a round of a lane, or in a trial. `needs_bytes`: whether only a file whose bytes
-    could not be had is to be called unavailable; `blames`: whether that outcome has other seats fined."""
+    could not be had is to be called unavailable; `blames`: whether that outcome has other seats fined;
+    `always_answers`: whether a seat that could not judge says so whatever kept it, and whoever chose the pool."""
 
-    needs_bytes, blames = False, False
+    needs_bytes, blames, always_answers = False, False, False
 
     def __init__(self, place: Place, current: Panel) -> None:
         self.place, self.current = place, current
@@ -102,14 +105,25 @@ class TrialVote(Vote):
 
 
 class CaseVote(TrialVote):
-    """In the jury of a node case: `files` are all of the node's in the pool, `law` the pool's."""
+    """In the jury of a node case; `config`: the pool's configuration, None where it could not be had. Whoever accuses
+    can name files of any age, whose bytes or weights nobody has any more, and more of them than there is time for: a
+    juror's silence would be fined then, and cost the accuser nothing. So it always answers, by which nobody loses but
+    the accuser its jury's fees."""
 
-    def __init__(self, trial: Trial, case: Accusation, files: Sequence[Submission], law: Law | None) -> None:
+    always_answers = True
+
+    def __init__(self, trial: Trial, case: Accusation, state: State, config: PoolConfig | None) -> None:
         super().__init__(trial, accepted=False)
-        self._case, self._files, self._law = case, files, law
+        self._case, self._state, self._config = case, state, config
 
     def codes(self, verdict: LaneVerdict) -> int:
-        verdicts = {one.sequence: one for one in verdict.verdicts}
-        judged = judge_case(self._case, self._files, self._law, verdicts)
+        judged = self._judged({one.sequence: one for one in verdict.verdicts})
         log.info("case %d against %s: %s: %s", self._case.case, self._case.node, judged.code.label, judged.why)
         return int(judged.code)
+
+    def _judged(self, verdicts: Mapping[int, Verdict]) -> CaseVerdict:
+        pool, node = self._case.pool, self._case.node
+        if self._config is None:
+            return CaseVerdict(Code.UNAVAILABLE, "the pool's configuration, which names the law, cannot be had")
+        law = law_of(self._config, self._state.pools[pool].terms)
+        return judge_case(self._case, self._state.submissions_of(pool, node), law, verdicts)

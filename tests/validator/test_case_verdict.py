@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
-from chain.judging import Accusation
+from chain.judging import Accusation, Trial
 from chain.records import Submission
+from chain.state import State
 from protocol.evidence.process import LIMIT_NATS
 from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file
 from validator.case_verdict import judge_case, run_case, run_of
+from validator.judge_queue import LaneVerdict
 from validator.node_evidence import Law, node_case
+from validator.votes import CaseVote
 
 OPENED = 1000
 
@@ -87,7 +90,15 @@ def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
     found = verdicts(12, 1)
     found[7] = replace(found[7], code=Code.UNAVAILABLE)
     judged = judge_case(case(*range(12)), files, LAW, found)
-    assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 cannot be had")
+    assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 could not be judged")
+
+
+def test_a_juror_that_does_not_know_the_law_neither_acquits_nor_convicts() -> None:
+    """Its own verdicts on all files may lie on disk from before a restart, and the pool's service be gone."""
+    found = tuple(verdicts(12, 1).values())
+    judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
+    trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
+    assert CaseVote(trial, case(*range(12)), State(), None).codes(judged) == Code.UNAVAILABLE
 
 
 def test_a_pool_without_a_law_convicts_nobody() -> None:

@@ -10,6 +10,7 @@ from eth_account.signers.local import LocalAccount
 from chain.judging import CaseOutcome
 from chain.records import Submission
 from chain.suite import Suite
+from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
 from protocol.verdict import Code, Finding, Verdict
@@ -31,16 +32,22 @@ CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RA
 EVIDENCE = bytes(32)
 WINDOWS = dict.fromkeys(("commitWindow", "revealWindow", "juryCommitWindow", "juryRevealWindow"), 240)
 """Votes end when all are in; a crowded machine takes its time."""
+WINDOW = 600
+"""Seconds for commits: the answers' time is a tenth of it, enough for a slow machine."""
 
 
 class Figures:
-    """A judge that accepts every file; those of `cheats` have a miss in each of four rows."""
+    """A judge that accepts every file; those of `cheats` have a miss in each of four rows. `gone`: it cannot judge any
+    more, as where nobody has the weights of an old step."""
 
     def __init__(self) -> None:
         self.cheats: set[str] = set()
+        self.gone = False
         self.seeds: dict[int, set[bytes]] = {}
 
     def __call__(self, facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+        if self.gone:
+            raise UnreachableError("nobody has the weights of this step", "")
         self.seeds.setdefault(facts.sequence, set()).add(facts.lane_seed)
         misses = 4 if facts.work.id.node in self.cheats else 0
         rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0) for row in range(4)]
@@ -117,3 +124,24 @@ def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(w
     assert suite.token.balance_of(suite.client.address) == before - game.state.cases[number].bond
     assert game.suite.token.balance_of(operator.address) > had
     turns(world.running[0][0], lambda: all(len(one.closed) == 5 for one in game.state.trials.values()))
+
+
+def test_files_that_nobody_can_judge_any_more_cost_the_accuser_and_no_juror(deployed: Deployed, tmp_path: Path) -> None:
+    """In a pool that its seats chose by its number too: else whoever names old files has jurors fined for nothing."""
+    with validator_world(deployed, tmp_path, auditRate=RATE, **(WINDOWS | {"juryCommitWindow": WINDOW})) as world:
+        world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
+        _, cheat, places = submitted(world, 8)
+        world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
+        world.start()
+        files, game = accepted(world, places), world.game
+        world.judge.gone = True  # type: ignore[attr-defined]
+        suite, before, number = accuse(world, files)
+        trial = game.state.cases[number].trial
+        game.suite.juries.draw(trial).send()
+        game.deployed.chain.later(game.state.trials[trial].commit_until - suite.client.now() - WINDOW // 11)
+        assert concluded(world, number) is CaseOutcome.DISMISSED
+        assert {code for code, _ in game.state.trials[trial].reveals.values()} == {int(Code.UNAVAILABLE)}
+        assert suite.token.balance_of(suite.client.address) == before - 5 * game.state.pools[game.pool].terms.juryFee
+        turns(world.running[0][0], lambda: len(game.state.trials[trial].closed) == 5)
+        assert sum(seat.penalised for seat in game.state.seats.values()) == 0
+        assert not game.state.accounts[game.pool, cheat.address].ejected
