@@ -33,6 +33,7 @@ def sites_run(plan: DemoPlan, ring: KeyRing, pools: str, config: PoolConfig) -> 
         chain_id=plan.chain_id,
         pools=pools,
         pool=POOL,
+        pool_config=config.digest.hex(),
         keeper=ring["owner"].address,
         sites=tuple(ring[name].address for name in plan.site_names),
         seed=hashlib.sha256(f"{config.name}/sites".encode()).hexdigest(),

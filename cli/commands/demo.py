@@ -14,7 +14,7 @@ def demo(
     chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
-    sites: Annotated[int, typer.Option(help="Places that train the policy together.", min=1, max=8)] = 1,
+    sites: Annotated[int, typer.Option(help="Places that train the policy together.", min=1, max=4)] = 1,
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""

@@ -17,8 +17,9 @@ NO_POOL = "0x" + "00" * 20
 class SitesRun(Document):
     """`sites`: who may take part (EIP-55). `keeper`: who writes the log. `seed`: 32 bytes in hex by which data is dealt
     to the sites. `work`: what they train on, `own` data that all of them have, or what the keeper says of each outer
-    step (`given`). `chain_id`, `pools`, `pool`: the pool whose policy is trained; zeros where there is none. `name`
-    keeps runs apart that are alike in everything else."""
+    step (`given`). `chain_id`, `pools`, `pool`: the pool whose policy is trained; zeros where there is none;
+    `pool_config`: SHA-256 of that pool's document, by which all sites train. `name` keeps runs apart that are alike in
+    everything else."""
 
     version: Literal[1] = 1
     kind: Literal["sites-run"] = "sites-run"
@@ -26,6 +27,7 @@ class SitesRun(Document):
     chain_id: int = Field(0, ge=0, lt=1 << 64)
     pools: Address = NO_POOL
     pool: int = Field(0, ge=0, lt=1 << 256)
+    pool_config: Hex64 | None = None
     keeper: Address
     sites: tuple[Address, ...] = Field(min_length=1, max_length=MAX_SITES)
     seed: Hex64 = "0" * 64

@@ -100,7 +100,9 @@ class SitesKeeper:
         number = self.book.number
         self._read_notes()
         phase = self.book.schedule.phase
-        if phase == OuterPhase.OPEN:
+        if phase == OuterPhase.COLLECT:
+            self._forget()
+        elif phase == OuterPhase.OPEN:
             self._open()
         elif phase == OuterPhase.SETTLE:
             self._settle()
@@ -264,7 +266,11 @@ class SitesKeeper:
 
     def _fail(self) -> None:
         self._tell(Failed(attempt=self.book.schedule.attempt))
-        self._opened.clear()
+
+    def _forget(self) -> None:
+        """What was fetched for an attempt that is over; pseudo-gradients are as large as the model."""
+        for kept in (self._opened, self._signed, self._refused):
+            kept.clear()
 
     def _advance(self, after: OuterState, contributors: Mapping[str, str], counted: list[str]) -> None:
         book, now = self.book, self.book.schedule
@@ -286,8 +292,6 @@ class SitesKeeper:
         )
         self._tell(boundary)
         self._hold(after)
-        for kept in (self._opened, self._signed, self._refused):
-            kept.clear()
         if self._on_step is not None:
             self._on_step(after, boundary)
 

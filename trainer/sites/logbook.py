@@ -107,6 +107,8 @@ class Logbook:
             if self.items is not None or event.step != now.step:
                 raise IntegrityError(f"the log gives work for outer step {event.step} out of its turn")
             return now.after(WorkDealt(event.step))
+        if isinstance(event, Noted) and event.what == "sign" and self.items is None and now.whole:
+            raise IntegrityError(f"{event.site} signed before the log says what outer step {now.step} trains on")
         after = now.after(_told(event, now))
         if after is now:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")

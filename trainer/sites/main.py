@@ -12,6 +12,7 @@ from eth_account.signers.local import LocalAccount
 from protocol.config import PoolConfig
 from protocol.documents import load_document
 from protocol.errors import ConfigError
+from protocol.files import write_atomic
 from protocol.locks import locked
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
@@ -28,7 +29,7 @@ from trainer.sites.timeouts import Timeouts
 from trainer.sites.turns import keep, take_part
 
 log = logging.getLogger("muster.sites")
-_LOCK, _LOCK_SECONDS = "site.lock", 10.0
+_LOCK, _RUN, _LOCK_SECONDS = "site.lock", "run.sha256", 10.0
 
 
 def run_keeper(config_path: Path) -> None:
@@ -96,7 +97,19 @@ def print_timeouts(run: SitesRun) -> None:
 
 def opened(config: RunMemberConfig) -> tuple[SitesRun, LocalAccount, ExitStack]:
     """The run, this process's key, and what keeps other processes out of its home. Raises MusterError."""
-    return load_document(config.run, SitesRun), config.key.open(), hold_home(config.home)
+    run, account, held = load_document(config.run, SitesRun), config.key.open(), hold_home(config.home)
+    claim_home(config.home, run)
+    return run, account, held
+
+
+def claim_home(home: Path, run: SitesRun) -> None:
+    """From now on it is this run's. Raises ConfigError where it is another's: states of both would be taken for one
+    another's."""
+    mark = home / _RUN
+    if not mark.exists():
+        write_atomic(mark, run.digest.encode())
+    elif mark.read_bytes() != run.digest.encode():
+        raise ConfigError(f"{home} is the home of another run than {run.name}", "name another home, or that run")
 
 
 def hold_home(home: Path) -> ExitStack:

@@ -88,7 +88,7 @@ class SitesGroup:
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
         """The weights are those of the outer state, which keeper and log have."""
-        said = {"step": self.learner.step, "outer": self.learner.outer, "extra": extra}
+        said = {"run": self.keeper.run.digest, "step": self.learner.step, "outer": self.learner.outer, "extra": extra}
         sealed = canonical_json({"state": said, "sha256": sha256_hex(canonical_json(said))})
 
         def fill(aside: Path) -> None:
@@ -100,12 +100,18 @@ class SitesGroup:
         """It is complete once it was begun."""
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Raises IntegrityError where it is damaged, or the log is elsewhere."""
+        """Raises IntegrityError where it is damaged; ConfigError where it is another run's, or the log is elsewhere: an
+        older one would not fit either, and to begin anew would be to train on the same files again."""
         try:
             sealed = parse_json((folder / STATE).read_bytes())
             said = sealed["state"]
             if sha256_hex(canonical_json(said)) != sealed["sha256"]:
                 raise ValueError("its hash differs")
+            if said.get("run") != self.keeper.run.digest:
+                raise ConfigError(
+                    f"{folder} is of another run of sites, or of a trainer without any",
+                    "name that run's document in `sites`, or none; or begin a pool from its weights, in another home",
+                )
             step, outer, extra = int(said["step"]), int(said["outer"]), dict(said["extra"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"the checkpoint {folder} is damaged: {error}", "remove it") from None
@@ -123,7 +129,7 @@ class SitesGroup:
         self.learner.policy.export(folder)
 
     def renew(self) -> None:
-        """Raises IntegrityError where the sites have gone on since."""
+        """Raises ConfigError where the sites have gone on since."""
         self._check(0)
         self.learner.step = self.learner.outer = 0
 
@@ -133,7 +139,7 @@ class SitesGroup:
     def _check(self, outer: int) -> None:
         at = self.keeper.state.step
         if at not in (outer, outer + 1):
-            raise IntegrityError(
+            raise ConfigError(
                 f"the sites stand at outer step {at}, the checkpoint at {outer}", "restore the trainer's home folder"
             )
 
@@ -163,27 +169,26 @@ class SiteSteps:
         if not files:
             policy.step += 1
             return self._metrics([], None)
-        if group.given and set(group.given) != set(files):
-            raise IntegrityError(
-                f"outer step {policy.outer} was given files that the chain does not have any more",
-                "begin another run of sites from the newest policy step",
-            )
 
-        def attempt() -> bool | None:
+        def attempt() -> SettledStep | None:
             if keeper.state.step == policy.outer:
                 keeper.give(files)
+            if set(group.given) != set(files):
+                raise IntegrityError(
+                    f"outer step {policy.outer} was given files that the chain does not have any more",
+                    "begin another pool from the newest policy step",
+                )
             while keeper.state.step == policy.outer and keeper.turn():
                 pass
             group.shown()
-            return True if keeper.state.step > policy.outer else None
+            return group.advance() if keeper.state.step > policy.outer else None
 
         self._making = True
         what = f"waiting for outer step {policy.outer} of the sites"
-        done = self._until(what, attempt, why=keeper.waiting_for)
+        self._settled = settled = self._until(what, attempt, why=keeper.waiting_for)
         self._making = False
-        if done is None:
+        if settled is None:
             return None
-        self._settled = settled = group.advance()
         metrics = self._metrics(batch.groups, settled)
         self._check(metrics, self._records.metrics())
         return metrics

@@ -25,8 +25,8 @@ class SettledStep:
     dealt: Mapping[str, Sequence[str]]
 
     def site_of(self, item: str) -> str:
-        """Who trained on an item, empty for nobody."""
-        return next((site for site, items in self.dealt.items() if item in items), "")
+        """Whose training on an item counts, empty for nobody's."""
+        return next((site for site, items in self.dealt.items() if item in items and site in self.counted), "")
 
     def total(self, name: str) -> float:
         """A figure added up over the sites."""

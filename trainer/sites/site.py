@@ -186,8 +186,8 @@ class Site:
             after = self._state_after(boundary, own)
         except (UnreachableError, MissingObjectError) as error:
             return f"the payloads of outer step {self.state.step}: {error.what}"
-        if own is None and self.run.work == "given":
-            self._undo()  # others trained on it: here it leaves no trace
+        if self.run.work == "given" and (own is None or self.address not in boundary.counted):
+            self._undo()  # what does not count leaves no trace here
         done = self._progress
         self.inner.load(_on_top(after.weights, self.inner.weights(), done.sent))
         owed = own.owed if own is not None and self.address in boundary.counted else self._owed

@@ -119,6 +119,11 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
     try:
         sealed = json.loads((folder / STATE).read_bytes())
         document = sealed["state"]
+        if "outer" in document:
+            raise ConfigError(
+                f"the checkpoint {folder} is of several sites",
+                "name their run's document in `sites`, or begin a pool from its weights, in another home folder",
+            )
         if document["version"] != VERSION:
             raise ConfigError(
                 f"the checkpoint {folder} has format {document['version']}, this muster reads {VERSION}",

@@ -49,7 +49,8 @@ class SiteTrainersWorld(TrainersWorld):
         given = {"inner_steps": 1, "shards": 2, "window_seconds": 1000, "training_seconds": 1000, "admission": TRUSTED}
         self.run = SitesRun(
             name="pool", chain_id=POOL.chain_id, pools=POOL.pools, pool=POOL.pool, keeper=OWNER.address,
-            sites=ADDRESSES, work="given", settings=SitesConfig(**(given | settings)),
+            sites=ADDRESSES, work="given", pool_config=CONFIG.digest.hex(),
+            settings=SitesConfig(**(given | settings)),
         )  # fmt: skip
         home.mkdir(parents=True, exist_ok=True)
         self.document = home / "run.json"
@@ -212,6 +213,8 @@ def test_a_step_that_a_guard_refuses_stops_the_run(base: Path, tmp_path: Path, m
     [
         ({"work": "own"}, "data of their own"),
         ({"settings": SitesConfig(inner_steps=9, admission=TRUSTED)}, "9 inner steps"),
+        ({"pool_config": "00" * 32}, "give trainer and sites the pool's own document"),
+        ({"sites": (*ADDRESSES, str(SITES[2].address))}, "3 sites for 2 to 2 files"),
         ({"keeper": ADDRESSES[0]}, "the keeper of"),
         ({"pool": 2}, "is for"),
     ],
