@@ -13,6 +13,7 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.judging import Accusation
+    from chain.records import Submission
     from chain.state import State
 
 app = Commands(help="Bring what several files of a node say together before a jury.", no_args_is_help=True)
@@ -23,7 +24,9 @@ def open_case(
     node: NodeOption,
     by: Paying,
     pool: PoolOption = 1,
-    first: Annotated[int, typer.Option(min=0, help="The first file to name.")] = 0,
+    first: Annotated[
+        int | None, typer.Option(min=0, help="The first file to name; the sixteenth newest if missing.")
+    ] = None,
     last: Annotated[
         int | None, typer.Option(min=0, help="The last file to name; the newest final one if missing.")
     ] = None,
@@ -36,7 +39,6 @@ def open_case(
     the stake; if it does not, the bond is lost. See first what the files say: muster verify node ADDRESS."""
     import hashlib
 
-    from chain.contracts.node_cases import MOST_FILES
     from validator.case_verdict import nameable
 
     session = by.open()
@@ -44,7 +46,8 @@ def open_case(
     if (pool, node) not in state.accounts:
         raise ConfigError(f"{node} is no node of pool {pool}", "check --node and --pool")
     until = last if last is not None else (1 << 28) - 1
-    files = nameable(state.submissions_of(pool, node), session.client.now(), first, until)[-MOST_FILES:]
+    files = nameable(state.submissions_of(pool, node), session.client.now(), first or 0, until)
+    files = newest(files, first)
     if not files:
         raise ConfigError(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
@@ -90,6 +93,19 @@ def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case
     session = by.open()
     call = session.suite.node_cases.conclude(case)
     act(session, [PlannedTransaction(f"conclude case {case}", call)], by, case=case)
+
+
+def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
+    """The run that a case names of those that it may. Raises ConfigError where `first` was asked for and more files
+    follow it than a case can name."""
+    from chain.contracts.node_cases import MOST_FILES
+
+    if first is not None and len(files) > MOST_FILES:
+        raise ConfigError(
+            f"{len(files)} files from {first} on are final, and a case names {MOST_FILES} at most",
+            f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
+        )
+    return files[-MOST_FILES:]
 
 
 def _row(state: "State", case: "Accusation") -> dict[str, Any]:

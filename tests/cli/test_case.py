@@ -1,10 +1,15 @@
 """`muster case open, show, conclude` on a real chain."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from eth_account import Account
 
 from chain.judging import CaseOutcome
+from cli.commands.case import newest
+from protocol.errors import ConfigError
 from protocol.verdict import Code
 from runtime.keystore import store
 from tests.chain.game import begin, work
@@ -12,6 +17,14 @@ from tests.cli.muster import Muster
 from tests.conftest import GRAINS, Deployed
 
 SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
+
+
+def test_a_case_begins_where_it_was_asked_to_or_not_at_all() -> None:
+    files: list[Any] = [SimpleNamespace(sequence=3 * number) for number in range(20)]
+    assert newest(files, None) == files[4:]
+    assert newest(files[:16], 0) == files[:16]
+    with pytest.raises(ConfigError, match=r"20 files from 0 on .* names 16 at most; .* --last 45"):
+        newest(files, 0)
 
 
 def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:

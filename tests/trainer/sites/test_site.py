@@ -181,7 +181,7 @@ def test_a_keeper_that_is_killed_anywhere_writes_one_log(bucket: MemoryBucket, t
 
 
 def test_it_shrinks_to_one_site_and_grows_again(bucket: MemoryBucket, tmp_path: Path) -> None:
-    run = make_run(3, "shrinks", admission=TRUSTED, window_seconds=1, training_seconds=1, state_every=2)
+    run = make_run(3, "shrinks", admission=TRUSTED, window_seconds=1, training_seconds=1000, state_every=2)
     world = SitesWorld(bucket, run, tmp_path)
     for number in (0, 1):
         world.start(number)
