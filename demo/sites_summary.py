@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chain.state import State
 from demo.accounts import KeyRing
@@ -11,15 +11,15 @@ from orchestrator.summary import SitesSummary, SiteSummary
 from protocol.documents import load_document
 from protocol.identity import PoolId
 from protocol.sites.dealing import dealt_evenly
-from protocol.sites.log import Boundary, WorkGiven
 from protocol.sites.run import SitesRun
 from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
-from trainer.sites.exchange import SiteExchange
 from trainer.sites.inner import words
-from trainer.sites.logbook import Logbook
 from trainer.state.records import read_records
+
+if TYPE_CHECKING:
+    from trainer.sites.exchange import SiteExchange
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,11 @@ class LoggedStep:
     repeated: bool
 
 
-def logged_steps(exchange: SiteExchange) -> list[LoggedStep]:
+def logged_steps(exchange: "SiteExchange") -> list[LoggedStep]:
     """All that a log tells of. Raises IntegrityError, UnreachableError."""
+    from protocol.sites.log import Boundary, WorkGiven
+    from trainer.sites.logbook import Logbook
+
     book, found = Logbook.at(exchange, 0), []
     items: tuple[str, ...] = ()
     given = attempt = 0.0
@@ -91,6 +94,8 @@ def sites_summary(
     plan: DemoPlan, ring: KeyRing, bucket: Bucket, state: State, kills: Mapping[str, float]
 ) -> SitesSummary:
     """Of a finished run. Raises MusterError."""
+    from trainer.sites.exchange import SiteExchange
+
     run, pool = load_document(plan.sites_run, SitesRun), state.pools[POOL]
     names = {ring[name].address: name for name in plan.site_names}
     trained = [entry for path in plan.home("trainer").glob("*/trained.jsonl") for entry in read_records(path)]
