@@ -168,6 +168,9 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._received > HEAD_BYTES:
                 self.transport.write(_TOO_LONG)
                 self.transport.close()
+            else:
+                # Only now: most heads come whole, and a timer for each would cost as much as reading it.
+                self._expect_head()
         elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
             # Empty lines, or the rest of a body that nobody reads any more: uvicorn takes them for a sign of life.
             self._expect_head()
@@ -177,7 +180,6 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("requests without end, before the first is answered")
         super().on_message_begin()
         self._in_head, self._received = True, 0
-        self._expect_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # what follows a body would be kept without end
