@@ -1,5 +1,5 @@
 """The refusals that people meet, in words, and what to do about them. Errors that only a fault of ours can cause keep
-their names alone."""
+their names alone (`UNSPOKEN`)."""
 
 import time
 from collections.abc import Callable
@@ -32,6 +32,17 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "bonds": show_tokens,
 }
 _PLAIN = frozenset({"TooEarly", "StepOutOfRange"})
+"""Errors whose arguments are shown as they are."""
+
+UNSPOKEN = frozenset({
+    "AccessControlBadConfirmation", "BadRows", "ECDSAInvalidSignature", "ECDSAInvalidSignatureLength",
+    "ECDSAInvalidSignatureS", "ERC20InvalidApprover", "ERC20InvalidReceiver", "ERC20InvalidSender",
+    "ERC20InvalidSpender", "EmptyCommitment", "FailedCall", "InvalidShortString", "NotAppeals", "NotBench",
+    "NotCanaries", "NotCourt", "NotPools", "NotService", "OwnableInvalidOwner", "ReentrancyGuardReentrantCall",
+    "SafeERC20FailedOperation", "StringTooLong", "TimelockInvalidOperationLength", "TimelockUnauthorizedCaller",
+    "UnknownEpoch", "WrongAddress",
+})  # fmt: skip
+"""Errors that only a fault of ours causes, or a call that none of our programs makes."""
 
 _WORDS: dict[str, tuple[str, str]] = {
     "AlreadyAppealed": ("this outcome has been appealed already", "wait for the appeal's jury"),
@@ -99,7 +110,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "SeatActive": ("the seat is still active", "first: muster validator leave"),
     "SeatInactive": ("the seat has left, or its bond is too small", "muster validator top-up, or bond a new seat"),
     "SeatLocked": ("the bond is locked until {releaseAt}, or {frozen} duties are open", "run this again then"),
-    "StakeHeld": ("the stake is locked until {releaseAt}", "first: muster swarm leave; then wait until it is free"),
+    "StakeHeld": ("the stake is locked until {releaseAt}", "run this again then"),
     "StakeLocked": ("the stake is locked until {releaseAt}, or {frozen} refused files and cases are not final",
                     "run this again then"),
     "StakeTooLow": ("the stake is {stake} tokens, {needed} are needed", "deposit more: muster node stake"),
@@ -117,6 +128,57 @@ _WORDS: dict[str, tuple[str, str]] = {
     "WrongStatus": ("the pool is {status}", "muster pool status says what it waits for"),
     "WrongConsent": ("the member's key did not sign this consent", "run the command again with the member's key"),
     "ZeroVoter": ("a seat needs a voting key", "name one with --voter"),
+    "AlreadyCommitted": ("this seat has voted on it already", "nothing has to be done"),
+    "AlreadyConcluded": ("this has been concluded already", "nothing has to be done"),
+    "AlreadyDrawn": ("the committee or jury has been drawn already", "nothing has to be done"),
+    "AlreadyRevealed": ("this seat has revealed its vote already", "nothing has to be done"),
+    "AppealOver": ("the time for an appeal ended at {time}", "nothing can be done any more"),
+    "AttestationOver": ("what was to be attested had to be by block {lastBlock}", "nothing can be done any more"),
+    "BadClass": ("there is no class {class}", "a class is a number from 1 to 4294967295: muster validator status"),
+    "BadCode": ("that is no verdict", "vote with one that docs/protocol.md names"),
+    "BadCount": ("that is not how many files one call takes", "name one at least and 16 at most"),
+    "BadReason": ("a canary is planted to be rejected, and that is no reason to reject one",
+                  "choose one of the reasons"),
+    "BadReceipt": ("the service did not sign this receipt, or it is too old", "nothing can be done about this file"),
+    "BadUnits": ("the file has {units} output tokens, {most} are allowed", "share its rollouts out over several files"),
+    "CommitOver": ("the time to vote ended at {time}", "nothing can be done any more"),
+    "DrawOver": ("the draw had to be by block {lastBlock}", "nothing can be done any more"),
+    "ERC2612InvalidSigner": ("the permit is not signed by {owner}", "sign it with that key, for this chain and token"),
+    "EmptyRoot": ("a root covers one group at least", "share something first: muster swarm run"),
+    "InvalidAccountNonce": ("this permit was used, or another one of {account} meanwhile", "run the command again"),
+    "LaneOpen": ("the lane takes files until block {end}", "run this again then"),
+    "Lapsed": ("the jury was not drawn in time", "the outcome stands as it is"),
+    "NoAppeal": ("nobody has appealed against this outcome", "check --pool and --file"),
+    "NoGovernor": ("a network needs somebody who may propose changes", "name one"),
+    "NoSuchLane": ("there is no such lane or round, or nothing of it is attested yet", "check --pool and --file"),
+    "NoSuchTrial": ("no jury was asked about this", "check the number"),
+    "NotAscending": ("file {sequence} is named twice, or out of order", "name files in ascending order, each once"),
+    "NotCommitted": ("this seat has not voted on it", "nothing can be done any more"),
+    "NotConcluded": ("the jury's case is not concluded", "run this again when its votes are in"),
+    "NotDrawn": ("this seat was not drawn for it", "nothing has to be done"),
+    "NotInFile": ("this rollout is not in the file", "check the file and the row"),
+    "NotInSample": ("the committee did not draw this rollout", "a canary is shown by a row that was drawn"),
+    "NotOpened": ("this file has not been opened as a canary", "open it first"),
+    "NotPlanted": ("the file was not planted as a canary by this pool", "check --pool and --file"),
+    "NotPoolOwner": ("this key does not own the pool", "use the key that created it"),
+    "NotSettleable": ("the lane cannot be settled yet", "run this again later"),
+    "NotSettled": ("the lane has no outcome yet", "run this again when its votes are counted"),
+    "NotThisFile": ("these are the figures of another file than the one submitted", "read them from the chain again"),
+    "NothingNew": ("all of it is attested already", "nothing has to be done"),
+    "NothingToBurn": ("nothing is left to burn", "nothing has to be done"),
+    "RevealNotOpen": ("votes can be revealed from {time} on", "run this again then"),
+    "RevealOver": ("the time to reveal votes ended at {time}", "nothing can be done any more"),
+    "SeatNotClosed": ("the seat has not left for good",
+                      "first: muster validator leave, and wait until its bond is free"),
+    "SeedNotMined": ("block {seedBlock}, from which the draw follows, is not there yet", "run this again then"),
+    "StepMismatch": ("the pool is at step {actual}, not {expected}", "read its step again: muster pool status"),
+    "TimelockInsufficientDelay": ("a change has to wait {minDelay} s, not {delay}", "propose it with that delay"),
+    "TimelockUnexecutedPredecessor": ("another change has to be made first", "muster governance status names it"),
+    "TooManySeats": ("the network has as many seats as it takes", "wait until one is closed"),
+    "WrongFile": ("file {sequence} is another one than the call says", "read it from the chain again"),
+    "WrongPhase": ("file {sequence} is not in the state for that", "muster pool status shows its files"),
+    "WrongReveal": ("this is not the vote that was committed",
+                    "reveal with the state folder that the vote was made in"),
     "AccessControlUnauthorizedAccount": ("this key may not do that", "muster governance status names who may"),
     "OwnableUnauthorizedAccount": ("this key may not do that", "muster governance status names who may"),
     "TimelockUnexpectedOperationState": (
@@ -125,10 +187,17 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
 }  # fmt: skip
 
+_BEFORE_LEAVING = {
+    "StakeHeld": ("the stake is locked as long as the membership lasts", "first: muster swarm leave"),
+}
+"""For a release that has no time yet."""
+
 
 def in_words(name: str, arguments: dict[str, Any]) -> tuple[str, str]:
     """What a custom error says and what to do about it; both empty for one that nobody can do anything about."""
     what, hint = _WORDS.get(name, ("", ""))
+    if not arguments.get("releaseAt"):
+        what, hint = _BEFORE_LEAVING.get(name, (what, hint))
     show = {} if name in _PLAIN else _SHOWN
     shown = {argument: show.get(argument, str)(value) for argument, value in arguments.items()}
     try:

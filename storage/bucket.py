@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import math
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +18,8 @@ from storage.settings import AccessKey, S3Settings
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30
+MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
+"""Pages without a key, and seconds with nothing else, after which a listing is given up."""
 
 
 class Bucket(Presigner):
@@ -77,11 +81,24 @@ class Bucket(Presigner):
         return None if answer is None else int(answer["ContentLength"])
 
     def list(self, prefix: str, after: str = "") -> Iterator[str]:
-        """Every key under `prefix` (such as `shards/`) that comes after `after`, in order."""
+        """Every key under `prefix` (such as `shards/`) that comes after `after`, in order. Raises UnreachableError for
+        one that goes on and names nothing: only with a key can the caller see that it takes too long."""
         asked = {"Bucket": self.settings.bucket, "Prefix": prefix} | ({"StartAfter": after} if after else {})
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(**asked))
+        empty, deadline = 0, math.inf
         while (page := self._call(f"list {prefix}", lambda: next(pages, None))) is not None:
-            yield from (entry["Key"] for entry in page.get("Contents", ()))
+            found = [entry["Key"] for entry in page.get("Contents", ())]
+            yield from found
+            if found:
+                empty, deadline = 0, math.inf
+                continue
+            empty, now = empty + 1, time.monotonic()
+            deadline = min(deadline, now + EMPTY_SECONDS)
+            if page.get("IsTruncated") and (empty > MAX_EMPTY_PAGES or now > deadline):
+                raise UnreachableError(
+                    f"S3 at {self.settings.endpoint} lists {prefix} without an end: {empty} pages without a key",
+                    "see its log, then retry",
+                )
 
     def _put(self, key: str, data: bytes) -> bool:
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()

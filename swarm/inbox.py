@@ -8,18 +8,16 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
 from protocol.swarm.envelope import Envelope, MalformedEnvelope
-from protocol.swarm.plausibility import Shape
 from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
 from swarm.exchange import PREFIX, Exchange
+from swarm.inbox_state import InboxState
 from swarm.inspection import FoundGroup, Inspected, Inspector, NotRead
 from swarm.turns import SharersTurns
 
@@ -31,42 +29,10 @@ REMEMBERED_ROUNDS = 64
 LISTING = 0.5
 """Of the time for inspection, how much a listing may take before it."""
 LATELY = 16
-"""Own rounds over which sharers are compared by how often they were drawn."""
+"""Own rounds over which sharers are compared by how often they were drawn, and after which one that shares nothing has
+departed."""
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
-
-
-@dataclass
-class InboxState:
-    """What must be as old as the weights. `heard`: sharer → its rounds that were taken → key; `kept`: key → own round
-    in which it came; `used`: names of groups among these that were trained on; `records`: sharer → its record;
-    `shapes`: of the newest own completions, oldest first; `drawn`: whose groups the newest own rounds were trained on,
-    oldest first."""
-
-    heard: dict[str, dict[int, str]] = field(default_factory=dict)
-    kept: dict[str, int] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    records: dict[str, TruthRecord] = field(default_factory=dict)
-    shapes: list[Shape] = field(default_factory=list)
-    drawn: list[list[str]] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "heard": {sharer: {str(n): key for n, key in rounds.items()} for sharer, rounds in self.heard.items()},
-            "kept": self.kept,
-            "used": sorted(self.used),
-            "records": {sharer: vars(record) for sharer, record in self.records.items()},
-            "shapes": [list(shape) for shape in self.shapes],
-            "drawn": self.drawn,
-        }
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> "InboxState":
-        heard = {sharer: {int(n): key for n, key in rounds.items()} for sharer, rounds in document["heard"].items()}
-        records = {sharer: TruthRecord(**record) for sharer, record in document["records"].items()}
-        shapes = [Shape(*values) for values in document.get("shapes", ())]
-        drawn = [list(sharers) for sharers in document.get("drawn", ())]
-        return cls(heard, dict(document["kept"]), set(document["used"]), records, shapes, drawn)
 
 
 class EnvelopeInbox:
@@ -107,22 +73,38 @@ class EnvelopeInbox:
         """Go on from a checkpoint. Envelopes that the disk lost are gone."""
         self.state, self.groups, self._keys = state, {}, {}
         self._known = {key for rounds in state.heard.values() for key in rounds.values()} | self._read_known()
-        for key in list(state.kept):
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Read those from disk that may be drawn and were not read since the start. What cannot be judged now, as
+        without chain or sandbox, is tried again in the next round, and stays known as used until it was."""
+        deadline = time.monotonic() + self._mix.seconds
+        for key in [key for key in self.state.kept if key not in self._keys]:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
             try:
-                path = self._path(key)
-                found = self._inspector.inspect(path.read_bytes()) if path else None
-            except (OSError, MusterError) as error:
+                self._hold(key, self._kept(key, left))
+            except (OSError, MalformedEnvelope) as error:
                 log.warning("envelope %s is lost: %s", key, error)
-                found = None
-            if found is None:
-                del state.kept[key]
-            else:
-                self._hold(key, found)
+                del self.state.kept[key]
+            except MusterError as error:
+                log.info("envelope %s waits: %s", key, error)
+        if all(key in self._keys for key in self.state.kept):
+            self.state.used.intersection_update(self.groups)
+
+    def _kept(self, key: str, seconds: float) -> Inspected:
+        """As `Inspector.inspect`, from disk. Raises OSError too."""
+        path = self._path(key)
+        if path is None:
+            raise MalformedEnvelope("nothing is kept without a folder")
+        return self._inspector.inspect(path.read_bytes(), lambda _: seconds)
 
     def collect(self, exchange: Exchange, number: int) -> int:
         """Take what is new; how many envelopes were true. `number`: the member's own round. Raises MusterError where
         the exchange is gone."""
         self._expire(number)
+        self._reopen()
         self._turns.next_round()
         new, taken = self._new_keys(exchange, number), 0
         deadline = time.monotonic() + self._mix.seconds
@@ -139,8 +121,9 @@ class EnvelopeInbox:
 
     @property
     def sharers(self) -> int:
-        """How many were ever heard of and never found out."""
-        return sum(one.breaches == 0 for one in self.state.records.values())
+        """How many shared something true lately and were never found out. Who has departed takes no place."""
+        records = self.state.records
+        return sum(sharer not in records or not records[sharer].breaches for sharer in self.state.last)
 
     def lately(self) -> Counter[str]:
         """How many groups of each sharer the newest own rounds were trained on, 0 of those that have some on offer."""
@@ -206,7 +189,7 @@ class EnvelopeInbox:
         path = self._path(key)
         if path is not None:
             write_atomic(path, data)
-        self.state.kept[key] = number
+        self.state.kept[key] = self.state.last[envelope.member] = number
         self._note(envelope.member, true=len(found.groups))
         self._hold(key, found)
         return 1
@@ -249,6 +232,8 @@ class EnvelopeInbox:
             for name in self._keys.pop(key, ()):
                 self.groups.pop(name, None)
                 self.state.used.discard(name)
+        for sharer in [sharer for sharer, came in self.state.last.items() if came + LATELY < number]:
+            del self.state.last[sharer]
 
     def clean(self) -> None:
         """Note on disk which keys need no look any more, and delete the files of envelopes that no checkpoint needs.

@@ -64,11 +64,12 @@ class ChainMember:
 
     def before_round(self) -> None:
         self._roots.look()
-        self.registry.refresh(self._address)
+        self.registry.refresh(self._address, self._proofs.judged)
+        self._proofs.look_again(self.registry.may_lose)
 
     def after_round(self) -> None:
         self._roots.record()
-        self._proofs.send()
+        self.registry.look(self._proofs.send())
 
     def finish(self) -> None:
         """At the end of the process: record what waits, however little."""
@@ -91,7 +92,7 @@ class ChainMember:
             "ejected": sorted(address for address, one in known.items() if one.ejected),
             "standing": standing,
             "recorded_until": self._roots.next,
-            "unrecorded": len(self._roots.waiting),
+            "unrecorded": self._roots.unrecorded,
             "proofs": len(self._proofs.waiting),
         }
         return {"chain": chain}

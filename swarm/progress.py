@@ -14,7 +14,8 @@ from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
 from protocol.folders import drop_old, remove_leftovers
-from swarm.inbox import EnvelopeInbox, InboxState
+from swarm.inbox import EnvelopeInbox
+from swarm.inbox_state import InboxState
 from swarm.journal import JOURNAL, STATUS, append, rewind
 from trainer.learner import Learner
 from trainer.state.checkpoint import checkpoint_path, checkpoints

@@ -1,6 +1,7 @@
 """Proofs against members who signed two envelopes of one round: kept on disk until the chain has judged them."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +21,14 @@ log = logging.getLogger("muster.swarm")
 _PROOF = TypeAdapter(Equivocation)
 _JUDGED = frozenset({"AlreadyEjected", "NothingAtStake", "NoSuchMember"})
 """Answers after which a proof is of no use any more."""
+_DONE = ".judged"
 _MOST_UNDRAWN = 8
 """Second envelopes in memory whose first one could not be read yet."""
 
 
 class ProofDrawer:
-    """One proof a member at most, in `folder`: nobody is ejected twice. `kept`: where the inbox keeps envelopes; those
+    """One proof a member at most, in `folder`: nobody is ejected twice. One that was judged stays, since the block in
+    which it was may be replaced. `kept`: where the inbox keeps envelopes; those
     are looked for there first, since who holds the bucket may have removed one meanwhile."""
 
     def __init__(self, chain: SwarmChain, folder: Path, kept: Path) -> None:
@@ -35,6 +38,19 @@ class ProofDrawer:
     @property
     def waiting(self) -> list[Path]:
         return sorted(self._folder.glob("0x*.json"))
+
+    @property
+    def judged(self) -> list[str]:
+        """Members about whom the chain has decided."""
+        return sorted(path.stem for path in self._folder.glob(f"0x*{_DONE}"))
+
+    def look_again(self, may_lose: Callable[[str], bool]) -> None:
+        """Have those wait again whose member is said to have something to lose after all: a reorganisation has undone
+        what was judged."""
+        for member in filter(may_lose, self.judged):
+            log.warning("the proof against %s is sent again: a reorganisation undid what it did", member)
+            path = self._folder / f"{member}.json"
+            path.with_suffix(_DONE).rename(path)
 
     def found(self, exchange: Exchange, limits: EnvelopeLimits, first_key: str, second: bytes) -> None:
         """Another envelope, `second`, of a round of which there was one. Keeps the proof, if the two are one; without
@@ -52,13 +68,14 @@ class ProofDrawer:
 
     def keep(self, proof: Equivocation) -> None:
         path = self._folder / f"{proof.member}.json"
-        if not path.exists() and not path.with_suffix(".judged").exists():
+        if not path.exists() and not path.with_suffix(_DONE).exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, _PROOF.dump_json(proof))
 
-    def send(self) -> None:
-        """Send what waits; without the chain it waits on."""
+    def send(self) -> list[str]:
+        """Send what waits; without the chain it waits on. The members who were judged now."""
         undrawn, self._undrawn = self._undrawn, []
+        judged = []
         for one in undrawn:
             self.found(*one)
         for path in self.waiting:
@@ -75,7 +92,9 @@ class ProofDrawer:
                 log.warning("the proof against %s is refused: %s", proof.member, error)
                 done = error.name in _JUDGED
             if done:
-                path.rename(path.with_suffix(".judged"))
+                path.rename(path.with_suffix(_DONE))
+                judged.append(proof.member)
+        return judged
 
 
 def show(swarms: Swarms, proof: Equivocation) -> int:

@@ -4,7 +4,7 @@ reach the chain goes on with what it knows."""
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,8 @@ from swarm.chain_access import SwarmChain
 log = logging.getLogger("muster.swarm")
 _AT_ONCE = 500
 _FIRST_SECONDS, _POLL_SECONDS = 120.0, 1.0
+ASKED_AT_ONCE = 8
+"""Unknown addresses that the chain is asked about one by one in a round; a key costs a stranger nothing."""
 SETTLED = 1024
 """Blocks on top of one after which nobody asks any more whether another took its place."""
 
@@ -30,30 +32,37 @@ class UnknownMember(MusterError):
 @dataclass(frozen=True)
 class KnownMember:
     """`start`: what the chain fixed after it joined; `settled`: whether no reorganisation changes that any more.
-    `active`: whether its envelopes are read; `ejected`: whether they are not because it signed two of one round."""
+    `active`: whether its envelopes are read; `ejected`: whether they are not because it signed two of one round;
+    `staked`: whether anything is left that a proof could take."""
 
     start: bytes
     active: bool
     ejected: bool
     settled: bool = False
+    staked: bool = True
 
 
 class SwarmRegistry:
-    """Asks about an address when an envelope of it comes, and again every `refresh_seconds`. What is asked is bounded
-    by how many envelopes a round looks at and by stakes, not by how many keys there are. `path`: where it is kept.
-    Blocks with fewer than `confirmations` on top may still be replaced: who joined in one is not known yet. One with
-    more may be, too: until `SETTLED` lie on it, a member is asked about again before its envelope is read."""
+    """Asks about an address when an envelope of it comes, once a round at most, and again every `refresh_seconds`. Of
+    unknown ones the first few of a round are asked about at once and the others together before the next round, so
+    strangers' keys cost no more calls however many there are. `path`: where it is kept. Blocks with fewer than
+    `confirmations` on top may still be replaced: who joined in one is not known yet. One with more may be, too: until
+    `SETTLED` lie on it, a member is asked about again in each round in which its envelopes are read."""
 
     def __init__(self, chain: SwarmChain, path: Path, refresh_seconds: float, confirmations: int) -> None:
         self._chain, self._path = chain, path
         self._every, self._confirmations = refresh_seconds, confirmations
         self._next = 0.0
+        self._asked: set[str] = set()
+        """In this round."""
+        self._left = ASKED_AT_ONCE
+        self._postponed: dict[str, None] = {}
         self.members: dict[str, KnownMember] = self._kept()
 
     def is_member(self, address: str) -> bool:
         """Raises UnknownMember for who is not known to have joined."""
         known = self.members.get(address)
-        if known is not None and not known.settled:
+        if known is not None and not known.settled and address not in self._asked:
             self._ask([address])
         return self._known(address).active
 
@@ -78,12 +87,28 @@ class SwarmRegistry:
                 time.sleep(_POLL_SECONDS)
         return self.members[address].start
 
-    def refresh(self, own: str) -> None:
-        """Look again at `own` and all who ever took part, if it is time to: who left in a block that was replaced has
-        not left. Without the chain, what is known holds."""
-        if time.monotonic() >= self._next:
+    def refresh(self, own: str, suspects: Collection[str] = ()) -> None:
+        """A round begins: ask about those who had to wait, and, if it is time to, look again at `own`, `suspects` and
+        all who ever took part: who left in a block that was replaced has not left. Without the chain, what is known
+        holds."""
+        due = time.monotonic() >= self._next
+        self._asked.clear()
+        wanted, self._left, self._postponed = self._postponed, ASKED_AT_ONCE, {}
+        if due:
             self._next = time.monotonic() + self._every
-            self._ask(list({own: None, **self.members}))
+            wanted = {own: None, **dict.fromkeys(suspects), **dict.fromkeys(self.members), **wanted}
+        self.look(list(wanted))
+
+    def look(self, addresses: Sequence[str]) -> None:
+        """Ask about these now; without the chain, what is known holds."""
+        if addresses:
+            self._ask(list(addresses))
+
+    def may_lose(self, address: str) -> bool:
+        """Whether a member, as far as is known, has stake that a proof could take: it is not ejected, or the block in
+        which it was is replaced."""
+        known = self.members.get(address)
+        return known is not None and known.staked and not known.ejected
 
     def read(self, addresses: Sequence[str], swarms: Swarms) -> None:
         """Read these members, and what the chain fixed after those joined of whom that is not settled. Raises
@@ -105,19 +130,28 @@ class SwarmRegistry:
             if known is not None and start != known.start:
                 log.warning("a reorganisation changed the problems of %s", one.member)
             settled = one.joined_block + SETTLED < head
-            self.members[one.member] = KnownMember(start, one.active, one.ejected, settled)
+            self.members[one.member] = KnownMember(start, one.active, one.ejected, settled, one.stake > 0)
         if self.members != before:
             kept = {address: _document(known) for address, known in self.members.items()}
             write_atomic(self._path, canonical_json(kept))
 
     def _known(self, address: str) -> KnownMember:
-        if address not in self.members:
-            self._ask([address])
+        if address not in self.members and address not in self._asked:
+            self._ask_stranger(address)
         if address not in self.members:
             raise UnknownMember(f"{address} is not known as a member of {self._chain.id}")
         return self.members[address]
 
+    def _ask_stranger(self, address: str) -> None:
+        """Now, or before the next round."""
+        if self._left > 0:
+            self._left -= 1
+            self._ask([address])
+        elif len(self._postponed) < _AT_ONCE:
+            self._postponed[address] = None
+
     def _ask(self, addresses: list[str]) -> None:
+        self._asked.update(addresses)
         try:
             self._chain.attempt("reading members of the swarm", partial(self.read, addresses))
         except MusterError as error:
@@ -130,8 +164,7 @@ class SwarmRegistry:
         try:
             kept = json.loads(self._path.read_bytes())
             return {
-                address: KnownMember(bytes.fromhex(one["start"]), one["active"], one["ejected"], one["settled"])
-                for address, one in kept.items()
+                address: KnownMember(**{**one, "start": bytes.fromhex(one["start"])}) for address, one in kept.items()
             }
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError(f"{self._path} is damaged", "delete it: it is read from the chain again") from None

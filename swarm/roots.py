@@ -1,6 +1,7 @@
 """What a member shared, recorded on chain: one root over the envelopes of many rounds in one transaction."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,8 @@ class RootRecorder:
 
     def __init__(self, chain: SwarmChain, member: str, path: Path, every: int) -> None:
         self._chain, self._member, self._path, self._every = chain, member, path, every
-        self.shared = self._read()
+        self._shared = self._read()
+        """By round, ascending. All are kept: a reorganisation may undo a root, however old the rounds under it."""
         self.next = 0
         """The first round that no recorded root covers, as far as is known."""
         self._looked = False
@@ -35,15 +37,24 @@ class RootRecorder:
     @property
     def waiting(self) -> list[SharedRound]:
         """Rounds that no recorded root covers, ascending."""
-        return [one for one in self.shared.values() if one.round >= self.next]
+        return self._shared[self._first :]
+
+    @property
+    def unrecorded(self) -> int:
+        """How many wait."""
+        return len(self._shared) - self._first
+
+    @property
+    def _first(self) -> int:
+        return bisect_left(self._shared, self.next, key=lambda one: one.round)
 
     def note(self, shared: SharedRound) -> None:
         """An envelope was sent. Of a round that is known, the first stands."""
-        if shared.round in self.shared or shared.round < max(self.shared, default=0):
+        if self._shared and shared.round <= self._shared[-1].round:
             return
         with self._path.open("ab") as file:
             file.write(_LINES.dump_json(shared) + b"\n")
-        self.shared[shared.round] = shared
+        self._shared.append(shared)
 
     def look(self) -> None:
         """Ask the chain, until it has answered once, what is recorded: another process or home may have done it."""
@@ -52,7 +63,7 @@ class RootRecorder:
 
     def record(self, at_least: int | None = None) -> None:
         """Record what waits, if there are enough rounds of it; else, or without the chain, it waits on."""
-        if len(self.waiting) < (self._every if at_least is None else at_least):
+        if self.unrecorded < (self._every if at_least is None else at_least):
             return
         try:
             self._chain.attempt("recording a root", self._record, sends=True)
@@ -74,10 +85,10 @@ class RootRecorder:
         self.next = last + 1
         log.info("rounds %d to %d, %d groups, are recorded for %d gas", first, last, groups, receipt.gas_used)
 
-    def _read(self) -> dict[int, SharedRound]:
+    def _read(self) -> list[SharedRound]:
         """Without a last line that a kill cut off."""
         if not self._path.is_file():
-            return {}
+            return []
         data = self._path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
@@ -86,7 +97,11 @@ class RootRecorder:
             lines = [_LINES.validate_json(line) for line in whole.splitlines()]
         except ValidationError:
             raise ConfigError(f"{self._path} is damaged", "delete it: what it names is not recorded then") from None
-        return {one.round: one for one in lines}
+        kept: list[SharedRound] = []
+        for line in lines:
+            if not kept or line.round > kept[-1].round:
+                kept.append(line)
+        return kept
 
 
 class RecordingExchange:

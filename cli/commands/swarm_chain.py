@@ -80,11 +80,24 @@ def withdraw(home: HomeOption, by: Acting) -> None:
     """Take an ended membership's stake back, to the key that paid it."""
     session, swarm, member = _membership(home, by)
     view = session.suite.swarms.member_of(swarm, member)
+    if not view.joined_block:
+        raise ConfigError(f"{member} never joined swarm {swarm}", "is this the home and the deployment that joined it?")
+    if not view.release_at:
+        what = f"{member} is still a member of swarm {swarm}: its stake is locked as long as it is"
+        raise ConfigError(what, f"muster swarm leave --home {home}; {_days(session, swarm)} later it can be withdrawn")
     if view.release_at > session.client.now():
         raise ConfigError(f"the stake of {member} is locked until {clock(view.release_at)}", "run this again then")
+    if not view.stake:
+        raise ConfigError(f"the stake of {member} in swarm {swarm} was withdrawn already", "nothing has to be done")
     title = f"withdraw {show_tokens(view.stake)} tokens from swarm {swarm}"
     planned = PlannedTransaction(title, session.suite.swarms.withdraw(swarm, member))
     act(session, [planned], by, swarm=swarm, member=member, grains=view.stake)
+
+
+def _days(session: "Session", swarm: int) -> str:
+    """How long stake stays after leaving."""
+    delay = session.suite.swarms.swarm_of(swarm).delay
+    return f"{delay // 86_400} days" if delay % 86_400 == 0 else f"{delay} s"
 
 
 def accuse(

@@ -72,11 +72,15 @@ def test_a_membership_from_beginning_to_end(muster: Muster, place: Path, deploye
     assert "it works in another home" in muster.refused(*joining(place, "second"))
     assert not (place / "second" / "member.json").exists()
     key = ["--password-file", str(place / "password")]
+    early = muster.refused("swarm", "withdraw", "--home", place / "me", *key)
+    assert "is still a member of swarm 1" in early
+    assert f"muster swarm leave --home {place / 'me'}; 3600 s later" in early
     assert "locked until" not in muster.ok("swarm", "leave", "--home", place / "me", *key).out
     assert "is locked until" in muster.refused("swarm", "withdraw", "--home", place / "me", *key)
     deployed.chain.later(3601)
     assert "withdraw 40 tokens" in muster.ok("swarm", "withdraw", "--home", place / "me", *key).out
     assert deployed.suite().token.balance_of(member) == 2 * STAKE
+    assert "was withdrawn already" in muster.refused("swarm", "withdraw", "--home", place / "me", *key)
     assert "a key joins once" in muster.refused(*joining(place, "third"))
     assert not (place / "third" / "member.json").exists()
 

@@ -1,6 +1,9 @@
 """A reorganisation that replaces the block after a member's joining gives it other problems, and everybody notices."""
 
+import logging
 import time
+
+import pytest
 
 from swarm.registry import SwarmRegistry
 from tests.swarm.chain_world import STAKE, ChainWorld, home_of, run_rounds
@@ -77,3 +80,37 @@ def test_a_member_goes_on_with_the_problems_that_it_has_now(on_chain: ChainWorld
     run_rounds(reader, 1)
     record = reader.inbox.state.records.get(on_chain.world.account(2).address)
     assert record is None or record.breaches == 0
+
+
+def test_a_proof_that_a_reorganisation_undoes_is_sent_again(on_chain: ChainWorld) -> None:
+    """The cheat has all of its stake again, and the two envelopes do not come again."""
+    chain, other = on_chain.deployed.chain, on_chain.world.account(1).address
+    member = on_chain.member(0)
+    on_chain.share(1, 0)
+    run_rounds(member, 1)
+    chain.mine(3)
+    before = chain.rpc("evm_snapshot")
+    on_chain.share(1, 0, (0, 1))
+    run_rounds(member, 1)
+    assert on_chain.of(1).member_of(on_chain.swarm, other).ejected
+    chain.rpc("evm_revert", before)
+    chain.mine(8)
+    time.sleep(0.02)
+    assert not on_chain.of(1).member_of(on_chain.swarm, other).ejected
+    run_rounds(on_chain.member(0), 1)
+    after = on_chain.of(1).member_of(on_chain.swarm, other)
+    assert after.ejected
+    assert after.stake == STAKE // 2
+
+
+def test_a_proof_is_not_sent_twice_without_one(on_chain: ChainWorld, caplog: pytest.LogCaptureFixture) -> None:
+    member = on_chain.member(0)
+    on_chain.share(1, 0)
+    run_rounds(member, 1)
+    on_chain.share(1, 0, (0, 1))
+    with caplog.at_level(logging.WARNING, "muster.swarm"):
+        run_rounds(member, 3)
+    said = [one.getMessage() for one in caplog.records if one.name == "muster.swarm"]
+    assert sum("is ejected" in one for one in said) >= 1
+    assert not [one for one in said if "sent again" in one or "is refused" in one]
+    assert member.membership.status()["chain"]["proofs"] == 0
