@@ -14,11 +14,12 @@ from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
 from protocol import eip712
-from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody, at_most
+from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.identity import PoolId
 from protocol.signed import check_signer, open_canonical
 from protocol.sites.config import Mode, SitesConfig
+from protocol.sites.figures import Figures
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.identity import DOMAIN, ContributionPlace
 from protocol.sites.layout import TensorLayout
@@ -27,10 +28,6 @@ from protocol.sites.payload import longest_shard
 STRUCT = "Contribution(uint256 pool,address site,uint256 step,bytes32 base,bytes32 body)"
 MAX_STEP = 1 << 32
 _AROUND, _PER_SHARD = 2048, 112
-MAX_FIGURES = 16
-FigureName = Annotated[str, Field(pattern=r"^[a-z_]{1,24}$")]
-Figures = Annotated[dict[FigureName, float], at_most(MAX_FIGURES)]
-"""What a site says of its inner steps, by name: loss, entropy and the like."""
 
 
 class ShardEntry(SignedBody):
@@ -42,7 +39,8 @@ class ShardEntry(SignedBody):
 
 class Contribution(SignedBody):
     """What `site` adds to outer step `step` (the state at which has the digest `base`), after `inner_steps` on `tokens`
-    tokens. `config`: SHA-256 of the run's SitesConfig. Tokens and `figures` are the site's word: no rule uses them."""
+    tokens. `config`: SHA-256 of the run's SitesConfig. Tokens and `figures` are the site's
+    word, within bounds: no rule uses them."""
 
     version: Literal[1] = 1
     chain_id: int = Field(ge=0, lt=1 << 64)

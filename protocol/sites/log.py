@@ -6,22 +6,18 @@ bytes that everybody checks. An entry of kind `boundary` begins an outer step an
 follow from there.
 """
 
-import hashlib
 from typing import Annotated, Literal
 
 from eth_account.signers.local import LocalAccount
 from pydantic import Field
 
-from protocol import eip712
 from protocol.api.base import Address, Hex64, Signature, SignedBody, UnixTime, at_most
-from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.signed import check_signer, open_canonical
 from protocol.sites.config import MAX_SITES
 from protocol.sites.contribution import MAX_STEP
-from protocol.sites.identity import DOMAIN
 from protocol.sites.notes import MAX_NOTES
 from protocol.sites.run import SitesRun
+from protocol.sites.sealing import RunSeal
 
 STRUCT = "LogEntry(uint256 pool,uint256 number,bytes32 run,bytes32 previous,bytes32 body)"
 MAX_ENTRY_BYTES = 1 << 16
@@ -120,20 +116,6 @@ class LogEntry(SignedBody):
     event: LogEvent
 
 
-class BoundEntry:
-    """An entry and the run that it is signed for."""
-
-    def __init__(self, entry: LogEntry, run: SitesRun) -> None:
-        self._entry, self._run = entry, run
-
-    @property
-    def signed_digest(self) -> bytes:
-        entry, pool = self._entry, self._run.pool_id
-        body = hashlib.sha256(canonical_json(entry.model_dump(mode="json"))).digest()
-        values = (pool.pool, entry.number, bytes.fromhex(entry.run), bytes.fromhex(entry.previous), body)
-        return eip712.digest(pool.domain(DOMAIN), STRUCT, *values)
-
-
 class SignedEntry(SignedBody):
     """As it is stored."""
 
@@ -141,22 +123,29 @@ class SignedEntry(SignedBody):
     signature: Signature
 
 
+_SEAL: RunSeal[LogEntry] = RunSeal(
+    SignedEntry, "entry", STRUCT, lambda entry: (entry.number, bytes.fromhex(entry.run), bytes.fromhex(entry.previous)),
+    MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry,
+)  # fmt: skip
+
+
 def seal_entry(entry: LogEntry, run: SitesRun, account: LocalAccount) -> bytes:
     """The stored bytes. Raises ValueError for anyone but the keeper."""
     if account.address != run.keeper:
         raise ValueError(f"the log of {run.name} is kept by {run.keeper}, not {account.address}")
-    signature = "0x" + eip712.sign(account, BoundEntry(entry, run).signed_digest).hex()
-    return canonical_json(SignedEntry(entry=entry, signature=signature).model_dump(mode="json"))
+    return _SEAL.seal(entry, run, account)
 
 
 def open_entry(data: bytes, run: SitesRun, number: int, previous: str | None) -> LogEntry:
     """Entry `number`, after the one of hash `previous` (None: not known). Raises MalformedEntry for what the keeper did
     not write there, IntegrityError where it follows another entry than that."""
-    signed = open_canonical(data, SignedEntry, MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
-    entry = signed.entry
-    if (entry.run, entry.number) != (run.digest, number):
-        raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
-    check_signer(BoundEntry(entry, run), signed.signature, run.keeper, MalformedEntry)
+
+    def misplaced(found: LogEntry) -> str:
+        if (found.run, found.number) == (run.digest, number):
+            return ""
+        return f"it is entry {found.number} of run {found.run[:16]}…, here belongs {number}"
+
+    entry = _SEAL.open(data, run, run.keeper, misplaced)
     if previous is not None and entry.previous != previous:
         raise IntegrityError(
             f"entry {number} of the log follows {entry.previous[:16]}…, the log has {previous[:16]}… before it",

@@ -4,20 +4,16 @@ A note is the canonical JSON {note, signature}, the `number`-th of its site; its
 put it elsewhere or say it again.
 """
 
-import hashlib
 from typing import Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
-from protocol import eip712
 from protocol.api.base import Address, Hex64, Signature, SignedBody
-from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.signed import check_signer, open_canonical
 from protocol.sites.contribution import MAX_STEP
-from protocol.sites.identity import DOMAIN
 from protocol.sites.run import SitesRun
+from protocol.sites.sealing import RunSeal
 
 STRUCT = "Note(uint256 pool,address site,uint256 number,bytes32 run,bytes32 body)"
 MAX_NOTE_BYTES = 1024
@@ -48,20 +44,6 @@ class SiteNote(SignedBody):
         return self
 
 
-class BoundNote:
-    """A note and the run that it is signed for."""
-
-    def __init__(self, note: SiteNote, run: SitesRun) -> None:
-        self._note, self._run = note, run
-
-    @property
-    def signed_digest(self) -> bytes:
-        note, pool = self._note, self._run.pool_id
-        body = hashlib.sha256(canonical_json(note.model_dump(mode="json"))).digest()
-        values = (pool.pool, note.site, note.number, bytes.fromhex(note.run), body)
-        return eip712.digest(pool.domain(DOMAIN), STRUCT, *values)
-
-
 class SignedNote(SignedBody):
     """As it is stored."""
 
@@ -69,19 +51,25 @@ class SignedNote(SignedBody):
     signature: Signature
 
 
+_SEAL: RunSeal[SiteNote] = RunSeal(
+    SignedNote, "note", STRUCT, lambda note: (note.site, note.number, bytes.fromhex(note.run)),
+    MAX_NOTE_BYTES, "a note", MalformedNote,
+)  # fmt: skip
+
+
 def seal_note(note: SiteNote, run: SitesRun, account: LocalAccount) -> bytes:
     """The stored bytes. Raises ValueError for another's note."""
     if account.address != note.site:
         raise ValueError(f"a note of {note.site} cannot be signed by {account.address}")
-    signature = "0x" + eip712.sign(account, BoundNote(note, run).signed_digest).hex()
-    return canonical_json(SignedNote(note=note, signature=signature).model_dump(mode="json"))
+    return _SEAL.seal(note, run, account)
 
 
 def open_note(data: bytes, run: SitesRun, site: str, number: int) -> SiteNote:
     """The `number`-th note of `site`. Raises MalformedNote for anything else."""
-    signed = open_canonical(data, SignedNote, MAX_NOTE_BYTES, "a note", MalformedNote)
-    note = signed.note
-    if (note.run, note.site, note.number) != (run.digest, site, number):
-        raise MalformedNote(f"it is note {note.number} of {note.site} in run {note.run[:16]}…, here belongs {number}")
-    check_signer(BoundNote(note, run), signed.signature, site, MalformedNote)
-    return note
+
+    def misplaced(note: SiteNote) -> str:
+        if (note.run, note.site, note.number) == (run.digest, site, number):
+            return ""
+        return f"it is note {note.number} of {note.site} in run {note.run[:16]}…, here belongs {number}"
+
+    return _SEAL.open(data, run, site, misplaced)

@@ -1,6 +1,5 @@
 """A site's inner steps on conversations: supervised fine-tuning on those that are dealt to it."""
 
-import math
 from pathlib import Path
 
 from protocol.errors import ConfigError
@@ -47,9 +46,8 @@ class ImitationWork:
         return made.tokens
 
     def figures(self) -> dict[str, float]:
-        """The mean loss (nats), if it is a number."""
-        loss = sum(self._losses) / max(1, len(self._losses))
-        return {"loss": loss} if self._losses and math.isfinite(loss) else {}
+        """The mean loss (nats)."""
+        return {"loss": sum(self._losses) / len(self._losses)} if self._losses else {}
 
     def heldout_loss(self) -> float:
         """Mean loss (nats) of the conversations that are kept apart. Raises ConfigError where there are none."""

@@ -47,7 +47,7 @@ class InnerWork(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """What is worth knowing of the inner steps since `load` or `restore`; finite numbers."""
+        """What is worth knowing of the inner steps since `load` or `restore`; what is out of bounds is not told on."""
         ...
 
     def save(self, folder: Path) -> None:

@@ -12,32 +12,26 @@ from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.sites.contribution import Contribution
-from protocol.sites.layout import Tensors
 from protocol.sites.log import (
-    FIRST,
     Boundary,
     ContributionOpened,
     Failed,
-    LogEntry,
     LogEvent,
-    MalformedEntry,
     Noted,
     TimeUp,
     WorkGiven,
-    seal_entry,
 )
 from protocol.sites.notes import SiteNote
-from protocol.sites.outer import OuterState, OuterStepError
-from storage.keys import MissingObjectError
+from protocol.sites.outer import OuterState
 from trainer.sites.catching_up import caught_up, limits_at
-from trainer.sites.exchange import MAX_TAKEN, SiteExchange
-from trainer.sites.logbook import Logbook, first_boundary
-from trainer.sites.replica import judge, settled_by
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.handed_in import HandedIn
+from trainer.sites.log_writer import LogWriter
+from trainer.sites.logbook import Logbook
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import OuterPhase
+from trainer.sites.status_file import standing
 from trainer.sites.timeouts import Timeouts
 
 log = logging.getLogger("muster.sites")
@@ -56,16 +50,14 @@ class SitesKeeper:
         home: Path,
         on_step: OnStep | None = None,
     ) -> None:
-        self.exchange, self._account = exchange, account
+        self.exchange = exchange
         self.run, settings = exchange.run, exchange.run.settings
         self._states = StateFolder(home / "outer", first.layout, settings.shards)
         self.state = self._states.newest() or first
         self._first, self._on_step = first, on_step
         self.timeouts = Timeouts.of_run(exchange.run)
         self.excluded: dict[str, str] = {}
-        self._opened: dict[str, Tensors] = {}
-        self._signed: dict[str, Contribution] = {}
-        self._refused: set[str] = set()
+        self._writer, self._handed = LogWriter(exchange, account), HandedIn(exchange)
         self._started = time.time()
         self._book: Logbook | None = None
 
@@ -78,7 +70,7 @@ class SitesKeeper:
         """Follow the log to its end, or begin it. Raises IntegrityError if it is another run's, UnreachableError."""
         book = Logbook.newest(self.exchange)
         if book is None:
-            self._begin_log()
+            self._writer.begin(self._first)
             book = Logbook.newest(self.exchange)
             assert book is not None, "it was written just now"
         for state in caught_up(self.exchange, self.state, book):
@@ -100,9 +92,8 @@ class SitesKeeper:
         number = self.book.number
         self._read_notes()
         phase = self.book.schedule.phase
-        if phase == OuterPhase.COLLECT:
-            self._forget()
-        elif phase == OuterPhase.OPEN:
+        self._handed.begin(self.book.schedule.step, self.book.schedule.attempt)
+        if phase == OuterPhase.OPEN:
             self._open()
         elif phase == OuterPhase.SETTLE:
             self._settle()
@@ -123,48 +114,15 @@ class SitesKeeper:
         return f"{what} to outer step {now.step}: of {', '.join(sorted(missing)) or 'others'}"
 
     def status(self) -> dict[str, Any]:
-        """What people may be shown of it."""
-        now = self.book.schedule
+        """What people may be shown of it, also before it has started."""
+        items = None if self._book is None else self._book.items
         return {
-            "keeper": self.run.keeper, "run": self.run.name, "step": self.state.step,
-            "digest": self.state.digest.hex(), "phase": now.phase.value, "attempt": now.attempt,
-            "members": sorted(now.members), "waiting": sorted(now.waiting), "excluded": self.excluded,
-            "items": None if self.book.items is None else len(self.book.items),
+            "keeper": self.run.keeper, "run": self.run.name, **standing(self.state, self._book),
+            "excluded": self.excluded, "items": None if items is None else len(items),
         }  # fmt: skip
 
-    def _begin_log(self) -> None:
-        boundary = first_boundary(self._first.digest, self.exchange.publish_state(self._first))
-        entry = LogEntry(run=self.run.digest, number=0, previous=FIRST, chapter=0, time=time.time(), event=boundary)
-        self.exchange.append(0, seal_entry(entry, self.run, self._account))
-
     def _tell(self, event: LogEvent) -> None:
-        """Write an event at the first place that no stranger has taken. Raises IntegrityError for one that cannot come
-        now, or where another keeper writes."""
-        book = self.book
-        book.next(event)
-        for number in range(book.number, book.number + MAX_TAKEN):
-            chapter = number if isinstance(event, Boundary) else book.chapter
-            entry = LogEntry(
-                run=self.run.digest, number=number, previous=book.tip, chapter=chapter, time=time.time(), event=event
-            )
-            data = seal_entry(entry, self.run, self._account)
-            if self.exchange.append(number, data) or self._is_ours(number, data):
-                book.take(entry, sha256_hex(data))
-                log.info("entry %d: %s", number, _words(event))
-                return
-            log.warning("place %d of the log is taken by somebody who is not its keeper", number)
-        raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")
-
-    def _is_ours(self, number: int, data: bytes) -> bool:
-        """Whether the entry at a place that is taken is this very one, from a try whose answer was lost. Raises
-        IntegrityError where another process writes as the keeper."""
-        try:
-            found = self.exchange.entry(number, self.book.tip)
-        except MalformedEntry:
-            return False
-        if found is None or found[1] != sha256_hex(data):
-            raise IntegrityError(f"entry {number} of the log was written by another process", "run one keeper")
-        return True
+        self._writer.tell(self.book, event)
 
     def _changes(self, event: LogEvent) -> bool:
         try:
@@ -201,7 +159,7 @@ class SitesKeeper:
         if note.what == "sign":
             assert note.digest is not None, "a note that signs names it"
             try:
-                self.exchange.contribution(note.digest, note.site, limits_at(self.exchange, self.state))
+                self._handed.document(note.site, note.digest, limits_at(self.exchange, self.state))
             except UnreachableError:
                 raise
             except MusterError as error:
@@ -210,22 +168,9 @@ class SitesKeeper:
         self._tell(event)
 
     def _open(self) -> None:
-        limits = limits_at(self.exchange, self.state)
-        for site, document in sorted(self.book.schedule.documents.items()):
-            if site in self.book.schedule.opened or document in self._refused:
-                continue
-            try:
-                made = self._signed.get(document) or self.exchange.contribution(document, site, limits)
-                self._signed[document] = made
-                if not self.exchange.is_open(made):
-                    continue
-                self._opened[document] = self.exchange.gradient(made, limits, self.state)
-            except (UnreachableError, MissingObjectError) as error:
-                log.info("the payload of %s: %s", site, error)
-                continue
-            except MusterError as error:
-                log.warning("the payload of %s is refused: %s", site, error)
-                self._refused.add(document)
+        now, limits = self.book.schedule, limits_at(self.exchange, self.state)
+        for site, document in sorted(now.documents.items()):
+            if site in self.book.schedule.opened or not self._handed.is_open(site, document, limits, self.state):
                 continue
             if self._changes(event := ContributionOpened(site=site, document=document)):
                 self._tell(event)
@@ -233,46 +178,23 @@ class SitesKeeper:
     def _settle(self) -> None:
         contributors = self.book.schedule.contributors
         try:
-            gradients = self._gradients(contributors)
+            found = self._handed.outcome(contributors, limits_at(self.exchange, self.state), self.state)
         except UnreachableError:
             raise
         except MusterError as error:
             log.warning("outer step %d begins again, a payload that was opened is gone: %s", self.state.step, error)
             self._fail()
             return
-        judged = judge(self.state, gradients, self.run.settings)
-        if self.excluded != judged.excluded:
-            self.excluded = dict(judged.excluded)
-            for site, why in self.excluded.items():
-                log.warning("the contribution of %s to outer step %d does not count: %s", site, self.state.step, why)
-        try:
-            after = settled_by(self.state, gradients, judged, self.run.settings)
-        except OuterStepError as error:
-            log.error("outer step %d cannot be made: %s", self.state.step, error)
-            after = None
-        if after is not None:
-            self._advance(after, contributors, sorted(judged.shares))
+        self.excluded = dict(found.excluded)
+        if found.after is not None:
+            self._advance(found.after, contributors, found.counted)
         elif self.book.schedule.waiting or self._waited() > self.timeouts.window:
             self._fail()
-
-    def _gradients(self, contributors: Mapping[str, str]) -> dict[str, Tensors]:
-        """Those that were opened before a restart are fetched again. Raises MusterError where one is gone since."""
-        limits = limits_at(self.exchange, self.state)
-        for site, document in contributors.items():
-            if document not in self._opened:
-                made = self.exchange.contribution(document, site, limits)
-                self._opened[document] = self.exchange.gradient(made, limits, self.state)
-        return {site: self._opened[document] for site, document in contributors.items()}
 
     def _fail(self) -> None:
         self._tell(Failed(attempt=self.book.schedule.attempt))
 
-    def _forget(self) -> None:
-        """What was fetched for an attempt that is over; pseudo-gradients are as large as the model."""
-        for kept in (self._opened, self._signed, self._refused):
-            kept.clear()
-
-    def _advance(self, after: OuterState, contributors: Mapping[str, str], counted: list[str]) -> None:
+    def _advance(self, after: OuterState, contributors: Mapping[str, str], counted: Sequence[str]) -> None:
         book, now = self.book, self.book.schedule
         due = after.step % self.run.settings.state_every == 0
         listed = self.exchange.publish_state(after) if due else None
@@ -284,7 +206,7 @@ class SitesKeeper:
                 "members": sorted(begun.members),
                 "waiting": sorted(begun.waiting),
                 "made_of": dict(contributors),
-                "counted": counted,
+                "counted": list(counted),
                 "before": book.chapter,
                 "state": listed,
                 "notes": {site: number for site, number in sorted(book.notes.items()) if number},
@@ -311,13 +233,3 @@ class SitesKeeper:
         if self._waited() > limit:
             log.warning("time is up for %s", self.waiting_for())
             self._tell(TimeUp(attempt=now.attempt, phase="collect" if now.phase == OuterPhase.COLLECT else "open"))
-
-
-def _words(event: LogEvent) -> str:
-    if isinstance(event, Boundary):
-        return f"outer step {event.step} begins with {len(event.members)} sites, from {event.digest[:16]}…"
-    if isinstance(event, Noted):
-        return f"{event.site}: {event.what}"
-    if isinstance(event, ContributionOpened):
-        return f"{event.site} opened its contribution"
-    return event.kind

@@ -65,6 +65,7 @@ class KeeperDaemon:
         self._stopping.set()
 
     def run(self) -> int:
+        self._status.write()
         self._keeper.start()
         print_timeouts(self._keeper.run)
         keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
@@ -83,11 +84,17 @@ class SiteDaemon:
 
     def run(self) -> int:
         print_timeouts(self._site.run)
-        self._site.start(self._stopping.is_set)
+        self._status.write()
+        self._site.start(self._asked)
         take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
         self._site.leave()
         self._status.write()
         return 0
+
+    def _asked(self) -> bool:
+        """Whether to stop; whoever waits for an answer is shown meanwhile what for."""
+        self._status()
+        return self._stopping.is_set()
 
 
 def print_timeouts(run: SitesRun) -> None:

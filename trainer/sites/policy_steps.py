@@ -68,6 +68,7 @@ class SitesGroup:
         self.keeper, self.learner = keeper, SitesPolicy(policy, placement)
         self._held = 0  # the outer state whose weights the policy has
         self.shown = StatusFile(home, keeper.status)
+        self.shown.write()
         keeper.start()
 
     @property

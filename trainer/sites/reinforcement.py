@@ -1,6 +1,5 @@
 """A site's inner steps in reinforcement learning: a policy step's updates, on the files that are dealt to it."""
 
-import math
 from collections.abc import Generator
 from pathlib import Path
 
@@ -57,10 +56,10 @@ class ReinforcementWork:
         return self._update() or sum(len(one.output) for group in groups for one in group)
 
     def figures(self) -> dict[str, float]:
-        """Of the step's metrics those that are finite."""
+        """Of the step's metrics those that there are."""
         self._update()
         found = {name: getattr(self._metrics, name) for name in FIGURES} if self._metrics else {}
-        return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+        return {name: float(value) for name, value in found.items() if value is not None}
 
     def save(self, folder: Path) -> None:
         self._learner.start_checkpoint(folder).wait()

@@ -15,6 +15,7 @@ from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from protocol.folders import remove_leftovers, write_folder
 from protocol.sites.contribution import ContributionLimits, make_contribution, seal_contribution
+from protocol.sites.figures import sayable
 from protocol.sites.layout import TensorLayout, Tensors, cut
 from protocol.sites.outer import OuterState
 from protocol.sites.payload import encode_dense, encode_visible
@@ -75,7 +76,7 @@ def make_own(
     else:
         kind = settings.codebook if settings.mode == "int8" else None
         payload = [encode_dense(place, number, cut(gradient, pieces), kind) for number, pieces in enumerate(cuts)]
-    made = make_contribution(limits, site, work.steps, max(1, work.tokens), payload, work.figures)
+    made = make_contribution(limits, site, work.steps, max(1, work.tokens), payload, sayable(work.figures))
     document = seal_contribution(made, account)
     return OwnContribution(document, tuple(payload), limits.base, work.attempt, work.members, owed)
 

@@ -16,11 +16,11 @@ from typing import Any
 from eth_account.signers.local import LocalAccount
 
 from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
-from protocol.waits import wait_for
+from protocol.waits import WAITS, wait_for
 from storage.keys import MissingObjectError
 from trainer.sites.catching_up import caught_up, limits_at, published_state, step_to
 from trainer.sites.exchange import SiteExchange, decoded
@@ -37,6 +37,7 @@ from trainer.sites.share_of_step import (
     read_tensors,
     write_tensors,
 )
+from trainer.sites.status_file import standing
 from trainer.sites.timeouts import Timeouts
 
 log = logging.getLogger("muster.sites")
@@ -81,14 +82,18 @@ class Site:
         return self._book
 
     def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Load what is on disk, and follow the log to its newest boundary. Raises MusterError where there is no log
-        within the run's time for joining, or it does not fit what is on disk."""
+        """Load what is on disk, and follow the log to its newest boundary. `stopped` is asked while that is waited for
+        and after each outer step that was missing. Raises MusterError where it was, where there is no log within the
+        run's time for joining, or it does not fit what is on disk."""
         kept = self._states.newest(self._restore)
         began, newest = time.monotonic(), kept or self.state
         what = f"the log of {self.run.name} to begin"
         book = wait_for(what, self._newest, self.timeouts.join, 0.5, "start its keeper", stopped)
-        for state in caught_up(self.exchange, newest, book):
-            newest = state
+        with WAITS.on(f"outer step {book.boundary.step}, to which this site catches up"):
+            for state in caught_up(self.exchange, newest, book):
+                newest = state
+                if stopped():
+                    raise MusterError(f"stopped while catching up, at outer step {newest.step}")
         if kept is None or newest is not kept:
             self.inner.load(newest.weights)
             self._hold(newest, self._owed, _Progress())
@@ -133,12 +138,10 @@ class Site:
             log.warning("leaving without a word: %s", error)
 
     def status(self) -> dict[str, Any]:
-        """What people may be shown of it."""
-        now = self.book.schedule
+        """What people may be shown of it, also before it has started."""
         return {
-            "site": self.address, "run": self.run.name, "step": self.state.step, "digest": self.state.digest.hex(),
-            "phase": now.phase.value, "attempt": now.attempt, "members": sorted(now.members),
-            "waiting": sorted(now.waiting), "inner_steps": self._progress.made, "outer_steps_made": self.steps,
+            "site": self.address, "run": self.run.name, **standing(self.state, self._book),
+            "inner_steps": self._progress.made, "outer_steps_made": self.steps,
         }  # fmt: skip
 
     def _newest(self) -> Logbook | None:

@@ -7,7 +7,9 @@ from typing import Any
 
 from protocol.encoding import canonical_json
 from protocol.files import write_atomic
+from protocol.sites.outer import OuterState
 from protocol.waits import WAITS
+from trainer.sites.logbook import Logbook
 
 STATUS, _SHOW_SECONDS = "status.json", 1.0
 
@@ -28,3 +30,16 @@ class StatusFile:
         if data != self._last:
             write_atomic(self._path, data)
             self._last = data
+
+
+def standing(state: OuterState, book: Logbook | None) -> dict[str, Any]:
+    """Where a process stands that holds `state` and has read the log so far (null: it has not started yet)."""
+    now = None if book is None else book.schedule
+    return {
+        "step": state.step,
+        "digest": state.digest.hex(),
+        "phase": "starting" if now is None else now.phase.value,
+        "attempt": 0 if now is None else now.attempt,
+        "members": [] if now is None else sorted(now.members),
+        "waiting": [] if now is None else sorted(now.waiting),
+    }

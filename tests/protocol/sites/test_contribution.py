@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from protocol.encoding import canonical_json
 from protocol.identity import PoolId
 from protocol.sites.contribution import (
-    MAX_FIGURES,
     ContributionLimits,
     make_contribution,
     open_contribution,
     seal_contribution,
 )
+from protocol.sites.figures import MAX_FIGURES, sayable
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.layout import F32, cut
 from protocol.sites.payload import decode_shard, encode_dense, encode_visible, longest_shard
@@ -81,6 +81,10 @@ def test_nobody_seals_for_another() -> None:
         (altered(tokens=1 << 48), "tokens"),
         (altered(inner_steps=0), "inner_steps"),
         (altered(mode="none"), "mode"),
+        (altered(figures={"tokens": 1e308}), r"tokens is 1e\+308, and lies from 0 to 2.81475e\+14"),
+        (altered(figures={"trained_tokens": -1.0}), "trained_tokens is -1"),
+        (altered(figures={"flops": 1e31}), "flops"),
+        (altered(figures={"loss": -1e300}), "loss is -1e"),
         (altered(shards=[]), "shards"),
         (altered(shards=[ENTRIES[0]] * 3), "twice"),
         (altered(shards=[ENTRIES[0] | {"size": 0}, *ENTRIES[1:]]), "size"),
@@ -133,6 +137,12 @@ def test_the_longest_contribution_fits_its_limit() -> None:
     )
     pool = PoolId(big.chain_id, big.pools, big.pool)
     assert open_contribution(seal_contribution(big, ME), replace(limits, pool=pool)) == big
+
+
+def test_what_a_diverged_site_measured_is_left_out_and_the_rest_can_be_signed() -> None:
+    measured = {"loss": float("nan"), "grad_norm": 1e300, "kl": -2.5, "tokens": 4096.0, "flops": float("inf")}
+    made = make_contribution(LIMITS, ME.address, 10, 5000, PAYLOAD, sayable(measured))
+    assert open_contribution(seal_contribution(made, ME), LIMITS).figures == {"kl": -2.5, "tokens": 4096.0}
 
 
 @given(seed=st.integers(0, 10_000))

@@ -65,7 +65,7 @@ def test_nobody_signs_before_it_is_said_what_a_step_trains_on(tmp_path: Path) ->
 
 def test_a_keeper_keeps_nothing_of_an_attempt_that_is_over(tmp_path: Path) -> None:
     world = working(tmp_path)
-    while not world.keeper._opened:
+    while not world.keeper._handed._gradients:
         world.keeper.turn()
         for number, site in world.sites.items():
             if number == 0 or world.keeper.book.schedule.phase.value == "collect":
@@ -76,7 +76,7 @@ def test_a_keeper_keeps_nothing_of_an_attempt_that_is_over(tmp_path: Path) -> No
         world.keeper.turn()
     del world.keeper._waited
     world.keeper.turn()
-    assert (world.keeper._opened, world.keeper._signed) == ({}, {})
+    assert (world.keeper._handed._gradients, world.keeper._handed._made) == ({}, {})
 
 
 def test_work_that_does_not_count_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

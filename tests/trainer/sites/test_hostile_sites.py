@@ -20,7 +20,7 @@ from protocol.sites.outer import OuterState
 from tests.trainer.sites.world import SITES, MemoryBucket, SitesWorld, make_run
 from trainer.sites.catching_up import limits_at
 from trainer.sites.exchange import decoded
-from trainer.sites.replica import settle
+from trainer.sites.replica import judge, settle
 from trainer.sites.share_of_step import OwnContribution, make_own
 
 BAD = str(SITES[3].address)
@@ -123,7 +123,7 @@ def test_and_what_it_does_where_all_is_admitted(name: str, tmp_path: Path, monke
     def all_of_them(state: OuterState, gradients: dict[str, Tensors], config: Any) -> Admitted:
         return Admitted({site: Fraction(1, len(gradients)) for site in gradients}, {})
 
-    monkeypatch.setattr("trainer.sites.keeper.judge", all_of_them)
+    monkeypatch.setattr("trainer.sites.handed_in.judge", all_of_them)
     monkeypatch.setattr("trainer.sites.catching_up.judge", all_of_them)
     alter, mode = ALTERED[name]
     unmoved = unmoved_by(HostileMaking(alter), tmp_path, monkeypatch, mode)
@@ -160,3 +160,42 @@ def test_and_whose_work_another_s_document_is_taken_for(tmp_path: Path, monkeypa
     monkeypatch.setattr("trainer.sites.exchange.SiteExchange.contribution", blind)
     unmoved = unmoved_by(HostileMaking(what="document"), tmp_path, monkeypatch, "int8")
     assert not unmoved
+
+
+def test_what_was_judged_once_is_not_judged_at_every_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One hostile site of three leaves two, which make no step: the keeper waits, and looks again and again."""
+    judged: list[int] = []
+
+    def counted(state: OuterState, gradients: dict[str, Tensors], config: Any) -> Admitted:
+        judged.append(len(gradients))
+        return judge(state, gradients, config)
+
+    monkeypatch.setattr("trainer.sites.handed_in.judge", counted)
+    monkeypatch.setattr(site_module, "make_own", flipped_by_last := LastFlips())
+    run = make_run(3, "too-few", window_seconds=1000, training_seconds=1000, inner_steps=8)
+    world = SitesWorld(MemoryBucket(), run, tmp_path)
+    for number in range(3):
+        world.start(number)
+    while world.keeper.book.schedule.phase.value != "settle":
+        world.turn()
+    for _ in range(20):
+        world.keeper.turn()
+    assert judged == [3]
+    assert sorted(world.keeper.status()["excluded"]) == sorted(world.run.sites)
+    monkeypatch.setattr(world.keeper, "_waited", lambda: 1e9)
+    world.keeper.turn()
+    monkeypatch.undo()
+    assert (world.keeper.book.schedule.attempt, world.keeper.state.step) == (2, 0)
+    assert flipped_by_last.times == 1
+
+
+class LastFlips:
+    """The last of three sites sends what points back."""
+
+    times = 0
+
+    def __call__(self, state: OuterState, inner: Tensors, limits: Any, account: Any, *rest: Any) -> OwnContribution:
+        if account.address != SITES[2].address:
+            return make_own(state, inner, limits, account, *rest)
+        self.times += 1
+        return make_own(state, moved(-1)(state, inner), limits, account, *rest)

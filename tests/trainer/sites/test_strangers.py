@@ -83,7 +83,7 @@ def test_a_payload_is_sent_again_in_another_attempt(tmp_path: Path) -> None:
     gone = [place for place in objects(world) if place.startswith("contributions/")]
     for place in gone:
         del objects(world)[place]
-    keeper._opened.clear()
+    keeper._handed.begin(-1, -1)  # as after a restart
     step = keeper.state.step
     world.until(step + 1)
     assert boundaries(world)[0].attempt > 0 or boundaries(world)[1].attempt > 0

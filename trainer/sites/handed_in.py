@@ -1,0 +1,98 @@
+"""What the sites of one attempt at an outer step handed in, by site and hash of the document: each is fetched, decoded
+and judged once, however often the keeper looks."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocol.errors import MusterError, UnreachableError
+from protocol.sites.contribution import Contribution, ContributionLimits
+from protocol.sites.layout import Tensors
+from protocol.sites.outer import OuterState, OuterStepError
+from storage.keys import MissingObjectError
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.replica import judge, settled_by
+
+log = logging.getLogger("muster.sites")
+_Named = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Of what was handed in: the state `after` the outer step, None where it cannot be made; the sites that `counted`,
+    and why the others were `excluded`."""
+
+    after: OuterState | None
+    counted: tuple[str, ...]
+    excluded: Mapping[str, str]
+
+
+class HandedIn:
+    """As the keeper knows it. One thread."""
+
+    def __init__(self, exchange: SiteExchange) -> None:
+        self._exchange = exchange
+        self._attempt = (-1, -1)
+        self._made: dict[_Named, Contribution] = {}
+        self._gradients: dict[_Named, Tensors] = {}
+        self._refused: set[_Named] = set()
+        self._judged: tuple[object, StepOutcome] | None = None
+
+    def begin(self, step: int, attempt: int) -> None:
+        """Forget what was fetched for an attempt that is over; pseudo-gradients are as large as the model."""
+        if (step, attempt) != self._attempt:
+            self._attempt, self._judged = (step, attempt), None
+            for kept in (self._made, self._gradients, self._refused):
+                kept.clear()
+
+    def document(self, site: str, digest: str, limits: ContributionLimits) -> Contribution:
+        """Raises MalformedContribution, IntegrityError, MissingObjectError, UnreachableError."""
+        named = site, digest  # whoever names another's document has none
+        if named not in self._made:
+            self._made[named] = self._exchange.contribution(digest, site, limits)
+        return self._made[named]
+
+    def is_open(self, site: str, digest: str, limits: ContributionLimits, state: OuterState) -> bool:
+        """Whether its payload is published whole, and decodes; one that does not is not looked at again."""
+        named = site, digest
+        if named in self._refused or named in self._gradients:
+            return named in self._gradients
+        try:
+            made = self.document(site, digest, limits)
+            if not self._exchange.is_open(made):
+                return False
+            self._gradients[named] = self._exchange.gradient(made, limits, state)
+        except (UnreachableError, MissingObjectError) as error:
+            log.info("the payload of %s: %s", site, error)
+            return False
+        except MusterError as error:
+            log.warning("the payload of %s is refused: %s", site, error)
+            self._refused.add(named)
+            return False
+        return True
+
+    def outcome(self, contributors: Mapping[str, str], limits: ContributionLimits, state: OuterState) -> StepOutcome:
+        """What the documents of `contributors` lead to from `state`. Raises UnreachableError; MusterError where a
+        payload that was opened is gone since."""
+        named = sorted(contributors.items())
+        question = state.digest, tuple(named)
+        if self._judged is None or self._judged[0] != question:
+            for site, digest in named:
+                if (site, digest) not in self._gradients:  # it was opened before a restart
+                    made = self.document(site, digest, limits)
+                    self._gradients[site, digest] = self._exchange.gradient(made, limits, state)
+            gradients = {site: self._gradients[site, digest] for site, digest in named}
+            self._judged = question, self._outcome(gradients, state)
+        return self._judged[1]
+
+    def _outcome(self, gradients: Mapping[str, Tensors], state: OuterState) -> StepOutcome:
+        settings = self._exchange.run.settings
+        judged = judge(state, gradients, settings)
+        for site, why in judged.excluded.items():
+            log.warning("the contribution of %s to outer step %d does not count: %s", site, state.step, why)
+        try:
+            after = settled_by(state, gradients, judged, settings)
+        except OuterStepError as error:
+            log.error("outer step %d cannot be made: %s", state.step, error)
+            after = None
+        return StepOutcome(after, tuple(sorted(judged.shares)), dict(judged.excluded))
