@@ -5,6 +5,7 @@ Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum stri
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from protocol.encoding import encode_words
@@ -25,6 +26,7 @@ class Status(StrEnum):
     LATE = "late"
 
 
+@cache
 def status_of(code: int) -> Status:
     """The status that an outcome code gives a submission."""
     value = Code(code)
@@ -32,8 +34,7 @@ def status_of(code: int) -> Status:
         return Status.ACCEPTED
     if value.is_reject:
         return Status.REJECTED
-    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY, Code.LATE)
-    return Status[value.name] if value in named else Status.PENDING
+    return Status.__members__.get(value.name, Status.PENDING)
 
 
 @dataclass(frozen=True)

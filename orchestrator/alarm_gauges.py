@@ -48,17 +48,17 @@ def _participants(beats: Mapping[str, Beat], now: float) -> Iterator[Metric]:
     behind = GaugeMetricFamily("muster_processes_behind", "Processes of another version of muster.", labels=["role"])
     waits = GaugeMetricFamily("muster_longest_wait_seconds", "The longest wait that anybody reports.", labels=["role"])
     for role in _ROLES:
-        own = [beat for beat in heard if beat.role == role]
+        own = [beat for beat in heard if beat.said.role == role]
         present.add_metric([role], len(own))
         trouble.add_metric([role], sum(map(_in_trouble, own)))
-        behind.add_metric([role], sum(beat.version not in ("", VERSION) for beat in own))
-        waits.add_metric([role], max((now - wait.since for beat in own for wait in beat.waits), default=0.0))
+        behind.add_metric([role], sum(beat.said.version not in ("", VERSION) for beat in own))
+        waits.add_metric([role], max((now - wait.since for beat in own for wait in beat.said.waits), default=0.0))
     waits.add_metric(["orchestrator"], max((now - wait["since"] for wait in WAITS.report()), default=0.0))
     yield from (present, trouble, behind, waits)
 
 
 def _in_trouble(beat: Beat) -> bool:
-    return beat.phase == "trouble" or beat.metrics.get("unserved_pools", 0.0) > 0
+    return beat.said.phase == "trouble" or beat.said.metrics.get("unserved_pools", 0.0) > 0
 
 
 def _enforcement(state: State, pool: int) -> Iterator[Metric]:

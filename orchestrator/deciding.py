@@ -37,6 +37,8 @@ class Deciding:
         self.asked = dict(supply.asked)
         self.granted: list[tuple[Lease, str | None]] = []
         self.kept: list[Keep] = []
+        self._own: dict[str, list[Lease]] = {}
+        self._ended: set[str | None] = set()
         self.learn(supply)
 
     def learn(self, supply: Supply) -> None:
@@ -50,6 +52,10 @@ class Deciding:
             granted=ChainMap(self._when, cast(dict[str, float], supply.granted)),
             reached=ChainMap(self._reached, cast(dict[str, int], supply.reached)),
         )
+
+    def held(self, address: str, before: Iterable[Lease]) -> list[Lease]:
+        """What a node holds now that held `before` when this began."""
+        return [lease for lease in (*before, *self._own.get(address, ())) if lease.id not in self._ended]
 
     def decide(self, node: Requester, counter: int | None) -> Decision:
         """What a node would be told now."""
@@ -75,13 +81,14 @@ class Deciding:
         now = self._now
         lease = Lease(secrets.token_hex(16), address, grant.step, grant.counter, now, grant.expires, grant.limit)
         self.granted.append((lease, grant.replaces))
+        self._own.setdefault(address, []).append(lease)
+        self._ended.add(grant.replaces)
         self._when[address] = now
         self._reached[address] = max(lease.step, self.supply.reached.get(address, 0))
         self.supply = with_lease(self.supply, lease) if grant.replaces is None else self._recounted()
         return lease
 
     def _recounted(self) -> Supply:
-        ended = {replaced for _, replaced in self.granted}
         known = (*self._open_leases(), *(lease for lease, _ in self.granted))
-        supply = replace(self.supply, leases=[lease for lease in known if lease.id not in ended], count=None)
+        supply = replace(self.supply, leases=[lease for lease in known if lease.id not in self._ended], count=None)
         return replace(supply, count=in_flight(self._rule, supply, self._now))

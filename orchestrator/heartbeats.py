@@ -39,15 +39,14 @@ class NewestHeartbeats:
 
     def take(self, address: str, body: HeartbeatRequest, now: float) -> None:
         """Keep a heartbeat that came at `now` (Unix seconds)."""
-        beat = Beat.model_construct(**dict(body), last_seen=now)
         with self._lock:
-            self._newest[address] = self._unwritten[address] = beat
+            self._newest[address] = self._unwritten[address] = Beat(body, now)
 
     def write(self) -> None:
         """Write what came since the last time."""
         with self._lock:
             unwritten, self._unwritten = self._unwritten, {}
-        rows = [(address, beat.last_seen, _document(beat)) for address, beat in sorted(unwritten.items())]
+        rows = [(address, beat.last_seen, beat.said.model_dump_json()) for address, beat in sorted(unwritten.items())]
         if not rows:
             return
         try:
@@ -68,7 +67,8 @@ class NewestHeartbeats:
         beats = {(address, last_seen): body for address, last_seen, body in found}
         with self._lock:
             for address, last_seen in self._unknown(beats):
-                self._newest[address] = Beat(**json.loads(beats[address, last_seen]), last_seen=last_seen)
+                said = HeartbeatRequest(**json.loads(beats[address, last_seen]))
+                self._newest[address] = Beat(said, last_seen)
         self._read_up_to = max([self._read_up_to, *(last_seen for _, last_seen in recent)])
 
     def _unknown(self, seen: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -81,6 +81,3 @@ class NewestHeartbeats:
         with self._lock:
             return dict(self._newest)
 
-
-def _document(beat: Beat) -> str:
-    return beat.model_dump_json(exclude={"last_seen"})

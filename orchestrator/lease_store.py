@@ -9,7 +9,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
@@ -51,6 +50,7 @@ class LeaseStore:
         self._db = db
         self._lock = threading.Lock()
         self._open: dict[str, Lease] = {}
+        self._held: dict[str, dict[str, Lease]] = {}
         self._renewed: dict[str, float] = {}
         self._ended: set[str] = set()
         self._past: OrderedDict[str, None] = OrderedDict()
@@ -73,7 +73,8 @@ class LeaseStore:
             self.reached: dict[str, int] = {node: step for node, _, step in found}
             self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
             rows = session.scalars(select(LeaseRow).where(LeaseRow.open))
-            self._open = {row.id: _lease(row) for row in rows}
+            for row in rows:
+                self._keep(_lease(row))
 
     def grants_since(self, time: float) -> Grants:
         """Every lease granted after `time`."""
@@ -94,6 +95,11 @@ class LeaseStore:
                 self._forget(one)
             self._ended.update(ended)
             return [lease for lease in self._open.values() if lease.expires > now]
+
+    def held_by(self, node: str) -> list[Lease]:
+        """The node's leases that are open as far as this replica knows; some may have run out since."""
+        with self._lock:
+            return list(self._held.get(node, {}).values())
 
     def find(self, lease_id: str, node: str, now: float) -> Lease | None:
         """The node's open lease of this id, as far as this replica knows."""
@@ -116,7 +122,7 @@ class LeaseStore:
         """Move the end of an open lease; `write` makes it last."""
         with self._lock:
             if lease.id in self._open:
-                self._open[lease.id] = replace(lease, expires=expires)
+                self._keep(lease._replace(expires=expires))
                 self._renewed[lease.id] = expires
 
     @contextmanager
@@ -134,7 +140,7 @@ class LeaseStore:
             for lease, replaced in granting.added:
                 if replaced is not None:
                     self._forget(replaced)
-                self._open[lease.id] = lease
+                self._keep(lease)
                 self._note(lease)
 
     def _grant(self, session: Session, change: int, added: Sequence[tuple[Lease, str | None]]) -> None:
@@ -210,12 +216,21 @@ class LeaseStore:
         if known is None:
             self._elsewhere.append(lease)
         if known is None or known.expires < lease.expires:
-            self._open[lease.id] = lease
+            self._keep(lease)
         return known is None
+
+    def _keep(self, lease: Lease) -> None:
+        self._open[lease.id] = lease
+        self._held.setdefault(lease.node, {})[lease.id] = lease
 
     def _forget(self, lease_id: str) -> None:
         """A lease is open no more: nothing opens it again."""
-        self._open.pop(lease_id, None)
+        lease = self._open.pop(lease_id, None)
+        if lease is not None:
+            own = self._held[lease.node]
+            del own[lease_id]
+            if not own:
+                del self._held[lease.node]
         self._past[lease_id] = None
         while len(self._past) > PAST:
             self._past.popitem(last=False)

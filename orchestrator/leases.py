@@ -139,7 +139,9 @@ class Leases:
     def _decided(self, deciding: Deciding, state: State, ask: Ask) -> Decision | Exception:
         account = self._watch.account(state, ask.address)
         due, joined = (account.counter, account.joined_step) if account else (0, 0)
-        node = Requester(ask.address, due, joined, barred(account, self._watch.pool_id), ask.ready)
+        open_ones = [lease for lease in self._store.held_by(ask.address) if lease.counter >= due]
+        own = deciding.held(ask.address, open_ones)
+        node = Requester(ask.address, due, joined, barred(account, self._watch.pool_id), ask.ready, own)
         try:
             return deciding.decide(node, ask.counter)
         except Exception as error:

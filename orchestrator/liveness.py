@@ -1,5 +1,7 @@
 """What a participant's heartbeats say about it. Pure."""
 
+from typing import NamedTuple
+
 from protocol.api.run import NodeState
 from protocol.api.work import HeartbeatRequest
 
@@ -7,9 +9,10 @@ HEARTBEAT_SECONDS = 10.0
 MISSES_UNTIL_DEAD = 3
 
 
-class Beat(HeartbeatRequest):
-    """A participant's newest heartbeat, and when it came (Unix seconds)."""
+class Beat(NamedTuple):
+    """A participant's newest heartbeat: what it `said`, and when that came (Unix seconds)."""
 
+    said: HeartbeatRequest
     last_seen: float
 
 

@@ -99,7 +99,7 @@ def others(state: State, pool: int, beats: dict[str, Beat], now: float) -> list[
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
     return [
-        OtherEntry(address=address, role=beat.role, **_heard(beat, now))
+        OtherEntry(address=address, role=beat.said.role, **_heard(beat, now))
         for address, beat in beats.items()
         if address not in known
     ]
@@ -110,18 +110,20 @@ def _heard(beat: Beat | None, now: float, *, ejected: bool = False, left: bool =
     state = node_state(beat.last_seen if beat else None, now, ejected=ejected, left=left)
     if beat is None:
         return {"state": state}
-    same = beat.model_dump(include={"name", "engine", "version", "phase", "last_seen", "metrics"})
-    lacks = max(beat.waits, key=lambda wait: wait.since).what if beat.phase == "trouble" and beat.waits else ""
-    return {**same, "state": state, "trouble": lacks, "at_step": beat.step, "weights": beat.weights}
+    said = beat.said
+    same = said.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
+    lacks = max(said.waits, key=lambda wait: wait.since).what if said.phase == "trouble" and said.waits else ""
+    return {**same, "last_seen": beat.last_seen, "state": state, "trouble": lacks, "at_step": said.step}
 
 
 def held_steps(beats: Mapping[str, Beat], relays: Iterable[int | None], now: float) -> list[HeldEntry]:
     """Who has which policy step, newest first, by those whose heartbeats come and the steps that `relays` announced."""
     counts = {role: Counter[int]() for role in ("worker", "validator", "relay")}
     for beat in beats.values():
-        if beat.weights is not None and beat.role in counts and node_state(beat.last_seen, now) in _HEARD:
-            counts[beat.role][beat.weights] += 1
-    counts["relay"].update(step for step in relays if step is not None)
-    steps = sorted({step for one in counts.values() for step in one}, reverse=True)[:MOST_HELD]
+        role, step = beat.said.role, beat.said.weights
+        if step is not None and role in counts and node_state(beat.last_seen, now) in _HEARD:
+            counts[role][step] += 1
+    counts["relay"].update(one for one in relays if one is not None)
+    steps = sorted({one for held in counts.values() for one in held}, reverse=True)[:MOST_HELD]
     nodes, validators, others = counts.values()
     return [HeldEntry(step=one, nodes=nodes[one], validators=validators[one], relays=others[one]) for one in steps]

@@ -10,7 +10,7 @@ others by whole policy steps is overtaken by as many steps' files.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from chain.records import Status
@@ -21,13 +21,14 @@ from protocol.api.run import InFlightEntry
 @dataclass(frozen=True)
 class Requester:
     """A node that asks for work. `counter`: its next one on chain; `barred`: why it may not submit, or empty; `ready`:
-    the newest policy step whose weights it says it has, or None if it says nothing."""
+    the newest policy step whose weights it says it has, or None if it says nothing; `leases`: its open ones."""
 
     address: str
     counter: int
     joined_step: int
     barred: str = ""
     ready: int | None = None
+    leases: Collection[Lease] = ()
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,7 @@ def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now
         return Refuse(supply.closed)
     if supply.halted:
         return Wait(5.0, supply.halted)
-    own = [lease for lease in supply.leases if lease.node == node.address]
-    mine = {lease.counter: lease for lease in live_leases(own, now)}
+    mine = {lease.counter: lease for lease in live_leases(node.leases, now)}
     wanted = node.counter if counter is None else counter
     if wanted < node.counter and counter is not None:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")

@@ -134,7 +134,7 @@ def reward_of(report: run.ReportEntry) -> float | None:
 def waits(beats: Mapping[str, Beat], now: float) -> list[run.WaitEntry]:
     """What this service and those whose heartbeats come are waiting for."""
     found = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
-    for address, beat in beats.items():
-        if beat.waits and node_state(beat.last_seen, now) in (run.NodeState.HEALTHY, run.NodeState.UNHEALTHY):
-            found += [run.WaitEntry(who=beat.name or address, **vars(wait)) for wait in beat.waits]
+    for address, (said, last_seen) in beats.items():
+        if said.waits and node_state(last_seen, now) in (run.NodeState.HEALTHY, run.NodeState.UNHEALTHY):
+            found += [run.WaitEntry(who=said.name or address, **vars(wait)) for wait in said.waits]
     return found

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from chain.records import Status
 from orchestrator.pace import Pace
@@ -73,8 +73,7 @@ class QueuedFile:
     status: Status
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(NamedTuple):
     """A place for the node's file number `counter`; Unix seconds. Heartbeats move `expires`, never beyond `limit`."""
 
     id: str

@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from protocol.errors import ConfigError
-from protocol.http.asgi import SEND_FILE
+from protocol.http.asgi import SEND_FILE, WHOLE_BODY
 from protocol.http.limits import party
 
 log = logging.getLogger("muster.http")
@@ -189,8 +189,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
+        cycle = self.cycle
+        extensions: dict[str, Any] = {WHOLE_BODY: lambda: cycle.message_event.is_set() and not cycle.more_body}
         if getattr(self.config, "files", False):
-            scope["extensions"] = {SEND_FILE: partial(self._send_file, self.cycle)}
+            extensions[SEND_FILE] = partial(self._send_file, cycle)
+        scope["extensions"] = extensions
 
     async def _send_file(self, cycle: RequestResponseCycle, file: BinaryIO, start: int, size: int) -> None:
         """SEND_FILE."""

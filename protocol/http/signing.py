@@ -21,12 +21,14 @@ WINDOW = 60
 DOMAIN = "muster-http"
 STRUCT = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
+_PREFIX = "x-muster-"
 _FIELDS = {
     "x-muster-address": re.compile(r"0x[0-9a-fA-F]{40}"),
     "x-muster-time": re.compile(r"[1-9][0-9]{0,10}"),
     "x-muster-nonce": re.compile(r"0x[0-9a-f]{64}"),
     "x-muster-signature": re.compile(r"0x[0-9a-f]{130}"),
 }
+_WHOLE = re.compile("\n".join(f"({field.pattern})" for field in _FIELDS.values()))
 _PATH = re.compile(r"/[!-\"$-~]{0,4095}")
 
 
@@ -113,31 +115,33 @@ def sign_request(
 def parse_headers(headers: Iterable[tuple[str, str]]) -> Credentials:
     """The credentials among all header pairs of a request (names in any case). A missing, repeated or
     differently spelt field raises RequestRefused."""
-    found: dict[str, str] = {}
-    for name, value in headers:
-        key = name.lower()
-        if not key.startswith("x-muster-"):
-            continue
-        if key not in _FIELDS:
-            raise RequestRefused(f"header {name} is unknown", "send the four X-Muster headers only")
-        if key in found:
-            raise RequestRefused(f"header {name} appears twice", "send it once")
-        if not _FIELDS[key].fullmatch(value):
-            raise RequestRefused(f"header {name} is malformed", "see section 9 of the protocol")
-        found[key] = value
-    for key in _FIELDS:
-        if key not in found:
-            raise RequestRefused(f"header {key} is missing", "sign the request")
+    ours = [(name.lower(), value) for name, value in headers if name[:9].lower() == _PREFIX]
+    given = dict(ours)
+    known = _WHOLE.fullmatch("\n".join([given.get(name, "") for name in _FIELDS]))
+    fields = known.groups() if known is not None and len(ours) == len(_FIELDS) else _checked(ours)
+    address, time, nonce, signature = fields
     try:
-        address = eip712.checked_address(found["x-muster-address"])
+        checksummed = eip712.checked_address(address)
     except ValueError as error:
         raise RequestRefused(str(error)) from None
-    return Credentials(
-        address,
-        int(found["x-muster-time"]),
-        bytes.fromhex(found["x-muster-nonce"][2:]),
-        bytes.fromhex(found["x-muster-signature"][2:]),
-    )
+    return Credentials(checksummed, int(time), bytes.fromhex(nonce[2:]), bytes.fromhex(signature[2:]))
+
+
+def _checked(headers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The values of the four fields, one by one. Raises RequestRefused, which names what is wrong."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name not in _FIELDS:
+            raise RequestRefused(f"header {name} is unknown", "send the four X-Muster headers only")
+        if name in found:
+            raise RequestRefused(f"header {name} appears twice", "send it once")
+        if not _FIELDS[name].fullmatch(value):
+            raise RequestRefused(f"header {name} is malformed", "see section 9 of the protocol")
+        found[name] = value
+    for name in _FIELDS:
+        if name not in found:
+            raise RequestRefused(f"header {name} is missing", "sign the request")
+    return tuple(found[name] for name in _FIELDS)
 
 
 def verify_request(realm: Realm, method: str, path: str, body: bytes, given: Credentials, now: float) -> str:

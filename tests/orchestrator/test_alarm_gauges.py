@@ -11,7 +11,7 @@ from chain.records import Account, Slash
 from chain.state import State
 from orchestrator.alarm_gauges import alarm_gauges
 from orchestrator.liveness import Beat
-from protocol.api.work import WaitLine
+from protocol.api.work import HeartbeatRequest, WaitLine
 from tests.orchestrator.conftest import Desk
 
 NODE = "0x" + "ab" * 20
@@ -28,7 +28,7 @@ def gauges(desk: Desk, beats: dict[str, Beat] | None = None, steps: int = 4) -> 
 
 
 def beat(desk: Desk, age: float = 1.0, **fields: object) -> Beat:
-    return Beat.model_validate({"role": "worker", "name": "w", "last_seen": desk.now - age} | fields)
+    return Beat(HeartbeatRequest.model_validate({"role": "worker", "name": "w"} | fields), desk.now - age)
 
 
 @pytest.mark.parametrize(

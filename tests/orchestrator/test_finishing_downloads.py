@@ -69,17 +69,19 @@ def test_there_are_fewer_places_for_it_and_then_the_newest_is_granted() -> None:
 
 def test_a_lease_of_the_step_before_is_kept_and_one_of_the_newest_not_given_back() -> None:
     held = lease("0xa", 7, 4)
-    assert decide(RULE, replace(SUPPLY, leases=[held]), LATE, 7, 1.0) == Keep(held, 31.0)
-    decision = decide(RULE, replace(SUPPLY, leases=[held]), replace(LATE, ready=5), 7, 1.0)
+    supply, late = replace(SUPPLY, leases=[held]), replace(LATE, leases=[held])
+    assert decide(RULE, supply, late, 7, 1.0) == Keep(held, 31.0)
+    decision = decide(RULE, supply, replace(late, ready=5), 7, 1.0)
     assert isinstance(decision, Grant)
     assert (decision.step, decision.replaces) == (5, held.id)
     newest = lease("0xa", 7, 5)
     reached = replace(SUPPLY, leases=[newest], reached={"0xa": 5})
-    assert decide(RULE, reached, LATE, 7, 1.0) == Keep(newest, 31.0)
+    assert decide(RULE, reached, replace(LATE, leases=[newest]), 7, 1.0) == Keep(newest, 31.0)
 
 
 def test_stale_leases_are_replaced_by_the_step_that_is_here() -> None:
-    decision = decide(RULE, replace(SUPPLY, leases=[lease("0xa", 7, 3)]), LATE, 7, 1.0)
+    held = [lease("0xa", 7, 3)]
+    decision = decide(RULE, replace(SUPPLY, leases=held), replace(LATE, leases=held), 7, 1.0)
     assert isinstance(decision, Grant)
     assert (decision.step, decision.replaces) == (4, "0xa/7")
 

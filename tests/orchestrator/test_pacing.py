@@ -119,7 +119,9 @@ class SimulatedPool:
 
     def _ask(self, name: str, maker: Maker) -> None:
         before = in_flight(self.rule, self.supply(), self.now)
-        decision = decide(self.rule, self.supply(), Requester(name, maker.counter, 0), None, self.now)
+        own = (maker.lease,) if maker.lease else ()
+        node = Requester(name, maker.counter, 0, leases=own)
+        decision = decide(self.rule, self.supply(), node, None, self.now)
         self.asked.pop(name, None)
         if isinstance(decision, Grant):
             limit = decision.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
@@ -130,7 +132,7 @@ class SimulatedPool:
             room = self.rule.files_per_step * (self.rule.async_level + 1 - (self.step - decision.step))
             assert before.expected + 1 <= room + 1e-5 or self.now - self.changed >= self.rule.stall_seconds
             if maker.dies <= maker.free_at + TICK and not maker.hangs:
-                maker.lease = replace(maker.lease, expires=self.now + self.rule.lease_seconds)
+                maker.lease = maker.lease._replace(expires=self.now + self.rule.lease_seconds)
         elif isinstance(decision, Wait):
             # Asking again costs nothing here; what matters is that the answer changes in time.
             maker.free_at = self.now + min(decision.seconds, 5.0)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,11 +83,11 @@ def test_heartbeats_are_known_everywhere_once_written(replica: Open) -> None:
     one.write()
     other.read()
     assert other.newest() == one.newest()
-    assert other.newest()[ALICE].metrics == {"a": 1.5}
+    assert other.newest()[ALICE].said.metrics == {"a": 1.5}
     other.take(ALICE, HeartbeatRequest(role="worker", name="later"), 102.0)
     other.write()
     one.read()
-    assert one.newest()[ALICE].name == "later"
+    assert one.newest()[ALICE].said.name == "later"
     assert NewestHeartbeats(replica()).newest() == one.newest()
 
 
@@ -120,7 +119,7 @@ def test_a_replica_that_grants_knows_first_what_the_others_granted(replica: Open
 def test_a_lease_that_ended_before_a_replica_heard_of_it_tells_how_far_its_node_has_come(replica: Open) -> None:
     """Or a node could ask one replica for the newest step, and another for the one before."""
     one, other = LeaseStore(replica()), LeaseStore(replica())
-    grant(one, replace(lease("a"), step=5))
+    grant(one, lease("a")._replace(step=5))
     assert one.open(2.0, lambda node: 1) == []
     one.write()
     assert grant(other, lease("b", BOB)), "it is news to who grants"

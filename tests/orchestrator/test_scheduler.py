@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from chain.records import Status
 from orchestrator.pace import Pace
-from orchestrator.scheduler import Grant, Keep, Refuse, Requester, Wait, decide, renew
+from orchestrator.scheduler import Decision, Grant, Keep, Refuse, Requester, Wait, renew
+from orchestrator.scheduler import decide as decide_for
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight, live_leases
 
 RULE = Rule(files_per_step=2, async_level=1, steps=5)
@@ -18,6 +19,12 @@ A, B, C = Requester("0xa", 0, 0), Requester("0xb", 0, 0), Requester("0xc", 0, 0)
 
 def lease(node: str, counter: int = 0, step: int = 0, at: float = 0.0) -> Lease:
     return Lease(f"{node}/{counter}", node, step, counter, at, at + 30, at + 600)
+
+
+def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now: float) -> Decision:
+    """Of a node that holds its leases among those of `supply`."""
+    own = [one for one in supply.leases if one.node == node.address]
+    return decide_for(rule, supply, replace(node, leases=own), counter, now)
 
 
 def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
@@ -76,7 +83,7 @@ def test_a_replaced_lease_of_a_stale_step_needs_a_place_again() -> None:
 def test_heartbeats_renew_up_to_the_limit_but_never_revive() -> None:
     one = lease("0xa")
     assert renew(RULE, one, 20.0) == 50.0
-    assert renew(RULE, replace(one, expires=599.0), 590.0) == 600.0
+    assert renew(RULE, one._replace(expires=599.0), 590.0) == 600.0
     assert renew(RULE, one, 31.0) == 30.0
 
 
@@ -138,8 +145,8 @@ def test_a_node_that_others_overtake_by_whole_steps_waits_while_others_serve() -
 
 def test_a_node_that_lives_but_does_not_deliver_holds_no_place_for_long() -> None:
     pace = Pace(making={"0xb": 10.0}, typical=10.0, step=8.0)
-    held = [replace(lease("0xa"), expires=600.0), replace(lease("0xa", 1), expires=600.0)]
-    last = replace(EMPTY, published=4, usable=4, leases=[replace(one, step=4) for one in held], pace=pace)
+    held = [lease("0xa", counter, step=4)._replace(expires=600.0) for counter in (0, 1)]
+    last = replace(EMPTY, published=4, usable=4, leases=held, pace=pace)
     assert isinstance(decide(RULE, last, B, None, 39.0), Wait)
     assert isinstance(decide(RULE, last, B, None, 41.0), Grant)
     # Where nobody has delivered yet, it is not known how long that takes.
@@ -245,9 +252,12 @@ class SimulatedRun:
             for one in self.files
             if one.status is Status.ACCEPTED and one.sequence not in self.consumed and one.step >= oldest
         ]
-        if len(ready) >= self.rule.files_per_step and self.published < self.rule.steps:
-            self.consumed.update(ready[: self.rule.files_per_step])
+        if len(ready) >= self.take() and self.published < self.rule.steps:
+            self.consumed.update(ready[: self.take()])
             self.published += 1
+
+    def take(self) -> int:
+        return self.rule.files_per_step
 
 
 class FilteredRun(SimulatedRun):
@@ -257,17 +267,8 @@ class FilteredRun(SimulatedRun):
         super().__init__(rule)
         self.takes = takes
 
-    def train(self) -> None:
-        oldest = self.published - self.rule.async_level
-        take = self.takes[self.published % len(self.takes)]
-        ready = [
-            one.sequence
-            for one in self.files
-            if one.status is Status.ACCEPTED and one.sequence not in self.consumed and one.step >= oldest
-        ]
-        if len(ready) >= take and self.published < self.rule.steps:
-            self.consumed.update(ready[:take])
-            self.published += 1
+    def take(self) -> int:
+        return self.takes[self.published % len(self.takes)]
 
 
 @settings(max_examples=100, deadline=None)
