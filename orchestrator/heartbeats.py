@@ -80,4 +80,3 @@ class NewestHeartbeats:
         """The newest heartbeat by address, as far as this replica knows."""
         with self._lock:
             return dict(self._newest)
-

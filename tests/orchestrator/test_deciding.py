@@ -122,6 +122,13 @@ def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Staged]:
     made.close()
 
 
+def knows_holders(leases: Leases) -> bool:
+    """Whether every open lease, and nothing else, is known by its node."""
+    store = leases._store
+    held = sorted(lease for node in NODES for lease in store.held_by(node.address))
+    return held == sorted(store._open.values()) and set(store._held) == {lease.node for lease in held}
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(MOVES, min_size=1, max_size=14))
 def test_together_and_alone_are_told_the_same(moves: list[Any]) -> None:
@@ -132,6 +139,7 @@ def test_together_and_alone_are_told_the_same(moves: list[Any]) -> None:
             together, alone = (one.play(move) for one in pools)
             assert together == alone
             assert [one.in_flight() for one in pools[0].replicas] == [one.in_flight() for one in pools[1].replicas]
+            assert all(map(knows_holders, pools[0].replicas))
         assert pools[0].written() == pools[1].written()
         for one in pools:
             one.close()

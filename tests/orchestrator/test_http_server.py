@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
+from orchestrator import bodies
 from orchestrator.bodies import BodyRoom
 from runtime import http_server
 from runtime.http_server import bound, server_options
@@ -67,6 +68,34 @@ def test_a_slow_head_ends_its_connection_and_an_answered_one_may_go_on(port: int
                 found += line.recv(65536)
         line.sendall(ASK)
         assert line.recv(65536) == b""
+
+
+def post(size: int) -> bytes:
+    return b"POST /v1/heartbeats HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
+
+
+def test_a_short_body_may_come_in_pieces_or_behind_another_request(port: int) -> None:
+    assert b" 401 " in answer(port, post(2) + b"{}")
+    assert b" 401 " in answer(port, post(0))
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (ASK + b"\r\n" + post(4) + b"{", b" ", b" ", b"}"):
+            line.sendall(piece)
+            time.sleep(0.2)
+        found = b""
+        while more := line.recv(65536):
+            found += more
+    assert found.count(b"HTTP/1.1 ") == 2
+    assert b" 200 " in found
+    assert b" 401 " in found
+    asked = post(2).replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
+    assert b"100 Continue" in answer(port, asked, b"{}")
+
+
+def test_a_short_body_that_does_not_come_is_not_awaited_for_ever(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.3)
+    assert b" 408 " in answer(port, post(4))
+    assert b" 408 " in answer(port, post(4) + b"{}")
 
 
 def test_long_bodies_of_strangers_share_one_room(desk: Desk, port: int) -> None:
