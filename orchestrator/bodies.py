@@ -118,9 +118,9 @@ def strict_object(data: bytes) -> dict[str, Any]:
 
 
 def _is_plain(data: bytes, value: Any) -> bool:
-    """Whether `data`, which is JSON of `value`, can only be an object of few fields, none of which appears twice, with
-    nothing in it that readers differ about: then another reading has nothing to find."""
-    if not isinstance(value, dict) or len(value) > MAX_FIELDS or b"\\" in data:
+    """Whether `data`, which is JSON of `value`, is an object of few fields, none of which appears twice, without lists,
+    objects and numbers that readers may differ about: then another reading has nothing to find."""
+    if not isinstance(value, dict) or len(value) > MAX_FIELDS:
         return False
     strings = len(value)
     for one in value.values():

@@ -139,8 +139,7 @@ class Leases:
     def _decided(self, deciding: Deciding, state: State, ask: Ask) -> Decision | Exception:
         account = self._watch.account(state, ask.address)
         due, joined = (account.counter, account.joined_step) if account else (0, 0)
-        open_ones = [lease for lease in self._store.held_by(ask.address) if lease.counter >= due]
-        own = deciding.held(ask.address, open_ones)
+        own = deciding.held(ask.address, self._store.held_by(ask.address))
         node = Requester(ask.address, due, joined, barred(account, self._watch.pool_id), ask.ready, own)
         try:
             return deciding.decide(node, ask.counter)
