@@ -84,8 +84,6 @@ def test_what_readers_differ_about_is_refused(data: bytes) -> None:
 
 
 def test_a_heartbeat_is_read_once() -> None:
-    data = (
-        b'{"role": "worker", "name": "node \xc3\xa9", "step": 0, "slot": "ab", "weights": null}'
-    )
+    data = b'{"role": "worker", "name": "node \xc3\xa9", "step": 0, "slot": "ab", "weights": null}'
     assert _is_plain(data, parse_json(data))
     assert strict_object(data) == json.loads(data)
