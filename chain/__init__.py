@@ -1,0 +1,1 @@
+import protocol  # noqa: F401 - it puts imports off, before eth_account is imported

@@ -1,0 +1,3 @@
+from protocol.late_pairings import put_off
+
+put_off()
