@@ -34,6 +34,7 @@ class Simulation:
         self._streams = Streams()
         self._requests: dict[int, ShardRequest] = {}
         self._kinds = np.array(crowd.kinds)
+        self._honest = [kind is NodeKind.HONEST for kind in crowd.kinds]
         self._done = np.zeros((nodes, shards), bool)
         self._done[list(crowd.holders)] = True
         self._have = np.where(self._done, self._size, 0.0)
@@ -109,7 +110,7 @@ class Simulation:
 
     def _want(self, node: int, shard: int) -> None:
         """Somebody asked the node for a shard."""
-        if self._kinds[node] != NodeKind.HONEST or self._done[node, shard] or shard in self._flying[node]:
+        if not self._honest[node] or shard in self._flying[node] or self._done[node, shard]:
             return
         if shard not in self._queued[node]:
             self._queued[node].add(shard)
@@ -118,7 +119,7 @@ class Simulation:
 
     def _fill(self, node: int) -> None:
         """Begin what the node has room for: its own few, and what others asked it for, in the order they came."""
-        if self._kinds[node] != NodeKind.HONEST:
+        if not self._honest[node]:
             return
         own, ahead, queue, queued = self._own[node], self._ahead[node], self._queues[node], self._queued[node]
         while own and len(ahead) < self.crowd.parallel:
@@ -141,8 +142,9 @@ class Simulation:
         names, ranks = self.crowd.sources[node], self.crowd.ranks
         if ranks is None:
             return names
-        own = ranks[shard][node]
-        return [name for name in names if ranks[shard][name] < own]
+        of_shard = ranks[shard]
+        own = of_shard[node]
+        return [name for name in names if of_shard[name] < own]
 
     def _begin(self, call: ShardCall) -> None:
         choice, table = self._choices[call.node], self._streams
@@ -172,23 +174,23 @@ class Simulation:
 
     def _look(self, request: ShardRequest) -> None:
         """Whether another source has to be asked too."""
-        call = request.call
-        if request.row < 0:
+        call, row = request.call, request.row
+        if row < 0:
             return
         taken = self.now - request.began
         if taken > REQUEST_SECONDS:
             return self._failed(request)
-        if request is call.begun[-1] and request.patience:
-            own = int(self._streams.own[request.row])
+        watched = request.patience and request is call.begun[-1]
+        if watched:
+            own = int(self._streams.own[row])
             if own > request.sent:
                 request.sent, request.moved = own, self.now
             if is_late(taken, self.now - request.moved, own, int(request.need), request.patience):
-                request.patience = 0.0
+                request.patience = watched = 0.0
                 self._choices[call.node].overdue(request.source)
                 if call.left:
                     self._begin(call)
-        again = request is call.begun[-1] and request.patience
-        self._at(LEAST_PATIENCE if again else REQUEST_SECONDS - taken + self._slice, request)
+        self._at(LEAST_PATIENCE if watched else REQUEST_SECONDS - taken + self._slice, request)
 
     def _whole(self, request: ShardRequest) -> None:
         """All bytes are here: do they have the hash?"""

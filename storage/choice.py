@@ -6,6 +6,7 @@ done at the same time the one that the caller names first is asked. `storage.spr
 """
 
 import hashlib
+import math
 from collections.abc import Collection, Hashable, Iterable
 from enum import Enum
 from typing import Generic, TypeVar
@@ -48,17 +49,26 @@ class SourceChoice(Generic[Name]):
     def begin(self, left: Iterable[Name], likely: int, here: int) -> tuple[Name, float]:
         """Ask one of `left` for an object that is hardly larger than `likely` bytes, of which `here` are here: the one
         that is expected to be done first, and how many seconds to wait for it alone."""
-        name = min(left, key=lambda one: self._cost(one, likely))
+        name = self._first(left, likely)
         pace = self.pace(name)
         patience = max(LEAST_PATIENCE, PATIENCE * pace.seconds(likely - here))
         pace.busy += 1
         return name, patience
 
-    def _cost(self, name: Name, likely: int) -> float:
-        pace = self.pace(name)
-        if name in self._spared:
-            return SPARING * max(pace.expected(likely), pace.seconds(likely))
-        return pace.expected(likely)
+    def _first(self, left: Iterable[Name], likely: int) -> Name:
+        """The one of the least cost, the first of several; this is what choosing takes with many sources."""
+        paces, spared = self.paces, self._spared
+        best, least = list[Name](), math.inf
+        for name in left:
+            pace = paces.get(name) or self.pace(name)
+            cost = pace.expected(likely)
+            if name in spared:
+                cost = SPARING * max(cost, pace.seconds(likely))
+            if cost < least or not best:
+                best, least = [name], cost
+                if not cost:
+                    break
+        return best[0]
 
     def pace(self, name: Name) -> SourcePace:
         """Of a source that left the list meanwhile, a new one."""
