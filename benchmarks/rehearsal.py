@@ -16,8 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +27,7 @@ from benchmarks.rehearsal_roles import journal, object_path
 from engines.runtime import torch_environment
 from protocol.errors import MusterError
 from protocol.files import write_atomic
-from protocol.verdict import Code
+from protocol.verdict import Code, tally
 from validator.file_server import FileServer
 from validator.replay import alike
 
@@ -123,7 +122,7 @@ class ComparedFile:
 
     @property
     def committee(self) -> Code:
-        return outcome(self.votes)
+        return tally(self.votes, len(self.votes))
 
     @property
     def agrees(self) -> bool:
@@ -145,19 +144,6 @@ class ComparedFile:
             "committee": self.committee.label,
             "figures": shown,
         }
-
-
-def outcome(votes: Sequence[Code]) -> Code:
-    """What `Tally.sol` makes of a whole committee's votes."""
-    majority = len(votes) // 2 + 1
-    rejects = Counter(vote for vote in votes if vote.is_reject)
-    if sum(vote.is_accept for vote in votes) >= majority:
-        return Code.ACCEPT
-    if rejects.total() >= majority:
-        return min(rejects, key=lambda code: (-rejects[code], code))
-    if rejects.total() + votes.count(Code.MALFORMED) >= majority:
-        return Code.MALFORMED
-    return Code.UNAVAILABLE if votes.count(Code.UNAVAILABLE) >= majority else Code.UNDECIDED
 
 
 def figures(found: list[ComparedFile]) -> dict[str, Any]:

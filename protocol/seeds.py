@@ -40,6 +40,11 @@ def step_seed(block_hash: bytes, chain_id: int, pools: str, pool: int, step: int
     return tagged_hash("muster/step-seed/1", block_hash, chain_id, pools, pool, step)
 
 
+def jury_seed(block_hash: bytes, trial: int) -> bytes:
+    """The seed of a jury, from the hash of the block that its draw names: eight bytes, padded to 32."""
+    return tagged_hash("muster/jury-seed/1", block_hash, trial)[-8:].rjust(32, b"\0")
+
+
 def assignments(work: Work, config: PoolConfig, resting: Resting | None = None) -> list[Assignment]:
     """The slots of a submission, in order. `resting`: the table of the work's policy step, where the pool has a
     curriculum; without it IntegrityError is raised then."""

@@ -5,6 +5,7 @@ is voted on; the keccak256 of the ballot's document is bound into the voter's co
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -184,6 +185,20 @@ def combine(findings: Sequence[Finding]) -> Code:
         if code in codes:
             return code
     return Code.ACCEPT
+
+
+def tally(votes: Sequence[Code], seats: int) -> Code:
+    """What the contracts make of the votes that a body of `seats` seats opened (`Tally.sol`): UNDECIDED unless more than
+    half of the seats say the same."""
+    majority = seats // 2 + 1
+    rejects = Counter(vote for vote in votes if vote.is_reject)
+    if sum(vote.is_accept for vote in votes) >= majority:
+        return Code.ACCEPT
+    if rejects.total() >= majority:
+        return min(rejects, key=lambda code: (-rejects[code], code))
+    if rejects.total() + votes.count(Code.MALFORMED) >= majority:
+        return Code.MALFORMED
+    return Code.UNAVAILABLE if votes.count(Code.UNAVAILABLE) >= majority else Code.UNDECIDED
 
 
 def pack(codes: Sequence[Code]) -> int:

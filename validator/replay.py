@@ -119,14 +119,15 @@ class Replayer:
         verdict = self.verdict(state, file)
         return Replayed(file, Code(file.votes_code), tuple(self._votes.of(file, decided)), verdict)
 
-    def verdict(self, state: State, file: Submission) -> Verdict:
-        """Our own verdict on a decided submission."""
-        facts = self._facts(state, file, deciding_round(state, file))
+    def verdict(self, state: State, file: Submission, audit_seed: bytes = b"") -> Verdict:
+        """Our own verdict on a decided submission, by the rows that `audit_seed` draws; without one by those that its
+        committee looked at."""
+        facts = self._facts(state, file, audit_seed or deciding_round(state, file).seed)
         return self._judge.verdict(facts, state.mirrors_of(file))
 
-    def _facts(self, state: State, file: Submission, decided: Round) -> SubmissionFacts:
+    def _facts(self, state: State, file: Submission, audit_seed: bytes) -> SubmissionFacts:
         pool = state.pools[file.pool]
         step_seed = self._pool_client.seed(pool.steps[file.step])
         if step_seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
-        return submission_facts(self._pool_client.pool_id, pool, file, step_seed, decided.seed)
+        return submission_facts(self._pool_client.pool_id, pool, file, step_seed, audit_seed)

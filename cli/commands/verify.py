@@ -1,5 +1,7 @@
 """`muster verify`: judge decided submissions again from chain and bucket, and say where the verdicts differ."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +23,9 @@ def verify(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE]... | node ADDRESS",
-            help="Submissions, all decided ones if none is named; or `node ADDRESS`: all files of one node together.",
+            metavar="[FILE]... | node ADDRESS | case NUMBER",
+            help="Submissions, all decided ones if none is named; or `node ADDRESS`: all files of one node together; "
+            "or `case NUMBER`: a node case.",
         ),
     ] = None,
     pool: PoolOption = 1,
@@ -30,36 +33,43 @@ def verify(
         Path | None, typer.Option(help="With `node`: a calibration of the pool's owner, if the pool names no law.")
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="With `node`: by the verdict documents instead of our own replay.")
+        bool, typer.Option("--published", help="With `node` or `case`: by verdict documents, not our own replay.")
     ] = False,
     cache: Annotated[Path | None, typer.Option(help="Folder for weights and chain events.")] = None,
     allow_private_sources: Annotated[
         bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
     ] = False,
 ) -> None:
-    """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours, or if the
-    node's files together are not an honest node's."""
+    """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours, if the
+    node's files together are not an honest node's, or if anything is wrong with the case."""
     from cli.observer import observer_config
     from protocol.files import user_cache
 
     home = cache or user_cache("verify")
     private = allow_private_sources
     config = observer_config(look, pool, orchestrator, engine.config(), home, home / "weights", private)
-    node, sequences = _asked(files or [], law, published)
+    asked = _asked(files or [], law, published)
     engine.set_threads()
-    if node:
+    if asked.case:
+        from cli.case_replay import replayed_case
+        from cli.views.case_replay import case_replay_text
+
+        replayed = replayed_case(config, asked.case, published)
+        emit(replayed, look.json, lambda: case_replay_text(replayed))
+        raise typer.Exit(int(not replayed["follows"]))
+    if asked.node:
         from cli.node_case import case_of, case_text
 
-        found = case_of(config, node, law, published)
+        found = case_of(config, asked.node, law, published)
         emit(found, look.json, lambda: case_text(found))
         raise typer.Exit(int(found["accused"]))
-    document = _replayed(config, sequences)
+    document = _replayed(config, asked.sequences)
     emit(document, look.json, lambda: _text(document))
     if document["differing"]:
         raise typer.Exit(1)
 
 
-def _replayed(config: "ProcessConfig", sequences: list[int]) -> dict[str, Any]:
+def _replayed(config: "ProcessConfig", sequences: Sequence[int]) -> dict[str, Any]:
     """What a replay of the submissions found."""
     from validator.replay import replay
 
@@ -78,23 +88,48 @@ def _replayed(config: "ProcessConfig", sequences: list[int]) -> dict[str, Any]:
     }
 
 
-def _asked(words: list[str], law: Path | None, published: bool) -> tuple[str, list[int]]:
-    """(node, submissions), one of them empty. Raises ConfigError."""
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be replayed: a node's files, a case, or submissions (all of them if nothing is named)."""
+
+    node: str = ""
+    case: int = 0
+    sequences: tuple[int, ...] = ()
+
+
+def _asked(words: list[str], law: Path | None, published: bool) -> _Asked:
+    """Raises ConfigError for words or options that do not go together."""
+    kind = words[0] if words[:1] in (["node"], ["case"]) else ""
+    if law and kind != "node":
+        raise ConfigError("--law is for a node", "write `muster verify node ADDRESS`; a case has its pool's law")
+    if published and not kind:
+        raise ConfigError("--published is for a node or a case", "write `muster verify node ADDRESS`, or `case NUMBER`")
+    if kind == "node":
+        return _Asked(node=_address(words[1:]))
+    if kind == "case":
+        if len(words) != 2 or not _is_number(words[1]) or not int(words[1]):
+            raise ConfigError("`verify case` takes the number of one case", "see: muster case show")
+        return _Asked(case=int(words[1]))
+    if wrong := [word for word in words if not _is_number(word)]:
+        raise ConfigError(
+            f"{printable(wrong[0])!r} is not the number of a submission", "or write `node ADDRESS`, `case NUMBER`"
+        )
+    return _Asked(sequences=tuple(map(int, words)))
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and len(word) <= 18
+
+
+def _address(words: list[str]) -> str:
     from protocol.eip712 import checked_address
 
-    if words[:1] != ["node"]:
-        if law or published:
-            raise ConfigError("--law and --published are for a node", "write `muster verify node ADDRESS`")
-        if wrong := [word for word in words if not word.isdecimal()]:
-            raise ConfigError(f"{wrong[0]!r} is not the number of a submission", "or write `node ADDRESS`")
-        return "", [int(word) for word in words]
     try:
-        (address,) = words[1:]
-        node = checked_address(address)
+        (address,) = words
+        return checked_address(address)
     except ValueError as error:
         what = f"`verify node` takes one address: {error}"
         raise ConfigError(what, "copy it again, with its checksum") from None
-    return node, []
 
 
 def _row(one: "Replayed") -> dict[str, Any]:

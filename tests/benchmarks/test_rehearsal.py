@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.journal import lines
-from benchmarks.rehearsal import opened, outcome, prepare, summary
+from benchmarks.rehearsal import opened, prepare, summary
 from benchmarks.rehearsal_machines import BASE, COARSE, FLOAT32, QUICK_PLACES, Machine, RehearsalCase, case, policy
 from benchmarks.rehearsal_roles import Doing, journal
 from protocol.verdict import Code
@@ -87,17 +87,6 @@ def test_what_is_finished_is_kept_and_what_was_cut_off_is_done_again(measured: P
     prepare(folder, case(quick=True), resume=True)
     assert summary(CASE, folder)["files"] == 0
     assert (folder / "policies" / BASE).is_dir()
-
-
-def test_votes_are_counted_as_the_contract_counts_them() -> None:
-    accept, unsure, weights, sampling = Code.ACCEPT, Code.UNSURE, Code.REJECT_WEIGHTS, Code.REJECT_SAMPLING
-    malformed, unavailable = Code.MALFORMED, Code.UNAVAILABLE
-    assert outcome([accept, unsure, weights]) is Code.ACCEPT
-    assert outcome([weights, sampling, accept]) is weights
-    assert outcome([sampling, sampling, weights]) is sampling
-    assert outcome([malformed, weights, accept]) is malformed
-    assert outcome([unavailable, unavailable, accept]) is unavailable
-    assert outcome([unavailable, weights, accept]) is Code.UNDECIDED
 
 
 def test_a_whole_run_has_a_thousand_files_of_every_kind_and_both_audits_of_each() -> None:

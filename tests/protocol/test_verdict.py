@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import IntegrityError
-from protocol.verdict import BallotDocument, Code, Finding, Verdict, combine, pack, unpack
+from protocol.verdict import BallotDocument, Code, Finding, Verdict, combine, pack, tally, unpack
 
 CODES = Path(__file__).parents[2] / "contracts/src/libraries/Codes.sol"
 
@@ -87,3 +87,16 @@ def test_too_many_codes() -> None:
 def test_late_is_in_no_vote_and_no_lane() -> None:
     with pytest.raises(ValueError, match="late"):
         pack([Code.ACCEPT, Code.LATE])
+
+
+def test_votes_are_counted_as_the_contract_counts_them() -> None:
+    accept, unsure, weights, sampling = Code.ACCEPT, Code.UNSURE, Code.REJECT_WEIGHTS, Code.REJECT_SAMPLING
+    malformed, unavailable = Code.MALFORMED, Code.UNAVAILABLE
+    assert tally([accept, unsure, weights], 3) is Code.ACCEPT
+    assert tally([weights, sampling, accept], 3) is weights
+    assert tally([sampling, sampling, weights], 3) is sampling
+    assert tally([malformed, weights, accept], 3) is malformed
+    assert tally([unavailable, unavailable, accept], 3) is unavailable
+    assert tally([unavailable, weights, accept], 3) is Code.UNDECIDED
+    # A majority is one of all seats, also of those that were silent.
+    assert tally([accept, accept], 5) is Code.UNDECIDED
