@@ -49,7 +49,8 @@ def verify(
     private = allow_private_sources
     config = observer_config(look, pool, orchestrator, engine.config(), home, home / "weights", private)
     asked = _asked(files or [], law, published)
-    engine.set_threads()
+    if not published:
+        engine.set_threads()
     if asked.case:
         from cli.case_replay import replayed_case
         from cli.views.case_replay import case_replay_text

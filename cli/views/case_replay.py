@@ -72,6 +72,7 @@ def _evidence(judged: "CaseVerdict | None") -> dict[str, Any] | None:
         return out
     notes = sorted({note for one in judged.found for note in one.notes})
     nats = {name: summed.nats(name) for name in summed.wealth}
+    out["engines"] = sorted({seen.verifier for one in judged.found for seen in one.seen})
     return out | {"nats": nats, "total": summed.total, "peak": summed.peak, "accused": summed.accused, "notes": notes}
 
 
@@ -92,7 +93,7 @@ def case_replay_text(document: dict[str, Any]) -> str:
     parts = [
         fields(head),
         *_evidence_table(document),
-        table(["seat", "vote", "its document", "like ours"], _votes(document)),
+        table(["seat", "vote", "its document", "like ours", "engine"], _votes(document)),
     ]
     notes = [f"seat {one['seat']}: {printable(one['note'])}" for one in document["votes"] if one["note"]]
     parts += ["\n".join(notes)] if notes else []
@@ -116,11 +117,12 @@ def _evidence_table(document: dict[str, Any]) -> list[str]:
 
 
 def _votes(document: dict[str, Any]) -> list[list[str]]:
-    said = {None: "-", True: "yes", False: "NO"}
-    return [
-        [str(one["seat"]), one["vote"], one["document"]["code"] if one["document"] else "-", said[one["agrees"]]]
-        for one in document["votes"]
-    ]
+    said, rows = {None: "-", True: "yes", False: "NO"}, []
+    for one in document["votes"]:
+        found = one["document"] or {}
+        engines = printable(", ".join(found.get("engines", ())))
+        rows.append([str(one["seat"]), one["vote"], found.get("code", "-"), said[one["agrees"]], engines])
+    return rows
 
 
 def _file(one: dict[str, Any]) -> str:

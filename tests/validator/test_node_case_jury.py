@@ -10,6 +10,7 @@ from eth_account.signers.local import LocalAccount
 from chain.judging import CaseOutcome
 from chain.records import Submission
 from chain.suite import Suite
+from protocol.audit import audit_sample
 from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
@@ -37,8 +38,8 @@ WINDOW = 600
 
 
 class Figures:
-    """A judge that accepts every file; those of `cheats` have a miss in each of four rows. `gone`: it cannot judge any
-    more, as where nobody has the weights of an old step."""
+    """A judge that accepts every file; those of `cheats` have misses in every drawn row, and in the first four.
+    `gone`: it cannot judge any more, as where nobody has the weights of an old step."""
 
     def __init__(self) -> None:
         self.cheats: set[str] = set()
@@ -50,9 +51,11 @@ class Figures:
             raise UnreachableError("nobody has the weights of this step", "")
         self.seeds.setdefault(facts.sequence, set()).add(facts.lane_seed)
         misses = 4 if facts.work.id.node in self.cheats else 0
-        rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0) for row in range(4)]
+        drawn = audit_sample(facts.lane_seed, facts.sequence, facts.commitment.rows, facts.audit_rate)
+        audited = sorted({*drawn, *range(4)})
+        rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0) for row in audited]
         code = Code.ACCEPT if data else Code.UNAVAILABLE
-        return verdict_on(facts, CONFIG, code, ENGINES, range(4), (HEADER, finding(rows)))
+        return verdict_on(facts, CONFIG, code, ENGINES, audited, (HEADER, finding(rows)))
 
 
 @pytest.fixture

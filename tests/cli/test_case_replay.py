@@ -1,0 +1,119 @@
+"""`muster verify case` on a real chain, after validators judged a case: by the documents that they published, from a
+bucket that is honest, swaps a document, or has lost them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.judging import CaseOutcome
+from cli import case_replay
+from cli.case_replay import _ours
+from cli.views.case_replay import case_replay_text
+from protocol.errors import MusterError
+from protocol.keccak import keccak
+from protocol.verdict import Code
+from storage.keys import object_key
+from tests.cli.muster import Muster
+from tests.conftest import GRAINS, Deployed
+from tests.storage.mirror import mirror, send
+from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
+from tests.validator.test_case_replay import on, tried
+from tests.validator.test_node_case_jury import CONFIG, RATE, WINDOWS, Figures, accepted, accuse, concluded, submitted
+
+
+@contextmanager
+def bucket(objects: dict[str, bytes]) -> Iterator[str]:
+    """A pool's service that has these objects."""
+
+    def serve(handler: Any) -> None:
+        found = objects.get(handler.path.removeprefix("/v1/objects/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as url:
+        yield url
+
+
+def judged(world: ValidatorWorld) -> dict[str, bytes]:
+    """A case against a cheat, upheld and published; what the pool's bucket holds then."""
+    _, cheat, places = submitted(world, 4)
+    world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
+    validator = world.start()
+    files = accepted(world, places)
+    _, _, number = accuse(world, files)
+    assert concluded(world, number) is CaseOutcome.UPHELD
+    trial = world.game.state.trials[world.game.state.cases[number].trial]
+    digests = {digest for _, digest in trial.reveals.values()}
+    turns(validator, lambda: digests <= {keccak(data) for data in world.service.documents})
+    objects = {object_key("verdicts", keccak(data)): data for data in world.service.documents}
+    return objects | {object_key("configs", CONFIG.digest): CONFIG.canonical()}
+
+
+def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+    terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
+    with validator_world(deployed, tmp_path, **terms) as world:
+        world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
+        objects, pool = judged(world), world.game.pool
+        trial = world.game.state.trials[world.game.state.cases[1].trial]
+    deployed.deployment.save(tmp_path / "deployment.json")
+    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
+    asked = ["verify", "case", 1, "--published", "--pool", pool]
+
+    with bucket(objects) as url:
+        found = muster.ok(*asked, "--orchestrator", url, "--json").json
+        assert (found["follows"], found["outcome"], found["majority"]) == (True, "upheld", "reject: sampling")
+        assert found["slashed"] == 100 * GRAINS
+        assert found["jury"]["seed_block"] > found["jury"]["block"]
+        assert [one["seat"] for one in found["votes"]] == list(trial.seats)
+        for vote in found["votes"]:
+            assert vote["document"]["nats"]["misses"] > vote["document"]["limit"]
+            assert vote["document"]["accused"]
+            assert vote["document"]["engines"] == ["transformers 5.1 float32 cpu"]
+        assert "the outcome follows from the votes; nothing is wrong" in case_replay_text(found)
+        assert "there is no case 7; cases are 1 to 1" in muster.refused(
+            "verify", "case", 7, "--orchestrator", url, "--published"
+        )
+        other = muster.refused("verify", "case", 1, "--orchestrator", url, "--pool", pool + 1)
+        assert f"case 1 is of pool {pool}; pass --pool {pool}" in other
+
+    digest = trial.reveals[0][1]
+    swapped = objects | {object_key("verdicts", digest): b'{"verdicts":[]}'}
+    with bucket(swapped) as url:
+        done = muster.run(*asked, "--orchestrator", url)
+        assert (done.code, done.err.count("Traceback")) == (1, 0)
+        assert "its verdict document is not the one it voted with" in done.out
+
+    lost = {key: data for key, data in objects.items() if not key.startswith("verdicts")}
+    with bucket(lost) as url:
+        assert "nobody has the verdict documents of jury" in muster.refused(*asked, "--orchestrator", url)
+
+
+def test_what_cannot_be_asked_is_said_in_one_line(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+    deployed.deployment.save(tmp_path / "deployment.json")
+    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
+    url = ["--orchestrator", "http://127.0.0.1:1"]
+    for words in (["case"], ["case", "x"], ["case", "1", "2"], ["case", "0"]):
+        assert "`verify case` takes the number of one case" in muster.refused("verify", *words, *url)
+    assert "--law is for a node" in muster.refused("verify", "case", 1, "--law", tmp_path, *url)
+    assert "no node was ever accused" in muster.refused("verify", "case", 1, *url)
+
+
+def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    record: Any = tried()
+    verdicts = {file.sequence: on(file, 1, record.trial.seed) for file in record.files}
+    monkeypatch.setattr(case_replay, "_measured", lambda *_: verdicts)
+    config: Any = SimpleNamespace(orchestrator="https://pool.example")
+    ours = _ours(Any, config, record)  # type: ignore[arg-type]
+    assert ours is not None
+    assert ours.code is Code.REJECT_SAMPLING
+    verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
+    with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
+        _ours(Any, config, record)  # type: ignore[arg-type]
+    lawless = _ours(Any, config, tried(law=None))  # type: ignore[arg-type]
+    assert lawless is not None
+    assert lawless.code is Code.ACCEPT
