@@ -112,12 +112,9 @@ def contradicts(record: CaseRecord, ours: CaseVerdict) -> str:
     if outcome not in (CaseOutcome.UPHELD, CaseOutcome.REFUTED) or ours.code is Code.UNAVAILABLE:
         return ""
     should = outcome_for(ours.code)
-    return (
-        ""
-        if should is outcome
-        else f"it was {outcome.name.lower()}, and by our own verdict should be "
-        + (f"{should.name.lower()}: {ours.why}")
-    )
+    if should is outcome:
+        return ""
+    return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"
 
 
 def _faults_of_files(record: CaseRecord) -> list[str]:
