@@ -51,23 +51,28 @@ def verify(
     asked = _asked(files or [], law, published)
     if not published:
         engine.set_threads()
-    if asked.case:
-        from cli.case_replay import replayed_case
-        from cli.views.case_replay import case_replay_text
+    if asked.node or asked.case:
+        raise typer.Exit(_told(config, asked, law, published, look))
+    document = _replayed(config, asked.sequences)
+    emit(document, look.json, lambda: _text(document))
+    if document["differing"]:
+        raise typer.Exit(1)
 
-        replayed = replayed_case(config, asked.case, published)
-        emit(replayed, look.json, lambda: case_replay_text(replayed))
-        raise typer.Exit(int(not replayed["follows"]))
+
+def _told(config: "ProcessConfig", asked: "_Asked", law: Path | None, published: bool, look: Reading) -> int:
+    """Say what a node's files, or a case, come to; the exit code."""
     if asked.node:
         from cli.node_case import case_of, case_text
 
         found = case_of(config, asked.node, law, published)
         emit(found, look.json, lambda: case_text(found))
-        raise typer.Exit(int(found["accused"]))
-    document = _replayed(config, asked.sequences)
-    emit(document, look.json, lambda: _text(document))
-    if document["differing"]:
-        raise typer.Exit(1)
+        return int(found["accused"])
+    from cli.case_replay import replayed_case
+    from cli.views.case_replay import case_replay_text
+
+    replayed = replayed_case(config, asked.case, published)
+    emit(replayed, look.json, lambda: case_replay_text(replayed))
+    return int(not replayed["follows"])
 
 
 def _replayed(config: "ProcessConfig", sequences: Sequence[int]) -> dict[str, Any]:
