@@ -9,8 +9,8 @@ last held-out reward), runs [{mix, seed, rounds, cumulative, held_out, last, spr
 mixes can be compared: a round's reward is one of fewer completions where fewer groups are the member's own;
 `last` is the mean reward of the last tenth of the rounds, `spread` the deviation of the round's reward from its mean
 over ten rounds (how much it oscillates), `signal` the share of trained groups that had an advantage, `seconds`
-processor time, held-out measuring left out. Finished runs are kept at once; `--resume` repeats
-none, `--seconds` begins none after that time.
+processor time, held-out measuring left out. A finished run is a line of results/swarm_runs.jsonl at once, so that a
+lost machine costs what was in progress; `--resume` repeats none, `--seconds` begins none after that time.
 
 `--only hostile`: the attacks of benchmarks/swarm_hostile.py instead, and `--only thousand`: the crowds of
 benchmarks/swarm_thousand.py; key hostile {share, reward_ratio, attacks: [{name, success, success_undefended, without,
@@ -19,6 +19,7 @@ benchmarks/swarm_thousand.py; key hostile {share, reward_ratio, attacks: [{name,
 
 import json
 import math
+import os
 import statistics
 import tempfile
 import time
@@ -35,6 +36,7 @@ from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 
 KEPT = Path(__file__).parent / "results" / "swarm.json"
+KEPT_RUNS = KEPT.with_name("swarm_runs.jsonl")
 KEPT_HOSTILE = KEPT.with_name("swarm_hostile.json")
 SEEDS = (7, 1, 42)
 MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
@@ -51,7 +53,9 @@ def run(
     if only in ("hostile", "thousand"):
         return _others(only, progress, resume, seconds)
     cases = [case for case in (SwarmCase(*mix) for mix in MIXES) if only in case.name]
-    runs = kept(KEPT) if resume else []
+    runs = kept(KEPT_RUNS) if resume else []
+    if not resume:
+        KEPT_RUNS.unlink(missing_ok=True)
     began = time.monotonic()
     # Seed by seed: what is there after an interruption compares all mixes.
     for seed in SEEDS:
@@ -60,6 +64,7 @@ def run(
             if done or (seconds is not None and time.monotonic() - began > seconds):
                 continue
             runs.append(one_run(case, seed, progress))
+            append_run(KEPT_RUNS, runs[-1])
             _keep(KEPT, summary(runs))
     return summary(runs)
 
@@ -88,10 +93,25 @@ def _keep(path: Path, document: dict[str, Any]) -> None:
     write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
 
 
+def append_run(path: Path, run: dict[str, Any]) -> None:
+    """A line of what was measured. What a kill cut off before it is a line of its own, which `kept` leaves out."""
+    data = path.read_bytes() if path.is_file() else b""
+    with path.open("ab") as file:
+        file.write(b"\n" * (not data.endswith(b"\n") and bool(data)) + json.dumps(run).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def kept(path: Path) -> list[dict[str, Any]]:
-    """The runs of former calls, without those that measured nothing held out."""
-    runs: list[dict[str, Any]] = json.loads(path.read_bytes())["runs"] if path.is_file() else []
-    return [one for one in runs if "held_out" in one]
+    """The whole runs of former calls, in the order of the comparison."""
+    runs = []
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            runs.append(json.loads(line))
+        except ValueError:
+            continue
+    names = [SwarmCase(*mix).name for mix in MIXES]
+    return sorted(runs, key=lambda one: (SEEDS.index(one["seed"]), names.index(one["mix"])))
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

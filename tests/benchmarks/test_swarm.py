@@ -73,10 +73,15 @@ def test_finished_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(swarm, "one_run", one_run)
     monkeypatch.setattr(swarm, "KEPT", tmp_path / "swarm.json")
+    monkeypatch.setattr(swarm, "KEPT_RUNS", tmp_path / "swarm_runs.jsonl")
     with pytest.raises(KeyboardInterrupt):
         swarm.run(False, print, resume=True)
     assert json.loads((tmp_path / "swarm.json").read_bytes())["mixes"] == {"8/0": [1.0], "4/4": [2.0]}
+    assert (tmp_path / "swarm_runs.jsonl").read_bytes().count(b"\n") == 2
+    with (tmp_path / "swarm_runs.jsonl").open("ab") as file:
+        file.write(b'{"mix": "6/2", "seed": 7, "rou')
     found = swarm.run(False, print, resume=True)
+    assert swarm.kept(tmp_path / "swarm_runs.jsonl") == json.loads(json.dumps(found["runs"]))
     assert made == [*made[:3], made[2], *made[4:]]
     assert len(made) == 13
     assert found == summary(found["runs"])
