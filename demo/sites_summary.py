@@ -10,12 +10,10 @@ from demo.plan import POOL, DemoPlan
 from orchestrator.summary import SitesSummary, SiteSummary
 from protocol.documents import load_document
 from protocol.identity import PoolId
-from protocol.sites.dealing import dealt_evenly
 from protocol.sites.run import SitesRun
 from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
-from trainer.sites.inner import words
 from trainer.state.records import read_records
 
 if TYPE_CHECKING:
@@ -41,15 +39,14 @@ def logged_steps(exchange: "SiteExchange") -> list[LoggedStep]:
     from trainer.sites.logbook import Logbook
 
     book, found = Logbook.at(exchange, 0), []
-    items: tuple[str, ...] = ()
     given = attempt = 0.0
     while (entry := book.advance()) is not None:
         event = entry.event
         if isinstance(event, WorkGiven):
-            items, given, attempt = tuple(event.items), entry.time, book.schedule.attempt
+            given, attempt = entry.time, book.schedule.attempt
         elif isinstance(event, Boundary):
-            dealt = dealt_evenly(bytes.fromhex(exchange.run.seed), words(items), event.made_of)
-            site_of = {item.hex(): site for site, own in dealt.items() for item in own}
+            dealing = book.past
+            site_of = {item: site for site in event.made_of for item in (dealing.of(site) if dealing else ())}
             counted = tuple(event.counted)
             found.append(LoggedStep(event.step, counted, site_of, given, entry.time, event.attempt > attempt))
     return found

@@ -8,6 +8,7 @@ is parsed, and refused unless it is byte for byte what writing it again gives.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
@@ -19,6 +20,7 @@ from protocol.encoding import canonical_json, sha256_hex
 from protocol.identity import PoolId
 from protocol.signed import check_signer, open_canonical
 from protocol.sites.config import Mode, SitesConfig
+from protocol.sites.dealing import MAX_ITEMS, Dealing
 from protocol.sites.figures import Figures
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.identity import DOMAIN, ContributionPlace
@@ -27,7 +29,7 @@ from protocol.sites.payload import longest_shard
 
 STRUCT = "Contribution(uint256 pool,address site,uint256 step,bytes32 base,bytes32 body)"
 MAX_STEP = 1 << 32
-_AROUND, _PER_SHARD = 2048, 112
+_AROUND, _PER_SHARD, _PER_ITEM = 2048, 112, 67
 
 
 class ShardEntry(SignedBody):
@@ -39,7 +41,8 @@ class ShardEntry(SignedBody):
 
 class Contribution(SignedBody):
     """What `site` adds to outer step `step` (the state at which has the digest `base`), after `inner_steps` on `tokens`
-    tokens. `config`: SHA-256 of the run's SitesConfig. Tokens and `figures` are the site's
+    tokens. `config`: SHA-256 of the run's SitesConfig. `items`: of the files that the log dealt to the site for this
+    step, the SHA-256 of each, ascending; none where sites have data of their own. Tokens and `figures` are the site's
     word, within bounds: no rule uses them."""
 
     version: Literal[1] = 1
@@ -52,6 +55,7 @@ class Contribution(SignedBody):
     base: Hex64
     inner_steps: int = Field(ge=1, le=1 << 16)
     tokens: int = Field(ge=1, lt=1 << 48)
+    items: Annotated[Rows[Hex64], Field(max_length=MAX_ITEMS)] = Field(default_factory=list)
     mode: Mode
     shards: Annotated[Rows[ShardEntry], Field(min_length=1, max_length=1024)]
     figures: Figures = Field(default_factory=dict)
@@ -60,6 +64,12 @@ class Contribution(SignedBody):
     def _each_shard_once(self) -> Self:
         if len({one.sha256 for one in self.shards}) < len(self.shards):
             raise ValueError("one shard stands in it twice")
+        return self
+
+    @model_validator(mode="after")
+    def _each_item_once(self) -> Self:
+        if any(one >= after for one, after in pairwise(self.items)):
+            raise ValueError("a file stands in it twice, or they do not ascend")
         return self
 
     @property
@@ -88,24 +98,35 @@ class SignedContribution(SignedBody):
 @dataclass(frozen=True)
 class ContributionLimits:
     """What a contribution to outer step `step` from the state of digest `base` may be. `longest`: bytes of each shard
-    at most."""
+    at most. `dealing`: how the step's files are dealt in the attempt that it is for, None where none are."""
 
     pool: PoolId
     config: SitesConfig
     step: int
     base: str
     longest: tuple[int, ...]
+    dealing: Dealing | None = None
 
     @classmethod
     def of(
-        cls, pool: PoolId, config: SitesConfig, step: int, base: bytes, layout: TensorLayout
+        cls,
+        pool: PoolId,
+        config: SitesConfig,
+        step: int,
+        base: bytes,
+        layout: TensorLayout,
+        dealing: Dealing | None = None,
     ) -> "ContributionLimits":
         longest = tuple(longest_shard(pieces) for pieces in layout.shards(config.shards))
-        return cls(pool, config, step, base.hex(), longest)
+        return cls(pool, config, step, base.hex(), longest, dealing)
 
     @property
     def file_bytes(self) -> int:
-        return _AROUND + _PER_SHARD * len(self.longest)
+        return _AROUND + _PER_SHARD * len(self.longest) + _PER_ITEM * MAX_ITEMS
+
+    def items(self, site: str) -> tuple[str, ...]:
+        """The files of `site` (hex, ascending)."""
+        return () if self.dealing is None else self.dealing.of(site)
 
     def place(self, site: str) -> ContributionPlace:
         """Of the contribution that `site` makes."""
@@ -120,7 +141,7 @@ def make_contribution(
     payload: Sequence[bytes],
     figures: Mapping[str, float] | None = None,
 ) -> Contribution:
-    """Of the site's own, with the shards `payload`, as `protocol.sites.payload` writes them."""
+    """Of the site's own, with the shards `payload`, as `protocol.sites.payload` writes them, on what is dealt to it."""
     place = limits.place(site)
     return Contribution(
         chain_id=place.pool.chain_id,
@@ -132,6 +153,7 @@ def make_contribution(
         base=limits.base,
         inner_steps=inner_steps,
         tokens=tokens,
+        items=list(limits.items(site)),
         mode=limits.config.mode,
         shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload],
         figures=dict(figures or {}),
@@ -152,6 +174,7 @@ def open_contribution(data: bytes, limits: ContributionLimits) -> Contribution:
     called = "a contribution of this run"
     signed = open_canonical(data, SignedContribution, limits.file_bytes, called, MalformedContribution)
     _check_place(signed.contribution, limits)
+    _check_items(signed.contribution, limits)
     _check_payload(signed.contribution, limits)
     check_signer(signed.contribution, signed.signature, signed.contribution.site, MalformedContribution)
     return signed.contribution
@@ -167,6 +190,15 @@ def _check_place(contribution: Contribution, limits: ContributionLimits) -> None
         raise MalformedContribution(f"it is for outer step {found.step}, this is {wanted.step}")
     if found.base != wanted.base:
         raise MalformedContribution(f"it started from {found.base[:16]}…, outer step {limits.step} from another state")
+
+
+def _check_items(contribution: Contribution, limits: ContributionLimits) -> None:
+    named, dealt = set(contribution.items), set(limits.items(contribution.site))
+    for item in contribution.items:
+        if item not in dealt:
+            raise MalformedContribution(f"it names file {item[:16]}…, which is not dealt to {contribution.site}")
+    for item in sorted(dealt - named):
+        raise MalformedContribution(f"it does not name file {item[:16]}…, which is dealt to {contribution.site}")
 
 
 def _check_payload(contribution: Contribution, limits: ContributionLimits) -> None:

@@ -1,9 +1,12 @@
 """Which site trains on an accepted file, or on a document of a text run: exactly one, by a public rule."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from protocol.encoding import tagged_hash
 
+MAX_ITEMS = 512
+"""That one outer step is given."""
 _TAG = "muster.sites.dealing.v1"
 
 
@@ -20,3 +23,16 @@ def dealt_evenly(seed: bytes, items: Sequence[bytes], sites: Iterable[str]) -> d
     ranked = sorted(set(sites), key=lambda site: (tagged_hash(_TAG, seed, seed, site), site.lower()))
     ordered = sorted(set(items), key=lambda item: tagged_hash(_TAG, seed, item))
     return {site: tuple(ordered[at :: len(ranked)]) for at, site in enumerate(ranked)}
+
+
+@dataclass(frozen=True)
+class Dealing:
+    """How the log deals an attempt at an outer step: `items` (32 bytes each) to `members`, by the run's `seed`."""
+
+    seed: bytes
+    items: tuple[bytes, ...]
+    members: tuple[str, ...]
+
+    def of(self, site: str) -> tuple[str, ...]:
+        """What `site` trains on, and nobody else does, in hex and ascending order: none for who is no member."""
+        return tuple(sorted(item.hex() for item in dealt_evenly(self.seed, self.items, self.members).get(site, ())))

@@ -15,14 +15,15 @@ from protocol.api.base import Address, Hex64, Signature, SignedBody, UnixTime, a
 from protocol.errors import IntegrityError
 from protocol.sites.config import MAX_SITES
 from protocol.sites.contribution import MAX_STEP
-from protocol.sites.notes import MAX_NOTES
+from protocol.sites.dealing import MAX_ITEMS
+from protocol.sites.notes import MAX_NAMED, MAX_NOTES
 from protocol.sites.run import SitesRun
 from protocol.sites.sealing import RunSeal
 
 STRUCT = "LogEntry(uint256 pool,uint256 number,bytes32 run,bytes32 previous,bytes32 body)"
 MAX_ENTRY_BYTES = 1 << 16
 MAX_ENTRIES = 10**10
-MAX_ITEMS = 512
+MAX_WORDS = 200
 FIRST = "0" * 64
 """What the first entry names as the one before."""
 
@@ -77,6 +78,27 @@ class Noted(SignedBody):
     digest: Hex64 | None = None
 
 
+class Unusable(SignedBody):
+    """Note `note` of `site` is taken: it cannot train on `items` of those that are dealt to it. It has no part in this
+    outer step any more, unless too few others are left; then all come back, and what was named is left out."""
+
+    kind: Literal["unusable"] = "unusable"
+    site: Address
+    note: _Number
+    items: Annotated[list[Hex64], Field(min_length=1, max_length=MAX_NAMED)]
+
+
+class ContributionRefused(SignedBody):
+    """Note `note` of `site` is taken: it signed `document`, which is no contribution to the attempt under way, and
+    `why`. It has no part in this outer step any more, as who names files that are unusable."""
+
+    kind: Literal["refused"] = "refused"
+    site: Address
+    note: _Number
+    document: Hex64
+    why: str = Field(min_length=1, max_length=MAX_WORDS)
+
+
 class ContributionOpened(SignedBody):
     """The payload of `document` is published whole, and decodes."""
 
@@ -100,7 +122,10 @@ class Failed(SignedBody):
     attempt: _Attempt
 
 
-LogEvent = Annotated[Boundary | WorkGiven | Noted | ContributionOpened | TimeUp | Failed, Field(discriminator="kind")]
+LogEvent = Annotated[
+    Boundary | WorkGiven | Noted | Unusable | ContributionRefused | ContributionOpened | TimeUp | Failed,
+    Field(discriminator="kind"),
+]
 
 
 class LogEntry(SignedBody):

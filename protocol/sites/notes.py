@@ -1,10 +1,11 @@
-"""What a site tells the keeper of the log: that it joins, that it leaves, that it signed a contribution.
+"""What a site tells the keeper of the log: that it joins, that it leaves, that it signed a contribution, that it cannot
+use files that are dealt to it.
 
 A note is the canonical JSON {note, signature}, the `number`-th of its site; its place follows from these, so nobody can
 put it elsewhere or say it again.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
@@ -16,7 +17,8 @@ from protocol.sites.run import SitesRun
 from protocol.sites.sealing import RunSeal
 
 STRUCT = "Note(uint256 pool,address site,uint256 number,bytes32 run,bytes32 body)"
-MAX_NOTE_BYTES = 1024
+MAX_NOTE_BYTES = 2048
+MAX_NAMED = 16
 MAX_NOTES = 10**10
 
 
@@ -26,21 +28,25 @@ class MalformedNote(IntegrityError):
 
 class SiteNote(SignedBody):
     """`join`: the site holds the outer state `step` of `digest` and asks to be a member. `leave`: it ends. `sign`: its
-    contribution to attempt `attempt` at outer step `step` is the document of SHA-256 `digest`."""
+    contribution to attempt `attempt` at outer step `step` is the document of SHA-256 `digest`. `unusable`: of what is
+    dealt to it in that attempt it cannot train on `items` (SHA-256 each; there may be more)."""
 
     version: Literal[1] = 1
     run: Hex64
     site: Address
     number: int = Field(ge=0, lt=MAX_NOTES)
-    what: Literal["join", "leave", "sign"]
+    what: Literal["join", "leave", "sign", "unusable"]
     step: int = Field(ge=0, lt=MAX_STEP)
     attempt: int = Field(0, ge=0, lt=1 << 32)
     digest: Hex64 | None = None
+    items: Annotated[list[Hex64], Field(max_length=MAX_NAMED)] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _names_what_it_is_about(self) -> Self:
-        if (self.digest is None) != (self.what == "leave"):
+        if (self.digest is None) != (self.what in ("leave", "unusable")):
             raise ValueError("`digest` belongs to `join` and `sign`")
+        if bool(self.items) != (self.what == "unusable"):
+            raise ValueError("`items` belong to `unusable`")
         return self
 
 

@@ -7,47 +7,77 @@ from collections.abc import Iterator
 from protocol.errors import IntegrityError, MusterError
 from protocol.sites.admission import Admitted
 from protocol.sites.contribution import ContributionLimits
+from protocol.sites.dealing import Dealing
+from protocol.sites.forms import MalformedContribution
 from protocol.sites.layout import Tensors
-from protocol.sites.log import Boundary
+from protocol.sites.log import Boundary, ContributionRefused
 from protocol.sites.outer import OuterState
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.logbook import Logbook
-from trainer.sites.replica import judge, settled_by
+from trainer.sites.logbook import Logbook, dealing_before
+from trainer.sites.replica import judge, passed_over, settled_by
 
 log = logging.getLogger("muster.sites")
 
 
-def limits_at(exchange: SiteExchange, state: OuterState) -> ContributionLimits:
-    """What a contribution to the outer step that starts from `state` may be."""
+def limits_at(exchange: SiteExchange, state: OuterState, dealing: Dealing | None = None) -> ContributionLimits:
+    """What a contribution to the outer step that starts from `state` may be, of what is dealt in an attempt at it."""
     run = exchange.run
-    return ContributionLimits.of(run.pool_id, run.settings, state.step, state.digest, state.layout)
+    return ContributionLimits.of(run.pool_id, run.settings, state.step, state.digest, state.layout, dealing)
 
 
 def step_to(
-    exchange: SiteExchange, state: OuterState, boundary: Boundary, known: dict[str, Tensors] | None = None
+    exchange: SiteExchange,
+    state: OuterState,
+    boundary: Boundary,
+    known: dict[str, Tensors] | None = None,
+    dealing: Dealing | None = None,
 ) -> tuple[OuterState, Admitted]:
-    """The state that `boundary` begins, made from `state`, the one before it, and which contributions counted. `known`:
-    pseudo-gradients that need not be fetched, by their documents' hashes.
+    """The state that `boundary` begins, made from `state`, the one before it, and which contributions counted.
+    `known`: pseudo-gradients that need not be fetched, by their documents' hashes; `dealing`: of the attempt that it
+    was made in, None to read it in the log.
 
     Raises IntegrityError if the step does not lead to the state that the log names; MissingObjectError,
     UnreachableError.
     """
-    limits, known = limits_at(exchange, state), known or {}
+    dealing = dealing or dealing_before(exchange, boundary)
+    limits, known = limits_at(exchange, state, dealing), known or {}
     gradients: dict[str, Tensors] = {}
     for site, document in boundary.made_of.items():
         gradient = known.get(document)
         if gradient is None:
             gradient = exchange.gradient(exchange.contribution(document, site, limits), limits, state)
         gradients[site] = gradient
+    if not gradients and dealing is not None and not dealing.items:
+        return _led_to(boundary, passed_over(state), Admitted({}, {}))
     judged = judge(state, gradients, exchange.run.settings)
-    made = settled_by(state, gradients, judged, exchange.run.settings)
+    return _led_to(boundary, settled_by(state, gradients, judged, exchange.run.settings), judged)
+
+
+def _led_to(boundary: Boundary, made: OuterState | None, judged: Admitted) -> tuple[OuterState, Admitted]:
     expected = (boundary.step, boundary.digest, sorted(boundary.counted))
     if made is None or (made.step, made.digest.hex(), sorted(judged.shares)) != expected:
         raise IntegrityError(
-            f"outer step {state.step} does not lead to the state that the log names, of the sites that it names",
+            f"outer step {boundary.step - 1} does not lead to the state that the log names, of the sites that it names",
             "stop: the run's keeper is wrong, or this machine is",
         )
     return made, judged
+
+
+def check_refusal(exchange: SiteExchange, refused: ContributionRefused, limits: ContributionLimits) -> None:
+    """Raise IntegrityError if a contribution that the log refuses is right by what is published; of one that cannot be
+    had any more, the keeper's word stands."""
+    log.warning("the contribution of %s to outer step %d is refused: %s", refused.site, limits.step, refused.why)
+    try:
+        exchange.contribution(refused.document, refused.site, limits)
+    except MalformedContribution:
+        return
+    except MusterError as error:
+        log.warning("why that of %s is refused cannot be computed again: %s", refused.site, error)
+        return
+    raise IntegrityError(
+        f"the log refuses a contribution of {refused.site} to outer step {limits.step} that is right",
+        "stop: the run's keeper is wrong, or this machine is",
+    )
 
 
 def caught_up(exchange: SiteExchange, state: OuterState, book: Logbook) -> Iterator[OuterState]:

@@ -9,6 +9,7 @@ from typing import Protocol
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.contribution import Contribution, ContributionLimits, open_contribution
+from protocol.sites.forms import MalformedContribution
 from protocol.sites.layout import TensorLayout, Tensors, cut
 from protocol.sites.log import MAX_ENTRY_BYTES, LogEntry, MalformedEntry, open_entry
 from protocol.sites.notes import MAX_NOTE_BYTES, SiteNote, open_note
@@ -16,7 +17,7 @@ from protocol.sites.outer import OuterState
 from protocol.sites.payload import decode_shard
 from protocol.sites.run import SitesRun
 from protocol.sites.state_files import MAX_LIST_BYTES, open_list, read_state, shard_bytes, write_state
-from storage.keys import MissingObjectError, object_key
+from storage.keys import object_key
 
 log = logging.getLogger("muster.sites")
 MAX_TAKEN = 4096
@@ -52,7 +53,7 @@ class SiteExchange:
         IntegrityError, MissingObjectError, UnreachableError."""
         made = open_contribution(self._bucket.get(_key("contributions", document), limits.file_bytes), limits)
         if made.site != site:
-            raise MissingObjectError(f"{document[:16]}… is a contribution of {made.site}, not of {site}")
+            raise MalformedContribution(f"{document[:16]}… is a contribution of {made.site}, not of {site}")
         return made
 
     def is_open(self, made: Contribution) -> bool:

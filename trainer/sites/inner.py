@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from protocol.errors import MusterError
 from protocol.sites.dealing import dealt_evenly, dealt_to
 from protocol.sites.layout import Tensors
 
@@ -30,6 +31,15 @@ class Share:
         return dealt_evenly(self.seed, self.items or (), self.members).get(self.site, ())
 
 
+class ItemsUnusable(MusterError):
+    """A site cannot train on `items` of those that are dealt to it; `for_good`: however long it waits."""
+
+    def __init__(self, items: Sequence[bytes], why: str, for_good: bool) -> None:
+        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+        super().__init__(f"file {items[0].hex()[:16]}…{more} cannot be used: {why}")
+        self.items, self.for_good = tuple(items), for_good
+
+
 class InnerWork(Protocol):
     """Weights, an optimiser of its own and a place in the data. One thread."""
 
@@ -43,7 +53,7 @@ class InnerWork(Protocol):
 
     def train(self, share: Share, number: int) -> int:
         """Inner step `number` of an outer step; how many tokens it was trained on, 0 if there is nothing left to train
-        on until the next one."""
+        on until the next one. Raises ItemsUnusable."""
         ...
 
     def figures(self) -> Mapping[str, float]:
@@ -57,8 +67,3 @@ class InnerWork(Protocol):
     def restore(self, folder: Path) -> None:
         """What `save` wrote. Raises IntegrityError where it is damaged."""
         ...
-
-
-def words(items: Sequence[str]) -> tuple[bytes, ...]:
-    """Items as the log names them, in hex."""
-    return tuple(bytes.fromhex(one) for one in items)

@@ -12,14 +12,19 @@ from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
+from protocol.sites.contribution import ContributionLimits
+from protocol.sites.forms import MalformedContribution
 from protocol.sites.log import (
+    MAX_WORDS,
     Boundary,
     ContributionOpened,
+    ContributionRefused,
     Failed,
     LogEvent,
     Noted,
     TimeUp,
+    Unusable,
     WorkGiven,
 )
 from protocol.sites.notes import SiteNote
@@ -29,6 +34,7 @@ from trainer.sites.exchange import SiteExchange
 from trainer.sites.handed_in import HandedIn
 from trainer.sites.log_writer import LogWriter
 from trainer.sites.logbook import Logbook
+from trainer.sites.replica import passed_over
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import OuterPhase
 from trainer.sites.status_file import standing
@@ -57,6 +63,7 @@ class SitesKeeper:
         self._first, self._on_step = first, on_step
         self.timeouts = Timeouts.of_run(exchange.run)
         self.excluded: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
         self._writer, self._handed = LogWriter(exchange, account), HandedIn(exchange)
         self._started = time.time()
         self._book: Logbook | None = None
@@ -111,14 +118,16 @@ class SitesKeeper:
         missing = now.members - now.documents.keys() if now.phase == OuterPhase.COLLECT else set(now.documents)
         missing = missing - now.opened
         what = {"collect": "contributions", "open": "payloads", "settle": "contributions that count"}[now.phase.value]
-        return f"{what} to outer step {now.step}: of {', '.join(sorted(missing)) or 'others'}"
+        bad = "".join(f"; a site cannot use file {item[:16]}…" for item in sorted(self.book.named)[:3])
+        return f"{what} to outer step {now.step}: of {', '.join(sorted(missing)) or 'others'}{bad}"
 
     def status(self) -> dict[str, Any]:
         """What people may be shown of it, also before it has started."""
         items = None if self._book is None else self._book.items
+        skipped = frozenset[str]() if self._book is None else self._book.named | self._book.skipped
         return {
             "keeper": self.run.keeper, "run": self.run.name, **standing(self.state, self._book),
-            "excluded": self.excluded, "items": None if items is None else len(items),
+            "excluded": self.excluded, "items": None if items is None else len(items), "unusable": sorted(skipped),
         }  # fmt: skip
 
     def _tell(self, event: LogEvent) -> None:
@@ -151,24 +160,42 @@ class SitesKeeper:
     def _heed(self, note: SiteNote) -> None:
         """Take a note into the log, if it says something that counts now."""
         now = self.book.schedule
-        event = Noted(site=note.site, note=note.number, what=note.what, digest=note.digest)
-        if note.what == "sign" and (note.step, note.attempt) != (now.step, now.attempt):
+        if note.what in ("sign", "unusable") and (note.step, note.attempt) != (now.step, now.attempt):
             return
-        if not self._changes(event):
-            return
-        if note.what == "sign":
-            assert note.digest is not None, "a note that signs names it"
-            try:
-                self._handed.document(note.site, note.digest, limits_at(self.exchange, self.state))
-            except UnreachableError:
-                raise
-            except MusterError as error:
-                log.warning("the contribution of %s is refused: %s", note.site, error)
-                return
-        self._tell(event)
+        event: LogEvent | None
+        if note.what == "unusable":
+            event = Unusable(site=note.site, note=note.number, items=note.items)
+        else:
+            event = Noted(site=note.site, note=note.number, what=note.what, digest=note.digest)
+        if isinstance(event, Noted) and event.what == "sign" and self._changes(event):
+            event = self._judged(note, event)
+        if event is not None and self._changes(event):
+            self._tell(event)
+
+    def _judged(self, note: SiteNote, signed: Noted) -> Noted | ContributionRefused | None:
+        """What is to be written of a note that signs a contribution; nothing of one that cannot be had, which time ends
+        the wait for."""
+        assert note.digest is not None, "a note that signs names it"
+        now = self.book.schedule
+        self._handed.begin(now.step, now.attempt)
+        try:
+            self._handed.document(note.site, note.digest, self._limits())
+        except UnreachableError:
+            raise
+        except MalformedContribution as error:
+            why = self._refused[note.site] = printable(error.what, MAX_WORDS - 1)
+            log.warning("the contribution of %s is refused: %s", note.site, why)
+            return ContributionRefused(site=note.site, note=note.number, document=note.digest, why=why)
+        except MusterError as error:
+            log.warning("the contribution of %s cannot be had: %s", note.site, error)
+            return None
+        return signed
+
+    def _limits(self) -> ContributionLimits:
+        return limits_at(self.exchange, self.state, self.book.dealing)
 
     def _open(self) -> None:
-        now, limits = self.book.schedule, limits_at(self.exchange, self.state)
+        now, limits = self.book.schedule, self._limits()
         for site, document in sorted(now.documents.items()):
             if site in self.book.schedule.opened or not self._handed.is_open(site, document, limits, self.state):
                 continue
@@ -177,15 +204,18 @@ class SitesKeeper:
 
     def _settle(self) -> None:
         contributors = self.book.schedule.contributors
+        if not contributors:
+            self._advance(passed_over(self.state), {}, ())
+            return
         try:
-            found = self._handed.outcome(contributors, limits_at(self.exchange, self.state), self.state)
+            found = self._handed.outcome(contributors, self._limits(), self.state)
         except UnreachableError:
             raise
         except MusterError as error:
             log.warning("outer step %d begins again, a payload that was opened is gone: %s", self.state.step, error)
             self._fail()
             return
-        self.excluded = dict(found.excluded)
+        self.excluded, self._refused = self._refused | dict(found.excluded), {}
         if found.after is not None:
             self._advance(found.after, contributors, found.counted)
         elif self.book.schedule.waiting or self._waited() > self.timeouts.window:

@@ -4,15 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protocol.errors import IntegrityError
+from protocol.sites.dealing import Dealing
 from protocol.sites.log import (
     MAX_ENTRIES,
     Boundary,
     ContributionOpened,
+    ContributionRefused,
     Failed,
     LogEntry,
     LogEvent,
     Noted,
     TimeUp,
+    Unusable,
     WorkGiven,
 )
 from protocol.sites.run import SitesRun
@@ -20,12 +23,14 @@ from trainer.sites.exchange import SiteExchange
 from trainer.sites.schedule import (
     Event,
     HashesSigned,
+    NothingLeft,
     OuterPhase,
     PayloadOpened,
     PhaseTimeUp,
     Schedule,
     SiteJoined,
     SiteLeft,
+    SitePutOut,
     StepSettled,
     WorkDealt,
 )
@@ -36,7 +41,9 @@ class Logbook:
     """How far the log of a run was read. `boundary`: which began the step under way, at entry `chapter`; `number`: of
     the next entry; `tip`: hash of the newest; `since`: when the phase began by the keeper's clock; `items`: what the
     step trains on, once that is said; `notes`: of each site, its first note that is not in the log; `dealt`: among whom
-    the data of the attempt under way is dealt, its members when it began."""
+    the data of the attempt under way is dealt, its members when it began. `named`: items that sites which are out of
+    the step cannot use; `skipped`: those that nobody trains on, because all sites were let in again since. `past`: how
+    the step before this boundary was dealt, if it was read here."""
 
     exchange: SiteExchange
     boundary: Boundary
@@ -48,6 +55,17 @@ class Logbook:
     notes: dict[str, int] = field(default_factory=dict)
     items: tuple[str, ...] | None = None
     dealt: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    past: Dealing | None = None
+
+    @property
+    def dealing(self) -> Dealing | None:
+        """Of the attempt under way; None until it is said what it trains on."""
+        if self.items is None:
+            return None
+        left = tuple(bytes.fromhex(one) for one in self.items if one not in self.skipped)
+        return Dealing(bytes.fromhex(self.exchange.run.seed), left, self.dealt)
 
     @classmethod
     def at(cls, exchange: SiteExchange, chapter: int) -> "Logbook":
@@ -80,12 +98,19 @@ class Logbook:
         self.take(*found)
         return found[0]
 
+    def dealt_as(self, site: str) -> tuple[str, ...]:
+        """How data is dealt to a site in the attempt under way: the members, and which items are its own. Work on data
+        that is dealt otherwise is of no use."""
+        return self.dealt + (self.dealing.of(site) if self.dealing else ())
+
     def take(self, entry: LogEntry, digest: str) -> None:
         """The next entry, of which the bytes have the SHA-256 `digest`."""
         event = entry.event
         if entry.chapter != (entry.number if isinstance(event, Boundary) else self.chapter):
             raise IntegrityError(f"entry {entry.number} of the log names another boundary than the newest")
-        before, self.schedule = self.schedule, self.next(event)
+        before, past = self.schedule, self.dealing
+        self.schedule = self.next(event)
+        self._take_words(event)
         if (before.step, before.attempt, before.phase) != (
             self.schedule.step, self.schedule.attempt, self.schedule.phase,
         ):  # fmt: skip
@@ -94,11 +119,24 @@ class Logbook:
             self.dealt = tuple(sorted(self.schedule.members))
         if isinstance(event, Boundary):
             self.boundary, self.chapter, self.items, self.notes = event, entry.number, None, dict(event.notes)
+            self.named, self.skipped, self.past = frozenset(), frozenset(), past
         elif isinstance(event, WorkGiven):
-            self.items, self.since = tuple(event.items), entry.time
-        elif isinstance(event, Noted):
+            self.since = entry.time
+        elif isinstance(event, Noted | Unusable | ContributionRefused):
             self.notes[event.site] = event.note + 1
         self.number, self.tip = entry.number + 1, digest
+
+    def _take_words(self, event: LogEvent) -> None:
+        """Which items are left: what was named is skipped once nobody is left who did not name any. Of a step of which
+        nothing is left nothing is collected."""
+        if isinstance(event, WorkGiven):
+            self.items = tuple(event.items)
+        elif isinstance(event, Unusable):
+            self.named |= frozenset(event.items)
+        if self.named and not self.schedule.barred:
+            self.skipped, self.named = self.skipped | self.named, frozenset()
+        if self.items is not None and self.skipped >= set(self.items) and not isinstance(event, Boundary):
+            self.schedule = self.schedule.after(NothingLeft(self.schedule.step))
 
     def next(self, event: LogEvent) -> Schedule:
         """The schedule after an event. Raises IntegrityError for one that cannot come now."""
@@ -109,6 +147,10 @@ class Logbook:
             return now.after(WorkDealt(event.step))
         if isinstance(event, Noted) and event.what == "sign" and self.items is None and now.whole:
             raise IntegrityError(f"{event.site} signed before the log says what outer step {now.step} trains on")
+        if isinstance(event, Unusable) and not set(event.items) <= set(self.dealt_as(event.site)):
+            raise IntegrityError(f"{event.site} names files that are not dealt to it")
+        if isinstance(event, ContributionRefused) and event.site in now.documents:
+            raise IntegrityError(f"the log refuses what {event.site} did not sign alone")
         after = now.after(_told(event, now))
         if after is now:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
@@ -144,6 +186,19 @@ def items_given(exchange: SiteExchange, chapter: int) -> tuple[str, ...]:
     return book.items or () if book.chapter == chapter else ()
 
 
+def dealing_before(exchange: SiteExchange, boundary: Boundary) -> Dealing | None:
+    """How the outer step was dealt that led to `boundary`, by the log; None where nothing is given to sites. Raises
+    IntegrityError, UnreachableError."""
+    if exchange.run.work != "given" or boundary.before is None:
+        return None
+    book = Logbook.at(exchange, boundary.before)
+    while book.chapter == boundary.before and book.advance() is not None:
+        pass
+    if book.boundary != boundary or book.past is None:
+        raise IntegrityError(f"the log does not say what outer step {boundary.step - 1} trained on")
+    return book.past
+
+
 def begun(boundary: Boundary, run: SitesRun) -> Schedule:
     """The schedule that a boundary begins."""
     return Schedule(
@@ -161,7 +216,9 @@ def first_boundary(digest: bytes, state: str) -> Boundary:
     return Boundary(step=0, digest=digest.hex(), state=state)
 
 
-def _told(event: Boundary | Noted | ContributionOpened | TimeUp | Failed, now: Schedule) -> Event:
+def _told(
+    event: Boundary | Noted | Unusable | ContributionRefused | ContributionOpened | TimeUp | Failed, now: Schedule
+) -> Event:
     """As the schedule knows it."""
     if isinstance(event, Boundary):
         return StepSettled(now.step, event.attempt, bytes.fromhex(event.digest))
@@ -171,6 +228,8 @@ def _told(event: Boundary | Noted | ContributionOpened | TimeUp | Failed, now: S
         return PhaseTimeUp(now.step, event.attempt, OuterPhase(event.phase))
     if isinstance(event, ContributionOpened):
         return PayloadOpened(event.site, now.step, event.document)
+    if isinstance(event, Unusable | ContributionRefused):
+        return SitePutOut(event.site)
     if event.what == "leave":
         return SiteLeft(event.site)
     assert event.digest is not None, "a note names it"

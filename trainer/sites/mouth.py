@@ -1,6 +1,7 @@
 """What a site says and sends: notes, each once and under a number of its own, and payloads in the background."""
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal
 
@@ -13,7 +14,7 @@ from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import OwnContribution
 
 log = logging.getLogger("muster.sites")
-What = Literal["join", "leave", "sign"]
+What = Literal["join", "leave", "sign", "unusable"]
 _AHEAD = 4096
 
 
@@ -40,7 +41,7 @@ class SiteMouth:
         """Whether this process said it in the attempt under way."""
         return (what, now.step, now.attempt, digest) in self._said
 
-    def say(self, what: What, now: Schedule, digest: str | None) -> None:
+    def say(self, what: What, now: Schedule, digest: str | None, items: Sequence[str] = ()) -> None:
         """Leave a note, unless it was said, at the first place that nobody has taken. Raises MusterError where there is
         none; UnreachableError."""
         if self.said(what, now, digest):
@@ -49,7 +50,7 @@ class SiteMouth:
         for _ in range(_AHEAD):
             note = SiteNote(
                 run=run.digest, site=site, number=self._next, what=what, step=now.step, attempt=now.attempt,
-                digest=digest,
+                digest=digest, items=list(items),
             )  # fmt: skip
             posted = self._exchange.post(site, note.number, seal_note(note, run, self._account))
             self._next += 1

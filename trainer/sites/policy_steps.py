@@ -196,7 +196,7 @@ class SiteSteps:
 
     def facts(self) -> dict[str, Any]:
         settled = self._settled
-        if settled is None:
+        if settled is None or not settled.counted:
             return {}
         made_by = {"run": self._group.keeper.run.digest, "outer_step": settled.step + 1, "sites": list(settled.counted)}
         return {"made_by": made_by | {"attempt": settled.attempt}}

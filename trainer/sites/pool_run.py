@@ -2,7 +2,7 @@
 
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.sites.log import MAX_ITEMS
+from protocol.sites.dealing import MAX_ITEMS
 from protocol.sites.run import SitesRun
 
 

@@ -1,19 +1,21 @@
 """A site's inner steps in reinforcement learning: a policy step's updates, on the files that are dealt to it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig
-from protocol.errors import UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.rollouts.schema import MalformedFile
 from protocol.sites.layout import Tensors
+from protocol.sites.notes import MAX_NAMED
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 from trainer.learner import Learner
 from trainer.loader import Loader
 from trainer.model.sharding import Placement
 from trainer.rollouts import Group
-from trainer.sites.inner import Share
+from trainer.sites.inner import ItemsUnusable, Share
 from trainer.sites.model_tensors import model_tensors, set_tensors
 from trainer.step_metrics import StepMetrics
 
@@ -33,6 +35,7 @@ class ReinforcementWork:
         self._minibatches = pool.train.minibatches
         self._loader = Loader(pool, open_object, folder)
         self._learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed)
+        self._read: dict[bytes, list[Group]] = {}
         self._updates: Generator[int, None, StepMetrics] | None = None
         self._metrics: StepMetrics | None = None
 
@@ -44,12 +47,12 @@ class ReinforcementWork:
         self._updates = self._metrics = None
 
     def train(self, share: Share, number: int) -> int:
-        """Raises UnreachableError while a file cannot be had or scored, IntegrityError for one that is malformed."""
+        """Raises ItemsUnusable for files that cannot be had or scored, or are malformed."""
         if not share.own_items:
             return 0
         if number:
             return self._update()
-        groups = [group for item in share.own_items for group in self._groups(item)]
+        groups = self._groups(share.own_items)
         self._learner.step, self._learner.updates = share.step, share.step * self._minibatches
         self._updates, self._metrics = self._learner.updates_of(groups), None
         # Files without any signal have been used too: what they lead to is no change.
@@ -78,8 +81,21 @@ class ReinforcementWork:
             self._updates, self._metrics = None, end.value
             return 0
 
-    def _groups(self, item: bytes) -> list[Group]:
-        try:
-            return self._loader.groups_in(item)
-        except (MissingObjectError, ScoringUnavailable) as error:
-            raise UnreachableError(f"file {item.hex()[:16]}… waits: {error.what}", error.hint) from None
+    def _groups(self, items: Sequence[bytes]) -> list[Group]:
+        """Of all files; what was read is kept while one of them is waited for."""
+        self._read = {item: groups for item, groups in self._read.items() if item in items}
+        failed: dict[bytes, MusterError] = {}
+        for item in items:
+            try:
+                if item not in self._read:
+                    self._read[item] = self._loader.groups_in(item)
+            except (MissingObjectError, ScoringUnavailable, UnreachableError, MalformedFile, IntegrityError) as error:
+                failed[item] = error
+                if isinstance(error, UnreachableError) or len(failed) == MAX_NAMED:
+                    break  # the next would be asked for in vain, for as long
+        if failed:
+            bad = [item for item, error in failed.items() if isinstance(error, MalformedFile | IntegrityError)]
+            named = bad or list(failed)
+            raise ItemsUnusable(named, failed[named[0]].what, bool(bad))
+        groups, self._read = [group for item in items for group in self._read[item]], {}
+        return groups

@@ -1,7 +1,7 @@
 """Following the outer steps: each is applied once to a replica's state, and leads all replicas to the same bits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocol.errors import IntegrityError
 from protocol.sites.admission import Admitted, admit
@@ -34,6 +34,11 @@ def settled_by(
     if not judged.complete:
         return None
     return advance(state, {site: contributions[site] for site in judged.shares}, judged.shares, config.outer)
+
+
+def passed_over(state: OuterState) -> OuterState:
+    """The state after an outer step that nothing is left of to train on."""
+    return replace(state, step=state.step + 1)
 
 
 def judge(state: OuterState, contributions: Mapping[str, Tensors], config: SitesConfig) -> Admitted:

@@ -32,6 +32,20 @@ class SiteLeft:
 
 
 @dataclass(frozen=True)
+class SitePutOut:
+    """What `site` handed in is refused, or it cannot use what is dealt to it."""
+
+    site: str
+
+
+@dataclass(frozen=True)
+class NothingLeft:
+    """Of all that outer step `step` trains on nothing can be used: it is settled of nothing."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class HashesSigned:
     """`site` signed the contribution of hash `document` to outer step `step` from the state of `base`."""
 
@@ -75,14 +89,18 @@ class StepSettled:
     after: bytes | None
 
 
-Event = SiteJoined | SiteLeft | WorkDealt | HashesSigned | PayloadOpened | PhaseTimeUp | StepSettled
+Event = (
+    SiteJoined | SiteLeft | SitePutOut | WorkDealt | NothingLeft | HashesSigned | PayloadOpened | PhaseTimeUp
+    | StepSettled
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Schedule:
     """`step`: the outer step under way, from the state of `digest`. `waiting`: who has joined and is a member from the
-    next boundary on. `documents`: of whom signed; `opened`: of these, whose payload is there. `barred`: who signed two
-    contributions to this outer step, of which none counts. `quorum`: as many must have joined before a step begins that
+    next boundary on. `documents`: of whom signed; `opened`: of these, whose payload is there. `barred`: who has no
+    part in this outer step any more, unless too few others are left: it signed two contributions, or was put out.
+    `quorum`: as many must have joined before a step begins that
     nobody is left for. `whole`: a step is made of the work of all its members or begins again among those who are left,
     because each of them has a part of what is to be trained on."""
 
@@ -111,6 +129,11 @@ class Schedule:
             return self._left(event.site)
         if isinstance(event, WorkDealt):
             return self._begun() if self.waiting and event.step == self.step and not self.documents else self
+        if isinstance(event, SitePutOut):
+            return self._put_out(event.site)
+        if isinstance(event, NothingLeft):
+            collecting = event.step == self.step and self.phase == OuterPhase.COLLECT
+            return replace(self, phase=OuterPhase.SETTLE, documents={}) if collecting else self
         if isinstance(event, HashesSigned):
             return self._committed(event)
         if isinstance(event, PayloadOpened):
@@ -138,6 +161,12 @@ class Schedule:
             if self.whole and site in self.members:
                 return made._begun()
         return made._moved_on()
+
+    def _put_out(self, site: str) -> "Schedule":
+        if self.phase != OuterPhase.COLLECT or site not in self.members - self.barred:
+            return self
+        made = replace(self, documents=_without(self.documents, {site}), barred=self.barred | {site})
+        return made._begun() if self.whole else made._moved_on()
 
     def _committed(self, event: HashesSigned) -> "Schedule":
         if (event.step, event.base) != (self.step, self.digest) or event.site not in self.members - self.barred:
@@ -177,7 +206,8 @@ class Schedule:
             return self
         if event.after is None:
             return self._begun()
-        return replace(self._begun(), digest=event.after, step=self.step + 1, attempt=0)
+        over = replace(self, members=self.members - self.barred, barred=frozenset())
+        return replace(over._begun(), digest=event.after, step=self.step + 1, attempt=0)
 
     def _moved_on(self) -> "Schedule":
         """Past a phase in which nobody is waited for any more."""
@@ -191,10 +221,14 @@ class Schedule:
         return self
 
     def _begun(self) -> "Schedule":
-        """The outer step's next try: of the members, and those who waited."""
-        members = (self.members - self.barred) | self.waiting
+        """The outer step's next try: of the members, and those who waited. Who is barred waits for the next step, or
+        until too few others are left."""
         made = Schedule(self.digest, self.step, self.attempt + 1, quorum=self.quorum, whole=self.whole)
-        return replace(made, members=members) if len(members) >= self.quorum else replace(made, waiting=members)
+        left = (self.members | self.waiting) - self.barred
+        if len(left) >= self.quorum:
+            return replace(made, members=left, waiting=self.waiting & self.barred, barred=self.barred)
+        everyone = (self.members - self.barred) | self.waiting
+        return replace(made, members=everyone) if len(everyone) >= self.quorum else replace(made, waiting=everyone)
 
 
 def _without(documents: Mapping[str, str], sites: set[str]) -> dict[str, str]:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from protocol.errors import IntegrityError
 from protocol.sites.contribution import Contribution, ContributionLimits
-from protocol.sites.dealing import dealt_evenly
 from protocol.sites.layout import TensorLayout
 from protocol.sites.log import Boundary
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.inner import words
-from trainer.sites.logbook import Logbook, items_given
+from trainer.sites.logbook import Logbook, dealing_before
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class SettledStep:
     dealt: Mapping[str, Sequence[str]]
 
     def site_of(self, item: str) -> str:
-        """Whose training on an item counts, empty for nobody's."""
+        """Whose training on an item counts, empty for nobody's: of a site that does not count, or skipped."""
         return next((site for site, items in self.dealt.items() if item in items and site in self.counted), "")
 
     def total(self, name: str) -> float:
@@ -51,25 +49,22 @@ class SettledStep:
 
 def settled_step(exchange: SiteExchange, book: Logbook, step: int, layout: TensorLayout) -> SettledStep:
     """Outer step `step` of a log. Raises IntegrityError where it was not made, MissingObjectError, UnreachableError."""
-    after, before, chapter = _around(book, step)
-    run = exchange.run
-    limits = ContributionLimits.of(run.pool_id, run.settings, step, bytes.fromhex(before.digest), layout)
+    after, before = _around(book, step)
+    run, dealing = exchange.run, dealing_before(exchange, after)
+    limits = ContributionLimits.of(run.pool_id, run.settings, step, bytes.fromhex(before.digest), layout, dealing)
     counted = {
         site: exchange.contribution(document, site, limits)
         for site, document in sorted(after.made_of.items())
         if site in after.counted
     }
-    items = words(items_given(exchange, chapter))
-    dealt = dealt_evenly(bytes.fromhex(run.seed), items, after.made_of)
-    named = {site: [item.hex() for item in dealt.get(site, ())] for site in sorted(after.made_of)}
-    return SettledStep(step, after.attempt, counted, named)
+    return SettledStep(step, after.attempt, counted, {site: limits.items(site) for site in sorted(after.made_of)})
 
 
-def _around(book: Logbook, step: int) -> tuple[Boundary, Boundary, int]:
-    """The boundaries after and before outer step `step`, and the entry that the latter is."""
+def _around(book: Logbook, step: int) -> tuple[Boundary, Boundary]:
+    """The boundaries after and before outer step `step`."""
     after: Boundary | None = None
-    for chapter, boundary in book.chapters_back():
+    for _, boundary in book.chapters_back():
         if boundary.step == step and after is not None:
-            return after, boundary, chapter
+            return after, boundary
         after = boundary
     raise IntegrityError(f"outer step {step} is not in the log")

@@ -25,27 +25,42 @@ from trainer.sites.residual import select_visible
 log = logging.getLogger("muster.sites")
 
 
+@dataclass
+class InnerProgress:
+    """Inner steps made since the outer state, their tokens, and how their data was `dealt`. `beyond`: of those
+    after the contribution was made, the same; `left`: more of these are due; `sent`: the inner weights that the
+    contribution was made of."""
+
+    made: int = 0
+    tokens: int = 0
+    dealt: tuple[str, ...] = ()
+    beyond: int = 0
+    beyond_tokens: int = 0
+    left: int = 0
+    sent: Tensors | None = None
+
+
 @dataclass(frozen=True)
 class InnerSteps:
-    """How much a site trained for an attempt at an outer step, among whom data was dealt, and what it says of it."""
+    """How much a site trained for an attempt at an outer step, how data was dealt, and what it says of it."""
 
     steps: int
     tokens: int
     attempt: int
-    members: tuple[str, ...]
+    dealt: tuple[str, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class OwnContribution:
     """`document`: its signed bytes; `payload`: the shards. Made from the state of digest `base` in attempt `attempt`,
-    on data that was dealt among `members`. `owed`: what the site owes if it counts (mode `sparse`)."""
+    on what was `dealt` so (`dealt_as`). `owed`: what the site owes if it counts (mode `sparse`)."""
 
     document: bytes
     payload: tuple[bytes, ...]
     base: str
     attempt: int
-    members: tuple[str, ...]
+    dealt: tuple[str, ...]
     owed: Tensors | None
 
     @property
@@ -78,7 +93,7 @@ def make_own(
         payload = [encode_dense(place, number, cut(gradient, pieces), kind) for number, pieces in enumerate(cuts)]
     made = make_contribution(limits, site, work.steps, max(1, work.tokens), payload, sayable(work.figures))
     document = seal_contribution(made, account)
-    return OwnContribution(document, tuple(payload), limits.base, work.attempt, work.members, owed)
+    return OwnContribution(document, tuple(payload), limits.base, work.attempt, work.dealt, owed)
 
 
 class PendingFolder:
@@ -92,7 +107,7 @@ class PendingFolder:
     def keep(self, step: int, own: OwnContribution, inner: InnerWork) -> None:
         def fill(folder: Path) -> None:
             said = {
-                "base": own.base, "attempt": own.attempt, "members": list(own.members), "document": own.digest,
+                "base": own.base, "attempt": own.attempt, "dealt": list(own.dealt), "document": own.digest,
                 "shards": len(own.payload),
             }  # fmt: skip
             (folder / "document").write_bytes(own.document)
@@ -133,7 +148,7 @@ class PendingFolder:
         if [sha256_hex(one) for one in payload] != hashes:
             raise IntegrityError(f"a shard in {path} is damaged")
         owed = read_tensors(path / "owed", self._layout) if (path / "owed").exists() else None
-        return OwnContribution(document, payload, said["base"], said["attempt"], tuple(said["members"]), owed)
+        return OwnContribution(document, payload, said["base"], said["attempt"], tuple(said["dealt"]), owed)
 
 
 def write_tensors(path: Path, tensors: Tensors, layout: TensorLayout) -> None:
@@ -151,3 +166,10 @@ def read_tensors(path: Path, layout: TensorLayout) -> Tensors:
     values, pieces = np.frombuffer(data, "<f4").astype(np.float32), layout.shards(1)
     sizes = [piece.size for piece in pieces[0]]
     return layout.joined(pieces, [np.split(values, np.cumsum(sizes)[:-1]) if sizes else []])
+
+
+def on_top(outer: Tensors, inner: Tensors, sent: Tensors | None) -> Tensors:
+    """The outer weights, with what was trained since the contribution was made of `sent` on top."""
+    if sent is None:
+        return outer
+    return {name: value + (inner[name] - sent[name]) for name, value in outer.items()}

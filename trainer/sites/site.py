@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,45 +18,32 @@ from eth_account.signers.local import LocalAccount
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.sites.layout import Tensors
-from protocol.sites.log import Boundary
+from protocol.sites.log import Boundary, ContributionRefused
 from protocol.sites.outer import OuterState
 from protocol.waits import WAITS, wait_for
 from storage.keys import MissingObjectError
-from trainer.sites.catching_up import caught_up, limits_at, published_state, step_to
+from trainer.sites.catching_up import caught_up, check_refusal, limits_at, published_state, step_to
 from trainer.sites.exchange import SiteExchange, decoded
-from trainer.sites.inner import InnerWork, Share, words
+from trainer.sites.inner import InnerWork, ItemsUnusable, Share
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import OuterPhase, Schedule
 from trainer.sites.share_of_step import (
+    InnerProgress,
     InnerSteps,
     OwnContribution,
     PendingFolder,
     make_own,
+    on_top,
     read_tensors,
     write_tensors,
 )
 from trainer.sites.status_file import standing
-from trainer.sites.timeouts import Timeouts
+from trainer.sites.timeouts import Patience, Timeouts
 
 log = logging.getLogger("muster.sites")
 _PROGRESS = "progress.json"
-
-
-@dataclass
-class _Progress:
-    """Inner steps made since the outer state, their tokens, and among whom their data was `dealt`. `beyond`: of those
-    after the contribution was made, the same; `left`: more of these are due; `sent`: the inner weights that the
-    contribution was made of."""
-
-    made: int = 0
-    tokens: int = 0
-    dealt: tuple[str, ...] = ()
-    beyond: int = 0
-    beyond_tokens: int = 0
-    left: int = 0
-    sent: Tensors | None = None
 
 
 class Site:
@@ -70,9 +57,10 @@ class Site:
         self._account, self._mouth = account, SiteMouth(exchange, account)
         self._states = StateFolder(home / "outer", self.state.layout, settings.shards)
         self._pending = PendingFolder(home / "pending", self.state.layout)
+        self._patience = Patience(self.timeouts.window)
         self._owed: Tensors | None = None
         self._own: OwnContribution | None = None
-        self._progress = _Progress()
+        self._progress = InnerProgress()
         self._book: Logbook | None = None
         self.steps = 0
 
@@ -96,7 +84,7 @@ class Site:
                     raise MusterError(f"stopped while catching up, at outer step {newest.step}")
         if kept is None or newest is not kept:
             self.inner.load(newest.weights)
-            self._hold(newest, self._owed, _Progress())
+            self._hold(newest, self._owed, InnerProgress())
         self.state, self._book = newest, book
         self._resume(self._pending.newest(newest.digest.hex(), self.inner))
         self._mouth.find_place(book.notes.get(self.address, 0))
@@ -109,7 +97,10 @@ class Site:
         book = self.book
         if book.boundary.step > self.state.step:
             return self._take_step(book.boundary)
-        if book.advance() is not None:
+        dealing, entry = book.dealing, book.advance()
+        if entry is not None:
+            if isinstance(entry.event, ContributionRefused):
+                check_refusal(self.exchange, entry.event, limits_at(self.exchange, self.state, dealing))
             return ""
         now = book.schedule
         if self.address not in now.members:
@@ -154,7 +145,7 @@ class Site:
     def _restore(self, folder: Path) -> None:
         self.inner.restore(folder / "inner")
         said, owed = json.loads((folder / _PROGRESS).read_bytes()), folder / "owed"
-        self._progress = _Progress(int(said["made"]), int(said["tokens"]))
+        self._progress = InnerProgress(int(said["made"]), int(said["tokens"]))
         self._owed = read_tensors(owed, self.state.layout) if owed.exists() else None
 
     def _resume(self, own: OwnContribution | None) -> None:
@@ -164,9 +155,9 @@ class Site:
 
     def _sent_off(self, own: OwnContribution) -> None:
         self._own, overlap = own, self.run.settings.overlap
-        self._progress = _Progress(left=overlap, sent=self.inner.weights() if overlap else None)
+        self._progress = InnerProgress(left=overlap, sent=self.inner.weights() if overlap else None)
 
-    def _hold(self, state: OuterState, owed: Tensors | None, progress: _Progress) -> None:
+    def _hold(self, state: OuterState, owed: Tensors | None, progress: InnerProgress) -> None:
         """Write a new state down, with the inner work that goes on from it; after this the step is made."""
 
         def more(folder: Path) -> None:
@@ -192,9 +183,9 @@ class Site:
         if self.run.work == "given" and (own is None or self.address not in boundary.counted):
             self._undo()  # what does not count leaves no trace here
         done = self._progress
-        self.inner.load(_on_top(after.weights, self.inner.weights(), done.sent))
+        self.inner.load(on_top(after.weights, self.inner.weights(), done.sent))
         owed = own.owed if own is not None and self.address in boundary.counted else self._owed
-        self._hold(after, owed, _Progress(done.beyond, done.beyond_tokens))
+        self._hold(after, owed, InnerProgress(done.beyond, done.beyond_tokens))
         self.steps += 1
         log.info(
             "outer step %d: %d of %d contributions count", after.step, len(boundary.counted), len(boundary.made_of)
@@ -208,7 +199,7 @@ class Site:
         if own is not None:
             known[own.digest] = decoded(own.payload, self.address, limits_at(self.exchange, self.state), self.state)
         try:
-            after, judged = step_to(self.exchange, self.state, boundary, known)
+            after, judged = step_to(self.exchange, self.state, boundary, known, self.book.past)
         except MissingObjectError as error:
             published = published_state(self.exchange, boundary, self.state)
             if published is None:
@@ -228,29 +219,44 @@ class Site:
         return f"outer step {now.step} to end, to take part in the next"
 
     def _share(self) -> Share:
-        items = None if self.book.items is None else words(self.book.items)
+        dealing = self.book.dealing
+        items = None if dealing is None else dealing.items
         return Share(bytes.fromhex(self.run.seed), self.address, self.book.dealt, items, self.state.step)
 
     def _train(self, now: Schedule) -> str:
         """One inner step, or the contribution that they led to."""
-        if self.run.work == "given" and self._progress.made and self._progress.dealt != self.book.dealt:
+        dealt = self.book.dealt_as(self.address)
+        if self.run.work == "given" and self._progress.made and self._progress.dealt != dealt:
             self._undo()
         done, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
-        if done.made < wanted:
-            tokens = self.inner.train(self._share(), done.made)
+        try:
+            if done.made < wanted:
+                tokens = self.inner.train(self._share(), done.made)
+        except ItemsUnusable as error:
+            return self._cannot_use(error, now)
         if tokens:
-            done.made, done.tokens, done.dealt = done.made + 1, done.tokens + tokens, self.book.dealt
+            done.made, done.tokens, done.dealt = done.made + 1, done.tokens + tokens, dealt
             if done.made < wanted:
                 return ""
         if not done.made:  # others need not wait for a site to which nothing is dealt; it takes part in the next step
             self._mouth.say("leave", now, None)
             return f"outer step {now.step} to end: nothing of it is dealt to this site"
-        limits = limits_at(self.exchange, self.state)
-        work = InnerSteps(done.made, done.tokens, now.attempt, self.book.dealt, self.inner.figures())
+        limits = limits_at(self.exchange, self.state, self.book.dealing)
+        work = InnerSteps(done.made, done.tokens, now.attempt, dealt, self.inner.figures())
         own = make_own(self.state, self.inner.weights(), limits, self._account, work, self._owed)
         self._pending.keep(now.step, own, self.inner)
         self._sent_off(own)
         return ""
+
+    def _cannot_use(self, error: ItemsUnusable, now: Schedule) -> str:
+        """Wait as long as a payload may take, unless another site has done so already; then say so: the step goes on
+        without this site, or without the files."""
+        named = {item.hex() for item in error.items} <= self.book.named
+        if not (error.for_good or named) and self._patience.lasts(now.step, now.attempt):
+            return f"{error.what} (at most {self._patience.seconds:.0f} s, then it is named in the log)"
+        log.warning("%s", error)
+        self._mouth.say("unusable", now, None, [item.hex() for item in error.items])
+        return f"outer step {now.step} to go on without this site: {error.what}"
 
     def _train_beyond(self) -> str:
         """One inner step while the contribution is exchanged: the next outer step's first ones."""
@@ -279,7 +285,7 @@ class Site:
     def _offer_again(self, own: OwnContribution) -> None:
         """To another attempt: the same, if it is dealt alike; else it is made anew from where the outer step began."""
         book = self.book
-        if own.members == book.dealt:
+        if own.dealt == book.dealt_as(self.address):
             self._own = replace(own, attempt=book.schedule.attempt)
             return
         log.info("outer step %d begins again among other sites", book.schedule.step)
@@ -291,10 +297,3 @@ class Site:
         """Go back to the inner work as it was when the outer step began."""
         if self._states.newest(self._restore) is None:
             raise IntegrityError("no outer state on disk is intact", "start this site with a new home")
-
-
-def _on_top(outer: Tensors, inner: Tensors, sent: Tensors | None) -> Tensors:
-    """The outer weights, with what was trained since the contribution was made of `sent` on top."""
-    if sent is None:
-        return outer
-    return {name: value + (inner[name] - sent[name]) for name, value in outer.items()}

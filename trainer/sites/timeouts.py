@@ -1,5 +1,7 @@
 """All time-outs of a run over several sites, derived from one: an outer one always outlasts what it waits for."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from protocol.sites.run import SitesRun
@@ -39,6 +41,20 @@ class Timeouts:
         return "\n".join(
             f"{one.name:11}{getattr(self, one.name):>10.1f} s  {_MEANING[one.name]}" for one in fields(self)
         )
+
+
+class Patience:
+    """How long something is waited for in one attempt at an outer step, from when it was first missing."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock = seconds, clock
+        self._since: tuple[int, int, float] | None = None
+
+    def lasts(self, step: int, attempt: int) -> bool:
+        """Asked each time that it is missing."""
+        if self._since is None or self._since[:2] != (step, attempt):
+            self._since = step, attempt, self._clock()
+        return self._clock() - self._since[2] < self.seconds
 
 
 _MEANING = {

@@ -4,9 +4,11 @@ import numpy as np
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
 
+from protocol import eip712
+from protocol.encoding import canonical_json
 from protocol.identity import PoolId
 from protocol.sites.config import SitesConfig
-from protocol.sites.contribution import ContributionLimits
+from protocol.sites.contribution import Contribution, ContributionLimits
 from protocol.sites.layout import F32, TensorLayout
 from protocol.sites.outer import OuterState
 
@@ -24,3 +26,9 @@ def random_tensors(seed: int, scale: float = 1.0) -> dict[str, F32]:
 STATE = OuterState.start(random_tensors(0))
 LAYOUT = TensorLayout.of(STATE.weights)
 LIMITS = ContributionLimits.of(POOL, CONFIG, STATE.step, STATE.digest, LAYOUT)
+
+
+def sealed_as_it_is(made: Contribution, account: LocalAccount) -> bytes:
+    """Signed by its site, whatever it says."""
+    signature = "0x" + eip712.sign(account, made.signed_digest).hex()
+    return canonical_json({"contribution": made.model_dump(mode="json"), "signature": signature})

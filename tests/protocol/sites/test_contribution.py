@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +19,12 @@ from protocol.sites.contribution import (
     open_contribution,
     seal_contribution,
 )
+from protocol.sites.dealing import Dealing
 from protocol.sites.figures import MAX_FIGURES, sayable
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.layout import F32, cut
 from protocol.sites.payload import decode_shard, encode_dense, encode_visible, longest_shard
-from tests.protocol.sites.samples import CONFIG, KEYS, LAYOUT, LIMITS, POOL, STATE, random_tensors
+from tests.protocol.sites.samples import CONFIG, KEYS, LAYOUT, LIMITS, POOL, STATE, random_tensors, sealed_as_it_is
 
 GRADIENT = random_tensors(5, 0.01)
 SHARDS = LAYOUT.shards(CONFIG.shards)
@@ -137,6 +139,52 @@ def test_the_longest_contribution_fits_its_limit() -> None:
     )
     pool = PoolId(big.chain_id, big.pools, big.pool)
     assert open_contribution(seal_contribution(big, ME), replace(limits, pool=pool)) == big
+
+
+FILES = tuple(bytes([number]) * 32 for number in range(1, 6))
+DEALING = Dealing(bytes(32), FILES, (ME.address, OTHER.address))
+DEALT = replace(LIMITS, dealing=DEALING)
+MINE, THEIRS = DEALING.of(ME.address), DEALING.of(OTHER.address)
+
+
+def test_a_contribution_names_the_files_that_are_dealt_to_its_site() -> None:
+    made = make_contribution(DEALT, ME.address, 10, 5000, PAYLOAD)
+    assert made.items == list(MINE)
+    assert 2 <= len(MINE) <= 3
+    assert open_contribution(seal_contribution(made, ME), DEALT) == made
+    with pytest.raises(MalformedContribution, match="which is not dealt to"):
+        open_contribution(seal_contribution(made, ME), LIMITS)
+    with pytest.raises(MalformedContribution, match="does not name file"):
+        open_contribution(SEALED, DEALT)
+
+
+@pytest.mark.parametrize(
+    ("items", "word"),
+    [
+        (THEIRS, "which is not dealt to"),
+        (sorted((*MINE, THEIRS[0])), "which is not dealt to"),
+        (sorted((*MINE[1:], "ff" * 32)), "which is not dealt to"),
+        ((), "does not name file"),
+        (MINE[1:], "does not name file"),
+        ((MINE[0], *MINE), "twice"),
+        (MINE[::-1], "do not ascend"),
+        (("AB" * 32,), "items"),
+    ],
+)
+def test_a_contribution_on_other_files_is_refused(items: Sequence[str], word: str) -> None:
+    made = make_contribution(DEALT, ME.address, 10, 5000, PAYLOAD).model_copy(update={"items": list(items)})
+    with pytest.raises(MalformedContribution, match=word):
+        open_contribution(sealed_as_it_is(made, ME), DEALT)
+
+
+def test_what_was_right_in_another_attempt_is_refused_where_files_are_dealt_otherwise() -> None:
+    made = seal_contribution(make_contribution(DEALT, ME.address, 10, 5000, PAYLOAD), ME)
+    alone = replace(DEALT, dealing=replace(DEALING, members=(ME.address,)))
+    with pytest.raises(MalformedContribution, match="does not name file"):
+        open_contribution(made, alone)
+    without = replace(DEALT, dealing=replace(DEALING, items=tuple(one for one in FILES if one.hex() != MINE[0])))
+    with pytest.raises(MalformedContribution):
+        open_contribution(made, without)
 
 
 def test_what_a_diverged_site_measured_is_left_out_and_the_rest_can_be_signed() -> None:

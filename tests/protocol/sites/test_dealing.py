@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from protocol.sites.dealing import dealt_evenly, dealt_to
+from protocol.sites.dealing import Dealing, dealt_evenly, dealt_to
 from tests.protocol.sites.samples import KEYS
 
 SITES = [key.address for key in KEYS]
@@ -39,3 +39,13 @@ def test_dealt_evenly_every_item_is_of_one_site() -> None:
         assert max(sizes) - min(sizes) <= 1
         assert dealt == dealt_evenly(SEED, [*items[::-1], *items[:1]], SITES[::-1])
     assert dealt_evenly(SEED, ITEMS[:8], SITES) != dealt_evenly(b"\x08" * 32, ITEMS[:8], SITES)
+
+
+def test_a_dealing_names_what_is_dealt_evenly() -> None:
+    dealing = Dealing(SEED, tuple(ITEMS[:7]), tuple(SITES))
+    dealt = dealt_evenly(SEED, ITEMS[:7], SITES)
+    assert {site: set(dealing.of(site)) for site in SITES} == {
+        site: {one.hex() for one in mine} for site, mine in dealt.items()
+    }
+    assert all(list(dealing.of(site)) == sorted(dealing.of(site)) for site in SITES)
+    assert dealing.of("0xstranger") == ()

@@ -10,7 +10,7 @@ from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, open_entry, seal_entry
-from protocol.sites.notes import MalformedNote, SiteNote, open_note, seal_note
+from protocol.sites.notes import MAX_NAMED, MalformedNote, SiteNote, open_note, seal_note
 from protocol.sites.run import SitesRun
 from protocol.sites.state_files import MalformedState, open_list, read_state, write_state
 from tests.protocol.sites.samples import KEYS, LAYOUT, STATE
@@ -51,11 +51,14 @@ def test_a_note_is_opened_where_it_belongs_alone() -> None:
     [
         (b"", "not JSON"),
         (b"[" * 900, "not JSON"),
-        (b"x" * 2000, "at most"),
+        (b"x" * 3000, "at most"),
         (seal_note(NOTE, RUN, SITE) + b" ", "canonical"),
         (altered(what="leave"), "belongs to"),
         (altered(digest=None), "belongs to"),
         (altered(what="win"), "what"),
+        (altered(what="unusable", digest=None), "belong to `unusable`"),
+        (altered(items=["ab" * 32]), "belong to `unusable`"),
+        (altered(what="unusable", digest=None, items=["ab" * 32] * 17), "items"),
         (altered(step=-1), "step"),
         (altered(step=2), "not signed by"),
     ],
@@ -63,6 +66,13 @@ def test_a_note_is_opened_where_it_belongs_alone() -> None:
 def test_any_other_note_is_refused(data: bytes, word: str) -> None:
     with pytest.raises(MalformedNote, match=word):
         open_note(data, RUN, SITE.address, 3)
+
+
+def test_a_full_note_fits_its_limit() -> None:
+    made = NOTE.model_copy(
+        update={"what": "unusable", "digest": None, "items": ["ab" * 32] * MAX_NAMED, "attempt": (1 << 32) - 1}
+    )
+    assert open_note(seal_note(made, RUN, SITE), RUN, SITE.address, 3) == made
 
 
 def test_an_entry_is_opened_where_it_belongs_alone() -> None:

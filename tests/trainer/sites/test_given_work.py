@@ -10,7 +10,8 @@ import pytest
 
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.sites.log import MAX_ITEMS, Noted
+from protocol.sites.dealing import MAX_ITEMS
+from protocol.sites.log import Noted
 from protocol.sites.run import SitesRun
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from tests.trainer.world import CONFIG

@@ -70,7 +70,7 @@ class HostileMaking:
             return replace(make_own(state, inner, old, account, *rest), base=own.base)
         victim = next(iter(self.seen.values()))
         if self._what == "document":
-            return replace(victim, members=own.members)
+            return replace(victim, dealt=own.dealt)
         entries = contribution_module.SignedContribution.model_validate_json(victim.document).contribution.shards
         mine = contribution_module.SignedContribution.model_validate_json(own.document).contribution
         stolen = seal_contribution(mine.model_copy(update={"shards": entries}), account)

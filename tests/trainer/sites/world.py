@@ -1,6 +1,7 @@
 """Runs of several sites in one process over a bucket: keeper, sites, and what they may do wrong."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from storage.keys import MissingObjectError, check_content, check_place, parse_key
 from trainer.sites.exchange import SiteBucket, SiteExchange
+from trainer.sites.inner import InnerWork
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.site import Site
 
@@ -73,11 +75,12 @@ class MemoryBucket:
 
 @dataclass
 class SitesWorld:
-    """`home`: a folder with one for each process."""
+    """`home`: a folder with one for each process. `work`: makes a site's inner work."""
 
     bucket: SiteBucket
     run: SitesRun
     home: Path
+    work: Callable[[], InnerWork] = LetterTable
     keeper: SitesKeeper = field(init=False)
     sites: dict[int, Site] = field(default_factory=dict)
 
@@ -93,7 +96,7 @@ class SitesWorld:
     def start(self, number: int, bucket: SiteBucket | None = None) -> Site:
         """Site `number` as its disk says, also after a kill."""
         exchange = SiteExchange(bucket or self.bucket, self.run)
-        site = Site(exchange, SITES[number], LetterTable(), self.home / f"site-{number}")
+        site = Site(exchange, SITES[number], self.work(), self.home / f"site-{number}")
         site.start()
         self.sites[number] = site
         return site
