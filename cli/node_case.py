@@ -76,14 +76,14 @@ def published_case(state: "State", pool: int, node: str, service: str) -> dict[s
 
 def named_law(config: "PoolConfig", terms: "Terms") -> "Law":
     """The law that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
-    from validator.node_evidence import Law
+    from validator.node_evidence import law_of, lawless
 
-    if config.evidence is None:
-        raise ConfigError("the pool's configuration names no law of evidence", "pass --law, its owner's calibration")
-    if config.evidence.audit_rate != terms.auditRate:
-        what = f"the pool names a law of audit rate {config.evidence.audit_rate}, and its terms {terms.auditRate}"
-        raise ConfigError(what, "pass --law, a calibration of the right rate")
-    return Law(config.evidence.laws, config.work.samples_per_problem)
+    law = law_of(config, terms)
+    if law is None:
+        raise ConfigError(
+            lawless(config, terms.auditRate), "pass --law, its owner's calibration of the terms' audit rate"
+        )
+    return law
 
 
 def case_document(

@@ -106,6 +106,17 @@ def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     return [] if slow is None else [PoolProblem(f"environment {slow.what}", slow.hint)]
 
 
+def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
+    """What does not keep a pool from working, and should be known before it is made: it can never change."""
+    from validator.node_evidence import lawless
+
+    why = lawless(config, terms.auditRate)
+    if not why:
+        return []
+    what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"
+    return [PoolProblem(what, "measure one and write it there: muster calibrate … --apply (docs/evidence.md)")]
+
+
 def curriculum_lines(config: PoolConfig) -> list[str]:
     """What each curriculum of the pool does, in words."""
     return [_curriculum_line(config, one, one.curriculum) for one in config.curricula.values() if one.curriculum]

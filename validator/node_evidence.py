@@ -84,6 +84,16 @@ def law_of(config: PoolConfig, terms: Terms) -> Law | None:
     return Law(config.evidence.laws, config.work.samples_per_problem)
 
 
+def lawless(config: PoolConfig, audit_rate: int) -> str:
+    """Why no node case can convict anybody in a pool of this configuration, whose terms have this audit rate (of
+    65536); empty where one can."""
+    if config.evidence is None:
+        return "the pool's configuration names no law of evidence"
+    if config.evidence.audit_rate != audit_rate:
+        return f"the pool names a law of audit rate {config.evidence.audit_rate}, and its terms {audit_rate}"
+    return ""
+
+
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:
     """A node's files in order, up to the first that is not decided: what follows waits for it, so that the case never
     changes afterwards. Void ones are nobody's doing and are left out."""

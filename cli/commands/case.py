@@ -39,6 +39,7 @@ def open_case(
     the stake; if it does not, the bond is lost. See first what the files say: muster verify node ADDRESS."""
     import hashlib
 
+    from cli.lawless import refuse_lawless
     from validator.case_verdict import nameable
 
     session = by.open()
@@ -53,6 +54,7 @@ def open_case(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
+    refuse_lawless(state.pools[pool])
     call = session.suite.node_cases.open(files, said)
     sequences = [file.sequence for file in files]
     title = (

@@ -61,7 +61,7 @@ def create(
 ) -> None:
     """Create a pool and escrow its budget. Configuration and terms can never change. Its service's key can be named at
     once or with `set-service`; it takes work once enough seats judge it."""
-    from cli.pool_plan import costs
+    from cli.pool_plan import costs, warnings
     from cli.terms import load_terms
     from protocol.config import PoolConfig
 
@@ -78,6 +78,9 @@ def create(
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
         typer.echo(costs(document, values, budget).text())
+    warned = [one.line for one in warnings(document, values)]
+    for line in warned:
+        typer.echo(f"WARNING  {line}", err=True)
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         number = call.result(receipts[0])
@@ -85,7 +88,7 @@ def create(
         hint = f"its seats: muster pool status --pool {number}"
         return {"pool": number}, f"pool {number}; {hint if service else 'next: muster pool set-service'}"
 
-    facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding}
+    facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding, "warnings": warned}
     if not by.dry_run:
         take_from_local_chain(session, budget, service)
     act(session, planned, by, outcome, **facts)

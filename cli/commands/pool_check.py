@@ -24,8 +24,8 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """Look for what would keep a pool from working, and say what its files cost; needs no chain and no key. Exit code 1
-    if it could not work."""
-    from cli.pool_plan import contradictions, costs, curriculum_lines, world_problems
+    if it could not work; warnings do not count."""
+    from cli.pool_plan import contradictions, costs, curriculum_lines, warnings, world_problems
     from cli.terms import load_terms
     from protocol.config import PoolConfig
 
@@ -34,7 +34,9 @@ def check(
     found = [*contradictions(document, values, budget), *world_problems(document)]
     cost = costs(document, values, budget)
     shown = {**vars(cost), "file": cost.file, "files": cost.files, "problems": [one.line for one in found]}
-    lines = [cost.text(), *curriculum_lines(document), *(f"PROBLEM  {one.line}" for one in found)]
+    shown["warnings"] = [one.line for one in warnings(document, values)]
+    lines = [cost.text(), *curriculum_lines(document), *(f"WARNING  {line}" for line in shown["warnings"])]
+    lines += [f"PROBLEM  {one.line}" for one in found]
     emit(shown, json, lambda: "\n".join(lines if found else [*lines, "this pool can work"]))
     if found:
         raise typer.Exit(1)

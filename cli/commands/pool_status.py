@@ -25,6 +25,7 @@ def status(
 ) -> None:
     """Is the pool seen, what is it doing, what was paid, what was refused, what must its owner do? It answers what it
     can when chain or service are down, and says which is, since when."""
+    from cli.lawless import lawless_pool
     from cli.looks import look_at_chain, look_at_process, look_at_service
     from cli.surroundings import Around, look_around
     from cli.views.answers_pool import PoolLook, pool_answers
@@ -40,10 +41,12 @@ def status(
     looks = {role: look_at_process(home / role, role) for role in ("orchestrator", "trainer")} if home else {}
     down = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
     parts = (chain.part, service.part)
-    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around, down)
+    lawless = "" if service.part.down else lawless_pool(url, known)
+    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around, down, lawless)
     answers = pool_answers(found)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
+    view |= {"lawless": lawless} if lawless else {}
     emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
 
 
@@ -69,6 +72,7 @@ def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
         "refused": [{"sequence": s.sequence, "node": s.node, "reason": why} for s, why in refused[-_SHOWN:]],
         "slashed": [picked(one, "sequence", "who", "amount") for one in slashes[-_SHOWN:]],
         "config": state.pools[pool].config_hash.hex(),
+        "audit_rate": terms.auditRate,
     }
 
 

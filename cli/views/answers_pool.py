@@ -22,7 +22,8 @@ class PoolLook:
     reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused` (the
     newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
     service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's processes
-    that do not run on this machine, where that is known, by their roles, with what they said last."""
+    that do not run on this machine, where that is known, by their roles, with what they said last. `lawless`: why no
+    node case can convict in it, empty if one can or nobody knows."""
 
     pool: int
     now: float
@@ -31,6 +32,7 @@ class PoolLook:
     service: dict[str, Any] | None
     around: tuple[Alarm, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
+    lawless: str = ""
 
 
 def pool_answers(look: PoolLook) -> FiveAnswers:
@@ -55,7 +57,10 @@ def _seen(look: PoolLook) -> list[str]:
             *aged(look.parts[0], look.now),
         ]
     part = look.parts[1]
-    return [*lines, part.since if part.down else "the service: it answers"]
+    lines.append(part.since if part.down else "the service: it answers")
+    if look.lawless:
+        lines.append(f"WARNING: {look.lawless}: cheats too small for any one file go unpunished (docs/evidence.md)")
+    return lines
 
 
 def _doing(look: PoolLook) -> list[str]:

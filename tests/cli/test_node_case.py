@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chain.judging import Round
+from cli.lawless import lawless_pool, refuse_lawless
 from cli.node_case import case_text, named_law, published_case
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
@@ -77,6 +78,37 @@ def test_a_pool_without_a_law_or_with_one_of_another_audit_rate_has_no_case() ->
         named_law(CONFIG, terms())
     with pytest.raises(ConfigError, match="audit rate 65536, and its terms 4096"):
         named_law(NAMED, terms(4096))
+
+
+def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
+    """(what `pool status` warns of, why `case open` is refused, what it says on stderr) of a pool whose service holds
+    a configuration that is its own, or not."""
+
+    def serve(handler: Any) -> None:
+        own = handler.path == f"/v1/objects/{object_key('configs', config.digest)}"
+        send(handler, *((200, held.canonical()) if own else (404,)))
+
+    refused = ""
+    with mirror(serve) as url:
+        pool: Any = SimpleNamespace(pool=1, service_url=url, config_hash=config.digest, terms=terms())
+        try:
+            refuse_lawless(pool)
+        except ConfigError as error:
+            refused = str(error)
+        said = lawless_pool(url, {"config": config.digest.hex(), "audit_rate": 65536})
+    return said, refused, capsys.readouterr().err
+
+
+def test_nobody_opens_a_case_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
+    said, refused, _ = seen_at(CONFIG, CONFIG, capsys)
+    assert said == "the pool's configuration names no law of evidence"
+    assert refused.startswith(f"{said}: its juries refute every case, and the bond would be lost")
+    assert seen_at(NAMED, NAMED, capsys) == ("", "", "")
+    # What cannot be had, or is another pool's, says nothing.
+    said, refused, told = seen_at(NAMED, CONFIG, capsys)
+    assert (said, refused) == ("", "")
+    assert "pool 1: whether it names a law of evidence was not checked" in told
+    assert lawless_pool("http://127.0.0.1:1", {"config": ""}) == "", "an older program's facts"
 
 
 @pytest.mark.parametrize(

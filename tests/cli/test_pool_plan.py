@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, world_problems
+from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, warnings, world_problems
 from cli.terms import load_terms
 from demo.pool import BUDGET, pool_config, pool_terms
 from protocol.amounts import GRAINS
 from protocol.config import DataConfig, PoolConfig
 from protocol.curriculum import Curriculum
 from protocol.environments import EnvironmentConfig
+from protocol.evidence.law import EvidenceConfig, PairLaw
 from protocol.problems import ProblemFilter
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
@@ -98,6 +99,18 @@ def test_the_command_says_what_a_curriculum_does(tmp_path: Path) -> None:
     done = Muster(tmp_path).run(*order, timeout=300.0)
     (line,) = curriculum_lines(config)
     assert line in done.out.splitlines()
+    (warning,) = [line for line in done.out.splitlines() if line.startswith("WARNING")]
+    assert "names no law of evidence, so cheats too small for any one file go unpunished" in warning
+
+
+def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
+    law = EvidenceConfig(audit_rate=65536, laws=(PairLaw(worker="a", verifier="b", bets={}),))
+    config, terms = CONFIG.model_copy(update={"evidence": law}), replace(TERMS, auditRate=65536)
+    assert warnings(config, terms) == []
+    (other,) = warnings(config, replace(terms, auditRate=4096))
+    assert other.what.startswith("the pool names a law of audit rate 65536, and its terms 4096, so cheats")
+    (none,) = warnings(CONFIG, terms)
+    assert "muster calibrate … --apply" in none.hint
 
 
 def test_what_is_said_of_a_slow_program_helps() -> None:
