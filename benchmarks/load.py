@@ -4,7 +4,8 @@
 `requests` answered; `errors` (statuses other than 200, and requests that no replica answered); `p99_ms` over all
 requests, counted from when each was due, and `by_path` [p50, p99]; `per_core_s`: requests by a second of the service's
 processor time, the database's included; `cpu_ms` of it a request, and `client_ms` of this benchmark's own. In runs of
-two replicas one is killed with SIGKILL half-way and comes back: `lost` counts promised leases and receipts that are not
+two replicas one is killed with SIGKILL half-way and comes back, and once it says that it is ready the connections that
+were its own come back to it: `lost` counts promised leases and receipts that are not
 in the database afterwards, heartbeats that no replica knows of, and requests taken a second time; `retried`: requests
 whose connection ended under them.
 `profile`: where the threads of a replica spent their samples (shares of a thread's samples, a function and all that it
@@ -41,6 +42,8 @@ NODES = 10_000
 SECONDS, QUICK_SECONDS = 60.0, 24.0
 """More than twice BEAT_SECONDS: whoever a killed replica forgot has said again that it lives."""
 LEASE = 3600.0
+BALANCER_SECONDS = 2.0
+"""Between the looks of what spreads connections over replicas (docs/operations.md)."""
 
 
 def run(
@@ -102,11 +105,23 @@ async def _through(crowd: SimulatedNodes, fleet: "Fleet", seconds: float) -> int
     acts = [crowd.run(seconds)]
     if len(fleet.ports) > 1:
         acts += [
-            at(seconds / 2, lambda: asyncio.to_thread(fleet.kill, 1)),
-            at(seconds / 2 + 2, lambda: asyncio.to_thread(fleet.revive, 1)),
+            at(seconds / 2, lambda: _killed(crowd, fleet)),
+            at(seconds / 2 + 2, lambda: _revived(crowd, fleet)),
         ]
     await asyncio.gather(*acts)
     return await crowd.replay(fleet.ports[-1])
+
+
+async def _killed(crowd: SimulatedNodes, fleet: "Fleet") -> None:
+    crowd.ended(1)
+    await asyncio.to_thread(fleet.kill, 1)
+
+
+async def _revived(crowd: SimulatedNodes, fleet: "Fleet") -> None:
+    """Nothing is sent to a replica before it has answered `/ready`."""
+    await asyncio.to_thread(fleet.revive, 1)
+    await asyncio.sleep(BALANCER_SECONDS)
+    crowd.ready(1)
 
 
 class Fleet:

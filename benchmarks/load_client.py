@@ -46,7 +46,7 @@ class Line(asyncio.Protocol):
     would take as much of the processor as the service does."""
 
     def __init__(self, ports: list[int], own: int) -> None:
-        self._ports, self._own = ports, own
+        self._ports, self._own, self.home = ports, own, own
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
@@ -64,6 +64,15 @@ class Line(asyncio.Protocol):
         except (OSError, EOFError):
             self._own = (self._own + 1) % len(self._ports)
             raise
+
+    def is_away(self) -> bool:
+        """Whether its own replica did not answer."""
+        return self._own != self.home
+
+    def close(self) -> None:
+        """End the connection; the line is of no use afterwards."""
+        if self._transport is not None:
+            self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -91,7 +100,8 @@ class SimulatedNodes:
 
     def __init__(self, keys: list[NodeKey], url: str, ports: list[int], bucket: Path, lines: int = LINES) -> None:
         self._keys, self._bucket = keys, bucket
-        self._realm = Realm.of(url, CHAIN_ID, POOLS)
+        self._realm, self._ports = Realm.of(url, CHAIN_ID, POOLS), ports
+        self._alive = set(range(len(ports)))
         self._idle: asyncio.Queue[Line] = asyncio.Queue()
         for number in range(lines):
             self._idle.put_nowait(Line(ports, number % len(ports)))
@@ -128,6 +138,14 @@ class SimulatedNodes:
                     sent[place] += 1
             await asyncio.sleep(TICK)
         await asyncio.gather(*tasks)
+
+    def ended(self, replica: int) -> None:
+        """One that takes nothing more."""
+        self._alive.discard(replica)
+
+    def ready(self, replica: int) -> None:
+        """One that says that it is ready again: what it used to take goes to it, as a balancer would see to."""
+        self._alive.add(replica)
 
     async def replay(self, port: int) -> int:
         """Send again what was answered before, while it is still in its time; how many were taken twice."""
@@ -198,6 +216,9 @@ class SimulatedNodes:
     async def _tried(self, make: Callable[[], bytes]) -> tuple[int, bytes]:
         for attempt in range(TRIES):
             line = await self._idle.get()
+            if line.is_away() and line.home in self._alive:
+                line.close()
+                line = Line(self._ports, line.home)
             try:
                 data = make()
                 answer = await line.exchange(data)
