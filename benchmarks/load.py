@@ -42,6 +42,7 @@ NODES = 10_000
 SECONDS, QUICK_SECONDS = 60.0, 24.0
 """More than twice BEAT_SECONDS: whoever a killed replica forgot has said again that it lives."""
 LEASE = 3600.0
+_START = "import cli, sys, json; from benchmarks.load_replica import main; main(json.loads(sys.argv[1]))"
 BALANCER_SECONDS = 2.0
 """Between the looks of what spreads connections over replicas (docs/operations.md)."""
 
@@ -190,7 +191,8 @@ class Fleet:
             "addresses": str(self._addresses),
             "samples": str(self._folder / f"samples-{number}.json"),
         }
-        command = [sys.executable, "-m", "benchmarks.load_replica", json.dumps(options)]
+        # As the service's own command starts: by way of `cli`.
+        command = [sys.executable, "-c", _START, json.dumps(options)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def _await(self, process: subprocess.Popen[str]) -> None:

@@ -27,6 +27,7 @@ _CHANGED = text(
     "SELECT id, node, step, counter, granted, expires, ends, open, change FROM slots "
     "WHERE change > :seen ORDER BY change"
 )
+_OPEN = text("SELECT id, node, step, counter, granted, expires, ends FROM slots WHERE open")
 _CLOSE = text("UPDATE slots SET open = false, change = :change WHERE id = :id AND open")
 _COLUMNS = {
     "id": "text",
@@ -72,15 +73,15 @@ class LeaseStore:
             self.granted: dict[str, float] = {node: when for node, when, _ in found}
             self.reached: dict[str, int] = {node: step for node, _, step in found}
             self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
-            rows = session.scalars(select(LeaseRow).where(LeaseRow.open))
-            for row in rows:
-                self._keep(_lease(row))
+            for row in session.execute(_OPEN):
+                self._keep(Lease(*row))
 
     def grants_since(self, time: float) -> Grants:
         """Every lease granted after `time`."""
         with self._db.reading() as session:
-            recent = select(LeaseRow).where(LeaseRow.granted > time).order_by(LeaseRow.granted)
-            return {(row.node, row.counter, row.step): row.granted for row in session.scalars(recent)}
+            made = select(LeaseRow.node, LeaseRow.counter, LeaseRow.step, LeaseRow.granted)
+            recent = session.execute(made.where(LeaseRow.granted > time).order_by(LeaseRow.granted))
+            return {(node, counter, step): granted for node, counter, step, granted in recent}
 
     def open(self, now: float, next_counter: Callable[[str], int]) -> list[Lease]:
         """The open leases; `next_counter`: node → the counter that the chain expects next of it. Those that ended by
@@ -247,7 +248,3 @@ class Granting:
     def add(self, leases: Iterable[tuple[Lease, str | None]]) -> None:
         """Open leases; those that they replace end."""
         self.added.extend(leases)
-
-
-def _lease(row: LeaseRow) -> Lease:
-    return Lease(row.id, row.node, row.step, row.counter, row.granted, row.expires, row.limit)

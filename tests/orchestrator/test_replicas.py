@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect, text
 
+from orchestrator import schema
 from orchestrator.db import Database, default_url
 from orchestrator.heartbeats import NewestHeartbeats
 from orchestrator.http_errors import HttpError
@@ -281,6 +282,12 @@ def test_a_database_from_before_migrations_is_taken_over_with_what_it_holds(repl
     new = LeaseStore(replica())
     assert new.find("a" * 32, ALICE, 2.0) == lease("a")
     assert not grant(new, lease("b"))
+
+
+def test_only_the_first_replica_has_anything_to_migrate(replica: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica()
+    monkeypatch.setattr(schema, "_upgrade", pytest.fail)
+    replica()
 
 
 def test_a_database_of_a_newer_version_is_refused(replica: Open) -> None:
