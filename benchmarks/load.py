@@ -42,7 +42,7 @@ NODES = 10_000
 SECONDS, QUICK_SECONDS = 60.0, 24.0
 """More than twice BEAT_SECONDS: whoever a killed replica forgot has said again that it lives."""
 LEASE = 3600.0
-_START = "import cli, sys, json; from benchmarks.load_replica import main; main(json.loads(sys.argv[1]))"
+_START = "import cli, protocol, sys, json; from benchmarks.load_replica import main; main(json.loads(sys.argv[1]))"
 BALANCER_SECONDS = 2.0
 """Between the looks of what spreads connections over replicas (docs/operations.md)."""
 
