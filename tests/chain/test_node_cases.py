@@ -112,3 +112,45 @@ def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
     game.vote(file.lane, {file.place: Code.ACCEPT})
     with pytest.raises(ContractError, match=f"file {file.sequence} is not accepted for good"):
         accuser(game).node_cases.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()
+
+
+def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> None:
+    """The first that is upheld takes the stake and ejects; one upheld later finds nothing left, and its bond pays the
+    jury; a false one costs its bond whatever the others came to; and the stake is held until the last one ends."""
+    operator, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    runs = (files[:1], files[1:], files)
+    guilty, false, late = numbers = [suite.node_cases.open(run, EVIDENCE).send() for run in runs]
+    state = compare(game)
+    assert state.open_cases(game.pool) == [state.cases[number] for number in numbers]
+    assert state.nodes[node.address].frozen == 3
+    trials = [state.cases[number].trial for number in numbers]
+    assert len({state.trials[trial].trial for trial in trials}) == 3
+
+    game.try_case(state.cases[guilty].trial, Code.REJECT_WEIGHTS)
+    suite.node_cases.conclude(guilty).send()
+    state = compare(game)
+    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * GRAINS)
+    assert state.accounts[game.pool, node.address].ejected
+    assert (state.nodes[node.address].stake, state.nodes[node.address].frozen) == (0, 2)
+    with pytest.raises(ContractError):
+        suite.node_cases.open(files[:2], EVIDENCE).send()
+
+    had = game.suite.token.balance_of(operator.address)
+    game.try_case(state.cases[false].trial, Code.ACCEPT)
+    suite.node_cases.conclude(false).send()
+    state = compare(game)
+    assert (state.cases[false].outcome, state.cases[false].back) == (CaseOutcome.REFUTED, 0)
+    assert game.suite.token.balance_of(operator.address) > had
+    assert state.accounts[game.pool, node.address].ejected, "another case's end does not bring it back"
+    assert state.nodes[node.address].frozen == 1
+
+    game.try_case(state.cases[late].trial, Code.REJECT_SAMPLING)
+    suite.node_cases.conclude(late).send()
+    state = compare(game)
+    case, account = state.cases[late], state.accounts[game.pool, node.address]
+    assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)
+    assert case.back == case.bond - 5 * 2 * FEE
+    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * GRAINS)
+    assert state.nodes[node.address].frozen == 0
+    assert [one.amount for one in state.slashes] == [100 * GRAINS]

@@ -81,6 +81,26 @@ def test_files_that_were_not_accepted_are_no_part_of_a_run_and_late_ones_count_f
     assert judge_case(case(0, 15), late, LAW, {0: document(0), 15: document(0)}).code is Code.REJECT_ASSIGNMENT
 
 
+def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
+    """What was refused costs its node at once; a case is about what passed. An honest run stays one, however wild the
+    figures of a refused file in its midst are."""
+    files = [final(number) for number in range(12)]
+    found = verdicts(12, 0)
+    plain = run_of(files, range(12))
+    assert plain is not None
+    for code in (Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE):
+        changed = [replace(one, code=int(code)) if one.sequence in range(2, 10) else one for one in files]
+        run = run_of(changed, range(12))
+        assert run is not None
+        wild = found | {number: replace(document(9), sequence=number) for number in range(2, 10)}
+        summed, each = run_case(run, LAW, wild)
+        assert [one.documents for one in each] == [1, 1, *[0] * 8, 1, 1]
+        assert [set(one.nats) for one in each[2:10]] == [{"deliveries"}] * 8
+        assert not summed.accused
+        assert summed.nats("deliveries") == run_case(plain, LAW, found)[0].nats("deliveries")
+    assert run_case(plain, LAW, verdicts(12, 9))[0].accused
+
+
 def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
     files = [final(number) for number in range(12)]
     for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):
