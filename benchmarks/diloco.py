@@ -4,7 +4,9 @@ Four sites train a Llama of 5.3 million parameters on docstrings of pinned packa
 (benchmarks/diloco_text.py): by data parallelism, with an outer step every 10, 50 and 100 inner steps in float32, and
 every 100 in int8 (both codebooks) and sparse; three seeds, equal tokens, one checkpoint to begin from. The sites are
 simulated one after the other; their contributions are real (benchmarks/diloco_sites.py). In slices: `--seconds S` ends
-after so long, `--resume` goes on, also after a kill, with the same bits.
+after so long, `--resume` goes on, also after a kill, with the same bits. A run that has come to its end is a line of
+results/diloco_runs.jsonl at once, which `--resume` takes from there on any machine. Each slice ends with picture and
+table of what there is (benchmarks/diloco_plots.py).
 
 `loss_gap`: held-out loss over data parallelism's, less 1, after equal tokens, the worst seed; `int8_gap`: over
 float32's at the same H, the worst of seeds and codebooks, either way. `bytes_ratio`: bytes of float32 data parallelism
@@ -14,18 +16,17 @@ reduce a shard. `utilisation`: simulated with INTELLECT-1's lines
 """
 
 import shutil
-import statistics
 import time
-from collections.abc import Callable, Mapping
-from fractions import Fraction
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.diloco_links import PUBLISHED, simulated
+from benchmarks.diloco_runs import KEPT_RUNS, Runs, keep, kept, measured
 from benchmarks.diloco_text import PackageText, package_text
+from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.config import SitesConfig
-from protocol.sites.traffic import all_reduce
 from trainer.state.records import read_records, write_records
 
 FOLDER = Path(__file__).parent.parent / "build" / "diloco"
@@ -34,7 +35,6 @@ SEEDS: tuple[int, ...] = (1, 2, 3)
 KEEP_SECONDS = 60.0
 NORMAL_BYTES = 0.935
 """Per element in int8, of a normal distribution."""
-Journals = Mapping[tuple[int, str], list[dict[str, Any]]]
 
 
 def plans(inner_steps: tuple[int, int, int]) -> dict[str, SitesConfig | None]:
@@ -58,6 +58,7 @@ def run(
 ) -> dict[str, Any]:
     """See the module. `seconds`: after which no further turn is begun. Quick: one seed, and a model, batches and
     numbers of steps too small to say anything of the loss."""
+    from benchmarks import diloco_plots
     from benchmarks.diloco_training import Scale
 
     end = time.monotonic() + (seconds or float("inf"))
@@ -65,21 +66,35 @@ def run(
     if quick:
         scale, inner_steps, seeds = Scale(128, 2, 256, 1, 32, 10, 30, 10, 32), (1, 5, 10), (1,)
     folder = FOLDER / ("quick" if quick else "full")
+    finished = folder / "runs.jsonl" if quick else KEPT_RUNS
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
+        finished.unlink(missing_ok=True)
     text = package_text(FOLDER)
-    journals = {}
-    for seed in seeds:
-        for name, sites in plans(inner_steps).items():
-            lines = recorded(folder / str(seed), name, sites, scale, text, end)
-            journals[seed, name] = lines
-            progress(
-                f"seed {seed} {name}: step {lines[-1]['step'] if lines else 0} of {scale.last}, {_last_loss(lines)}"
-            )
+    wanted = {(seed, name): sites for seed in seeds for name, sites in plans(inner_steps).items()}
+    digests = {(seed, name): _plan_digest(seed, sites, scale, text) for (seed, name), sites in wanted.items()}
+    runs = kept(finished, digests)
+    for (seed, name), sites in wanted.items():
+        if (seed, name) not in runs:
+            runs[seed, name] = measured(recorded(folder / str(seed), name, sites, scale, text, end))
+            if runs[seed, name]["step"] >= scale.last:
+                keep(finished, seed, name, digests[seed, name], runs[seed, name])
+        made = runs[seed, name]
+        loss = f"loss {made['losses'][-1][1]:.4f}" if made["losses"] else "no loss yet"
+        progress(f"seed {seed} {name}: step {made['step']} of {scale.last}, {loss}")
+    if not quick:
+        diloco_plots.write({key: run for key, run in runs.items() if run["step"]}, scale.last)
     return {
-        **summary(journals, scale.last, inner_steps),
+        **summary(runs, scale.last, inner_steps),
         "text": {"source": text.source, "documents": len(text.documents), "sha256": text.digest},
     }
+
+
+def _plan_digest(seed: int, sites: SitesConfig | None, scale: Any, text: PackageText) -> str:
+    """Of what a run is made of, besides machine and packages."""
+    from benchmarks.diloco_training import DilocoPlan
+
+    return sha256_hex(f"{DilocoPlan(seed, sites).digest(scale)} {scale.last} {text.digest}".encode())
 
 
 def recorded(
@@ -100,7 +115,7 @@ def _advanced(folder: Path, sites: SitesConfig | None, scale: Any, text: Package
     if time.monotonic() >= end:
         return False
     made = _begun(folder, sites, scale, text)
-    kept, known = time.monotonic(), {line["step"]: line["digest"] for line in lines}
+    written, known = time.monotonic(), {line["step"]: line["digest"] for line in lines}
     while made.step < last and time.monotonic() < end:
         line = made.advance()
         if line is not None and line["step"] not in known:
@@ -111,9 +126,9 @@ def _advanced(folder: Path, sites: SitesConfig | None, scale: Any, text: Package
                 f"{folder.name}: step {line['step']} came out otherwise than before",
                 "go on with the machine and the packages that it was begun with, or remove the folder",
             )
-        if time.monotonic() - kept > KEEP_SECONDS:
+        if time.monotonic() - written > KEEP_SECONDS:
             made.keep()
-            kept = time.monotonic()
+            written = time.monotonic()
     if made.step < last or folder.name == WARMUP:
         made.keep()
     else:
@@ -134,10 +149,10 @@ def _begun(folder: Path, sites: SitesConfig | None, scale: Any, text: PackageTex
     return made
 
 
-def summary(journals: Journals, last: int, inner_steps: tuple[int, int, int]) -> dict[str, Any]:
-    """Of all journals, by seed and name; null where a run that is needed has not come to its end."""
-    seeds = sorted({seed for seed, _ in journals})
-    losses = {key: lines[-1]["loss"] for key, lines in journals.items() if lines and lines[-1]["step"] == last}
+def summary(runs: Runs, last: int, inner_steps: tuple[int, int, int]) -> dict[str, Any]:
+    """Of all runs; null where one that is needed has not come to its end."""
+    seeds = sorted({seed for seed, _ in runs})
+    losses = {key: run["losses"][-1][1] for key, run in runs.items() if run["losses"] and run["step"] == last}
 
     def gaps(name: str, against: str) -> dict[str, float]:
         whole = [seed for seed in seeds if (seed, name) in losses and (seed, against) in losses]
@@ -149,77 +164,32 @@ def summary(journals: Journals, last: int, inner_steps: tuple[int, int, int]) ->
         "loss_gap": {name: max(found.values(), default=None) for name, found in of_h.items()},
         "int8_gap": max(map(abs, int8), default=None),
         "bytes_ratio": {
-            "int8": _ratio(journals, "h100-int8", all_fetched),
-            "sparse": _ratio(journals, "h100-sparse", all_fetched),
+            "int8": _mean(runs, "h100-int8", "ratio", 1),
+            "sparse": _mean(runs, "h100-sparse", "ratio", 1),
         },
         "faults": None,
         "steps_lost": None,
         "steps_twice": None,
         "recovery_s": None,
         "utilisation": {
-            "ours": simulated(_bytes_each(journals) or NORMAL_BYTES),
+            "ours": simulated(_mean(runs, "h100-int8", "bytes_each", 6) or NORMAL_BYTES),
             "peer": {"INTELLECT-1, published": PUBLISHED, "torchft": None},
         },
         "bytes_ratio_reducing": {
-            "int8": _ratio(journals, "h100-int8", reduced),
-            "sparse": _ratio(journals, "h100-sparse", reduced),
+            "int8": _mean(runs, "h100-int8", "ratio_reducing", 1),
+            "sparse": _mean(runs, "h100-sparse", "ratio_reducing", 1),
         },
         "inner_steps": inner_steps,
         "gaps_by_seed": of_h
         | {name: gaps(name, "h100") for name in ("h100-int8", "h100-int8-quantile", "h100-sparse")},
-        "runs": {f"{seed} {name}": _told(lines) for (seed, name), lines in journals.items()},
+        "runs": {f"{seed} {name}": run for (seed, name), run in runs.items()},
     }
 
 
-def _ratio(journals: Journals, name: str, counted: Callable[[dict[str, Any]], Fraction]) -> float | None:
-    """Of all outer steps that were made under that name."""
-    outer = [line["outer"] for (_, other), lines in journals.items() if other == name for line in lines]
-    if not outer:
+def _mean(runs: Runs, name: str, figure: str, digits: int) -> float | None:
+    """Of a figure over all outer steps that were made under that name."""
+    found = [(run[figure], run["outer_steps"]) for (_, other), run in runs.items() if other == name and figure in run]
+    if not found:
         return None
-    return round(float(statistics.fmean(float(_parallel(one) / counted(one)) for one in outer)), 1)
-
-
-def _bytes_each(journals: Journals) -> float | None:
-    """Of the payload in int8, per element."""
-    outer = [line["outer"] for (_, name), lines in journals.items() if name == "h100-int8" for line in lines]
-    if not outer:
-        return None
-    return statistics.fmean(sum(one["payload"].values()) / len(one["payload"]) / one["size"] for one in outer)
-
-
-def _parallel(outer: dict[str, Any]) -> Fraction:
-    """Bytes per site of as many inner steps of data parallelism in float32, by a ring."""
-    size, inner_steps = int(outer["size"]), int(outer["inner_steps"])
-    return inner_steps * all_reduce(size, len(outer["payload"]), Fraction(4)).total
-
-
-def all_fetched(outer: dict[str, Any]) -> Fraction:
-    """Sent and received by the mean site, where each publishes its contribution and fetches all others'."""
-    return Fraction(sum(outer["payload"].values()) + sum(outer["document"].values()))
-
-
-def reduced(outer: dict[str, Any]) -> Fraction:
-    """Sent and received by the mean site, where each publishes its contribution, fetches one shard of all others',
-    publishes that shard's mean, and fetches the other means."""
-    sites = len(outer["payload"])
-    payload, document = Fraction(sum(outer["payload"].values())), Fraction(sum(outer["document"].values()))
-    means = Fraction(sum(outer["means"]))
-    return (payload + document + means) / sites + Fraction(sites - 1, sites) * (payload / sites + document + means)
-
-
-def _told(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    outer = [line["outer"] for line in lines if "outer" in line]
-    found = {
-        "step": lines[-1]["step"] if lines else 0,
-        "losses": {line["step"]: round(line["loss"], 5) for line in lines if "loss" in line},
-        "cpu_s": round(sum(line["cpu"] for line in lines)),
-    }
-    if outer:
-        found["excluded"] = sum(len(one["excluded"]) for one in outer)
-        found["elements_sent"] = round(statistics.fmean(one["sent"] for one in outer), 4)
-    return found
-
-
-def _last_loss(lines: list[dict[str, Any]]) -> str:
-    found = [line["loss"] for line in lines if "loss" in line]
-    return f"loss {found[-1]:.4f}" if found else "no loss yet"
+    mean = sum(value * count for value, count in found) / sum(count for _, count in found)
+    return round(float(mean), digits)

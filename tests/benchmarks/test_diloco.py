@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.diloco import all_fetched, reduced, summary
+from benchmarks import diloco, diloco_plots
+from benchmarks.diloco import summary
 from benchmarks.diloco_links import PARAMETERS, RING_SECONDS, Load, SiteLine, line_rate, load, utilisation
+from benchmarks.diloco_runs import all_fetched, keep, kept_for_all, measured, reduced
 from benchmarks.diloco_sites import SITES
 from benchmarks.diloco_text import END, HELD_OUT, PackageText, SiteStreams
 from protocol.sites.traffic import all_fetch, reduced_fetch
-from trainer.state.records import read_records
+from trainer.state.records import read_records, write_records
 
 SMALL = """
 import sys, time
@@ -110,12 +112,101 @@ def test_gaps_are_of_the_worst_seed_and_of_runs_that_are_whole() -> None:
         (1, "h100-int8-quantile"): journal(600, 2.03, **sites),
         (2, "h10"): [],
     }
-    found = summary(journals, 600, (10, 50, 100))
+    found = summary({key: measured(lines) for key, lines in journals.items()}, 600, (10, 50, 100))
     assert found["loss_gap"] == {"10": None, "50": None, "100": 0.01}
     assert found["gaps_by_seed"]["100"] == {"1": 0.01, "2": -0.02}
     assert found["int8_gap"] == pytest.approx(1 - 2.0 / 2.02, abs=1e-5)
     assert found["bytes_ratio"] == {"int8": 300.0, "sparse": None}
     assert found["bytes_ratio_reducing"] == {"int8": 436.4, "sparse": None}
+
+
+TEXT = PackageText("made up", (b"one", b"two"))
+
+
+class Recording:
+    """In the place of `recorded`: runs end at once, but for the third, during which the machine is lost."""
+
+    def __init__(self, last: int, dies: int = -1) -> None:
+        self.last, self.dies = last, dies
+        self.made: list[str] = []
+
+    def __call__(self, folder: Path, name: str, *_: Any) -> list[dict[str, Any]]:
+        if len(self.made) == self.dies:
+            raise KeyboardInterrupt
+        self.made.append(name)
+        more = {} if name == "dp" else {"outer": outer(1000, 250)}
+        return journal(self.last, 2.0 + len(self.made) / 100, **more)
+
+
+def test_a_lost_machine_costs_only_what_was_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    lines = tmp_path / "results" / "runs.jsonl"
+    lines.parent.mkdir()
+    monkeypatch.setattr(diloco, "KEPT_RUNS", lines)
+    monkeypatch.setattr(diloco, "FOLDER", tmp_path / "first machine")
+    monkeypatch.setattr(diloco, "SEEDS", (1,))
+    monkeypatch.setattr(diloco, "package_text", lambda folder: TEXT)
+    monkeypatch.setattr(diloco_plots, "write", lambda runs, last: drawn.append(len(runs)))
+    monkeypatch.setattr(diloco, "recorded", lost := Recording(600, 2))
+    with pytest.raises(KeyboardInterrupt):
+        diloco.run(False, print)
+    assert [name for _, name in kept_for_all(lines)] == lost.made == ["dp", "h100"]
+    assert len(lines.read_bytes()) < 4096
+    with lines.open("ab") as file:
+        file.write(b'{"seed": 1, "name": "h100-in')
+    monkeypatch.setattr(diloco, "FOLDER", tmp_path / "second machine")
+    monkeypatch.setattr(diloco, "recorded", again := Recording(600))
+    found = diloco.run(False, print, resume=True)
+    assert again.made == ["h100-int8", "h50", "h10", "h100-int8-quantile", "h100-sparse"]
+    assert found["loss_gap"]["100"] == round(2.02 / 2.01 - 1, 5)
+    assert len(kept_for_all(lines)) == 7
+    assert drawn == [7]
+    monkeypatch.setattr(diloco, "recorded", none := Recording(600))
+    assert diloco.run(False, print, resume=True) == found
+    assert none.made == []
+    monkeypatch.setattr(diloco, "package_text", lambda folder: PackageText("another", (b"three",)))
+    diloco.run(False, print, resume=True)
+    assert len(none.made) == 7, "runs on another text are others"
+
+
+def test_what_there_is_so_far_is_drawn_and_written_into_the_table(tmp_path: Path) -> None:
+    page, image = tmp_path / "sites.md", tmp_path / "images" / "diloco.png"
+    page.write_text(f"# Sites\n\n{diloco_plots.BEGIN}\nold\n{diloco_plots.END}\nthe rest\n")
+    diloco_plots.write({}, 600, image, page)
+    assert not image.exists()
+    assert "old" not in page.read_text()
+    sites = {"outer": outer(1000, 250)}
+    runs = {
+        (1, "dp"): measured(journal(300, 3.0) + journal(600, 2.0)),
+        (2, "dp"): measured(journal(300, 3.0) + journal(600, 2.2)),
+        (1, "h100"): measured(journal(300, 3.3, **sites) + journal(600, 2.02, **sites)),
+        (2, "h100"): measured(journal(300, 3.3, **sites)),
+    }
+    diloco_plots.write(runs, 600, image, page)
+    text = page.read_text()
+    assert "| data parallelism | 2 | 2.1000 | – | – |" in text
+    assert "| H = 100, float32 | 1, seed 2 at step 300 | 2.0200 | +1.00% | 300; 436 by shard means |" in text
+    assert "| H = 10, float32 | 0 | – | – | – |" in text
+    assert "| OpenDiLoCo, 150M, 8 replicas, H = 500 | – | 13.73 beside 13.68 (perplexity) | +0.14% | 500 |" in text
+    assert "](images/diloco.png)" in text
+    assert text.endswith("the rest\n")
+    assert image.read_bytes()[:4] == b"\x89PNG"
+    diloco_plots.write(runs, 600, image, page)
+    assert page.read_text() == text
+    assert diloco_plots.gaps(runs, "h100") == {
+        1: {300: pytest.approx(0.1), 600: pytest.approx(0.01)},
+        2: {300: pytest.approx(0.1)},
+    }
+    finished, journals = tmp_path / "runs.jsonl", tmp_path / "journals"
+    keep(finished, 1, "dp", "plan", runs[1, "dp"])
+    for name in ("dp", "h100", "warmup"):
+        (journals / "1" / name).mkdir(parents=True)
+        write_records(journals / "1" / name / "journal.jsonl", journal(300, 3.3))
+    found = diloco_plots.so_far(finished, journals)
+    assert {key: run["step"] for key, run in found.items()} == {(1, "dp"): 600, (1, "h100"): 300}
+    page.write_text("# Sites")
+    with pytest.raises(ValueError, match="no place for the table"):
+        diloco_plots.write(runs, 600, image, page)
 
 
 def test_the_simulation_gives_what_a_site_waits_for() -> None:
