@@ -2,7 +2,8 @@
 
 Six runs of 200 consecutive steps of a 25.7M model by our trainer on real tasks: AdamW and Muon at three learning rates.
 Each delta is measured as it is made (benchmarks/codec_slices.py), so the disk holds a checkpoint of each run and no
-weights besides. All runs reach a stage before any goes on; `--seconds S` ends after so long, and `--resume` goes on.
+weights besides. All runs reach FIRST steps before any goes on; `--seconds S` ends after so long. `--resume` goes on,
+from the whole runs in results/codec_runs too: a lost machine loses only what was under way.
 Ratios are of the whole delta, hashes included, to the bf16 weights: the mean over steps of full ÷ delta, and beside it
 that of PULSE's format and that of an ideal coder of single elements (`entropy`), on the same steps. Speeds are in
 gigabytes of base per second of processor time of one thread, without and with the SHA-256 of the result; every tenth
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ from trainer.state.records import read_records, write_records
 
 RATES, METHODS = ("1e-6", "1e-5", "1e-4"), ("adamw", "muon")
 STEPS, QUICK_STEPS, MADE_UP, QUICK_MADE_UP = 200, 3, 10_000, 300
-STAGES = (20, 100)
-"""All runs reach one before any goes on."""
+FIRST = 20
 FOLDER = Path(__file__).parent.parent / "build" / "codec"
+KEPT = Path(__file__).parent / "results" / "codec_runs"
 _AT_ONCE = 500
 
 
@@ -41,13 +42,32 @@ def run(
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     names = [f"{method}-{rate}" for rate in (RATES[:1] if quick else RATES) for method in METHODS]
-    for stage in (*(one for one in STAGES if one < steps), steps):
+    if resume and not quick:
+        _bring_back(folder, names)
+    for stage in (min(FIRST, steps), steps):
         for name in names:
             _train(folder / name, stage, end)
+            if not quick:
+                _keep(folder / name, steps)
             progress(f"{name}: {figures(read_records(folder / name / JOURNAL))}")
     found = {name: figures(read_records(folder / name / JOURNAL)) for name in names}
     cases = _cases(folder / "cases.jsonl", made_up, end, progress)
     return {"wanted": steps, **summary(found), **cases, "runs": found}
+
+
+def _keep(folder: Path, steps: int) -> None:
+    """Leave the journal of a whole run where it outlives this machine."""
+    if len(lines := read_records(folder / JOURNAL)) >= steps:
+        KEPT.mkdir(exist_ok=True)
+        write_records(KEPT / f"{folder.name}.jsonl", lines)
+
+
+def _bring_back(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        lines = read_records(KEPT / f"{name}.jsonl")
+        if len(lines) > len(read_records(folder / name / JOURNAL)):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            write_records(folder / name / JOURNAL, lines)
 
 
 def _train(folder: Path, last: int, end: float) -> None:

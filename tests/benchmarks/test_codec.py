@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import codec
 from benchmarks.codec import figures, summary
 from benchmarks.codec_slices import JOURNAL
 from protocol.files import write_atomic
-from trainer.state.records import read_records
+from trainer.state.records import read_records, write_records
 
 SMALL = """
 import sys
@@ -42,6 +43,21 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recordings") / "whole"
     assert finish(folder, 6) == ""
     return folder
+
+
+def test_whole_runs_outlive_their_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "KEPT", tmp_path / "kept")
+    lines = [{"step": number} for number in range(1, 4)]
+    for name, count in (("whole", 3), ("begun", 2)):
+        (tmp_path / name).mkdir()
+        write_records(tmp_path / name / JOURNAL, lines[:count])
+        codec._keep(tmp_path / name, 3)
+    codec._bring_back(tmp_path / "new", ["whole", "begun", "unknown"])
+    assert read_records(tmp_path / "new" / "whole" / JOURNAL) == lines
+    assert not (tmp_path / "new" / "begun").exists()
+    write_records(tmp_path / "new" / "whole" / JOURNAL, [*lines, {"step": 4}])
+    codec._bring_back(tmp_path / "new", ["whole"])
+    assert len(read_records(tmp_path / "new" / "whole" / JOURNAL)) == 4, "what went further is not set back"
 
 
 @pytest.mark.slow
