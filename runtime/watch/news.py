@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chain.judging import CaseOutcome
 from chain.state import State
 from protocol.amounts import show_tokens
 from protocol.verdict import Code
@@ -18,7 +19,7 @@ class NewsItem:
     what: str
 
 
-EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened")
+EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "case_opened", "case_decided")
 
 
 def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
@@ -44,6 +45,21 @@ def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
         if pool == config.pool and accused:
             what = f"file {sequence} was a canary, which seats {accused} accepted"
             yield NewsItem(f"canary:{sequence}", "canary_opened", what)
+    yield from _cases(config, state)
+
+
+def _cases(config: WatchConfig, state: State) -> Iterator[NewsItem]:
+    """Node cases; how to see what a jury found is said with each."""
+    for number, case in state.cases.items():
+        if case.pool != config.pool or not (config.owner or case.node == config.node):
+            continue
+        files = f"{len(case.sequences)} files from {case.sequences[0]} to {case.sequences[-1]}"
+        what = f"{case.accuser} accuses node {case.node} by {files}: node case {number}"
+        yield NewsItem(f"case:{number}", "case_opened", what)
+        if case.outcome is not CaseOutcome.OPEN:
+            took = f", {show_tokens(case.slashed)} tokens of its stake are gone" if case.slashed else ""
+            what = f"node case {number} against {case.node} is {case.outcome.name.lower()}{took}"
+            yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify case {number})")
 
 
 def _slashes(config: WatchConfig, state: State) -> Iterator[NewsItem]:
