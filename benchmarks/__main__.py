@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--only",
         metavar="TEXT",
-        help="of recipe, families, load, faults, journeys, joiner, environments, evidence, spread, swarm, turns: name",
+        help="of broadcast, environments, evidence, families, faults, journeys, joiner, load, recipe, spread, …: name",
     )
     parser.add_argument("--seconds", type=int, metavar="S", help="of what goes on in slices: end after so long")
     parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")

@@ -1,10 +1,10 @@
 """What hostile sources cost a download, and what relays spare their origin.
 
-`python -m benchmarks broadcast [--quick] [--size MB]`. Sources send so many bytes a second each: the machine's load
-matters little. Keys: `hostile_slowdown`: how many times as long a download from twelve sources takes if four are
-hostile (one poisons, one drips a byte a second, one sends half a shard of poison and breaks off, one holds back the
-last byte of all it sends), medians of `seconds` =
-{honest, hostile}; `sent`: bytes that all sources sent in the hostile run per byte of the object; `origin_share`: what
+`python -m benchmarks broadcast [--quick] [--size MB] [--only sources|hosts]`. Sources send so many bytes a second each:
+the machine's load matters little. Keys: `hostile_slowdown`: how many times as long a download from twelve sources takes
+if four are hostile (one poisons, one drips a byte a second, one sends half a shard of poison and breaks off, one holds
+back the last byte of all it sends), medians of `seconds` = {honest, hostile}; `sent`: bytes that all sources sent in
+the hostile run per byte of the object; `origin_share`: what
 an origin sends while `clients` fetch from three relays that fetch from it, in sizes of the object (three is one copy
 for each relay); `megabytes`, `shards`, `source_mb_s`.
 
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.broadcast_hosts import PEER, compared
+from protocol.errors import ConfigError
 from runtime.http_server import HttpServer, bound, server_options
 from storage.download import HttpObjects
 from storage.keys import object_key
@@ -171,9 +172,22 @@ def origin_share(objects: Objects, folder: Path) -> float:
     return origin.sent / sum(map(len, objects.values()))
 
 
-def run(quick: bool, progress: Callable[[str], None], size: int = 0) -> dict[str, Any]:
-    with_peer = PEER.is_dir() and not os.geteuid()
-    beside = compared(size or (16 if quick else 1000), progress) if with_peer else {}
+def run(quick: bool, progress: Callable[[str], None], size: int = 0, only: str = "") -> dict[str, Any]:
+    """See the module. `only`: one of its two parts."""
+    if only not in ("", "sources", "hosts"):
+        raise ConfigError(f"broadcast has no part {only!r}", "choose sources or hosts")
+    beside, found = dict[str, Any](), dict[str, Any]()
+    if only != "sources" and PEER.is_dir() and not os.geteuid():
+        beside = compared(size or (16 if quick else 1000), progress)
+    elif only == "hosts":
+        raise ConfigError("hosts of their own need root, and shardcast", "run `make peers` once, and this as root")
+    if only != "hosts":
+        found = hostile_sources(quick, progress)
+    return {**found, **beside}
+
+
+def hostile_sources(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+    """What a third of hostile sources costs, and what relays on this host spare their origin."""
     objects = made(QUICK_SHARDS if quick else SHARDS)
     total = sum(map(len, objects.values()))
     hostile = [*HOSTILE, *["honest"] * (SOURCES - len(HOSTILE))]
@@ -197,5 +211,4 @@ def run(quick: bool, progress: Callable[[str], None], size: int = 0) -> dict[str
         "megabytes": total >> 20,
         "shards": len(objects),
         "source_mb_s": RATE / 1e6,
-        **beside,
     }

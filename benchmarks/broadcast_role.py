@@ -168,9 +168,10 @@ def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayShelf, Flights
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
     from runtime.http_server import HttpServer, bound, server_options
     from storage.relay.app import RelayApp, RelayLimits
-    from storage.relay.flights import Flights
+    from storage.relay.flights import SWITCH_SECONDS, Flights
     from storage.relay.shelf import RelayShelf
 
+    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster relay run` does
     shelf, sources = RelayShelf(folder, 1 << 40), asked(options)
     flights = Flights(sources, shelf, 512 << 20)
     app = RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000))

@@ -1,6 +1,7 @@
 """`muster relay run`: one relay for one pool."""
 
 import logging
+import sys
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -10,12 +11,14 @@ from runtime.pool_client import PoolClient
 from runtime.process import start
 from runtime.relay.config import RelayConfig
 from runtime.relay.pool_relay import PoolRelay
+from storage.relay.flights import SWITCH_SECONDS
 
 log = logging.getLogger("muster.relay")
 
 
 def run(config_path: Path) -> NoReturn:
     """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     start(config_path, RelayConfig, Relay)
 
 

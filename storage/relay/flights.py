@@ -17,6 +17,10 @@ log = logging.getLogger("muster.relay")
 PARALLEL = 8
 AGAIN_SECONDS = 2.0
 """An object that could not be had is not looked for again before, however many ask."""
+SWITCH_SECONDS = 0.05
+"""For `sys.setswitchinterval` of a process that does nothing but serve. Its threads compute for less than a millisecond
+before they wait for line or disk; whoever wants the interpreter's lock from one that the machine has stopped asks for
+it again after every such interval: 5 ms by default, which took a tenth of a crowded relay's CPU."""
 _COPIES = 2
 """Sources that may be sending one object at the same time."""
 

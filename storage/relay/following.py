@@ -15,8 +15,8 @@ from storage.relay.ranges import ObjectPart
 CHUNK = 256 << 10
 FILE_CHUNK = 480 << 10
 """Of a file, which no memory holds; who cannot take that within SILENCE_SECONDS takes less than 16 KiB a second."""
-GATHERING = 0.05
-"""Seconds that bytes may wait for more of them: sending any costs as much as sending many kilobytes."""
+GATHERING = 0.2
+"""Seconds that bytes may wait for a FILE_CHUNK of them: sending any costs as much as sending many kilobytes."""
 _COMPARED = 1 << 20
 LEAST_MEMORY_RATE = 1 << 20
 """Bytes a second that a client has to take of what is in memory alone, as the disk had no room for it."""
@@ -76,18 +76,18 @@ async def follow(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes | File
             yield chunk
         else:
             await _until(flight, partial(reading.has_news, at))
-            if not flight.ended.is_set():
-                await asyncio.sleep(GATHERING)
+            with suppress(TimeoutError):
+                await _until(flight, partial(reading.has_news, at, FILE_CHUNK), GATHERING)
 
 
-async def _until(flight: Flight, reached: Callable[[], bool]) -> None:
+async def _until(flight: Flight, reached: Callable[[], bool], seconds: float = SILENCE_SECONDS) -> None:
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
         with suppress(RuntimeError):  # the server has ended
             loop.call_soon_threadsafe(news.set)
 
-    async with asyncio.timeout(SILENCE_SECONDS):
+    async with asyncio.timeout(seconds):
         while True:
             flight.when_news(wake)
             if reached():
@@ -104,12 +104,13 @@ class _Reading:
         self._partial: PartialObject | None = None
         self._restarts = 0
 
-    def has_news(self, at: int) -> bool:
-        """Whether the flight ended, there are bytes after those that were sent, or these are in doubt."""
+    def has_news(self, at: int, many: int = 1) -> bool:
+        """Whether the flight ended, there are so many bytes after those that were sent, or all but the shard's last, or
+        these are in doubt."""
         if self._flight.ended.is_set():
             return True
-        furthest = self._flight.furthest()
-        more = furthest is not None and min(len(furthest), self._flight.size - 1) > at
+        furthest, last = self._flight.furthest(), self._flight.size - 1
+        more = furthest is not None and at < last and len(furthest) >= min(at + many, last)
         return more or self._is_void()
 
     def next(self, at: int, end: int) -> bytes | FilePiece:
