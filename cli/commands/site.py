@@ -59,4 +59,5 @@ def _text(document: dict[str, Any]) -> str:
         "waits for": "; ".join(waits) or "nothing",
     }
     excluded = [f"{site} does not count: {why}" for site, why in document.get("excluded", {}).items()]
-    return "\n".join([fields(rows), *excluded])
+    unusable = [f"cannot be used by a site: file {item}" for item in document.get("unusable", [])]
+    return "\n".join([fields(rows), *excluded, *unusable])

@@ -13,7 +13,7 @@ from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary, ContributionRefused
 from protocol.sites.outer import OuterState
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.logbook import Logbook, dealing_before
+from trainer.sites.logbook import Logbook, dealing_before, too_few
 from trainer.sites.replica import judge, passed_over, settled_by
 
 log = logging.getLogger("muster.sites")
@@ -47,7 +47,7 @@ def step_to(
         if gradient is None:
             gradient = exchange.gradient(exchange.contribution(document, site, limits), limits, state)
         gradients[site] = gradient
-    if not gradients and dealing is not None and not dealing.items:
+    if not gradients and dealing is not None and too_few(dealing, exchange.run):
         return _led_to(boundary, passed_over(state), Admitted({}, {}))
     judged = judge(state, gradients, exchange.run.settings)
     return _led_to(boundary, settled_by(state, gradients, judged, exchange.run.settings), judged)

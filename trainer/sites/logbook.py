@@ -128,14 +128,15 @@ class Logbook:
 
     def _take_words(self, event: LogEvent) -> None:
         """Which items are left: what was named is skipped once nobody is left who did not name any. Of a step of which
-        nothing is left nothing is collected."""
+        too little is left nothing is collected."""
         if isinstance(event, WorkGiven):
             self.items = tuple(event.items)
         elif isinstance(event, Unusable):
             self.named |= frozenset(event.items)
         if self.named and not self.schedule.barred:
             self.skipped, self.named = self.skipped | self.named, frozenset()
-        if self.items is not None and self.skipped >= set(self.items) and not isinstance(event, Boundary):
+        dealing = None if isinstance(event, Boundary) else self.dealing
+        if dealing is not None and too_few(dealing, self.exchange.run):
             self.schedule = self.schedule.after(NothingLeft(self.schedule.step))
 
     def next(self, event: LogEvent) -> Schedule:
@@ -197,6 +198,11 @@ def dealing_before(exchange: SiteExchange, boundary: Boundary) -> Dealing | None
     if book.boundary != boundary or book.past is None:
         raise IntegrityError(f"the log does not say what outer step {boundary.step - 1} trained on")
     return book.past
+
+
+def too_few(dealing: Dealing, run: SitesRun) -> bool:
+    """Whether fewer items are left than an outer step needs sites that have some: then it changes nothing."""
+    return len(dealing.items) < run.settings.admission.minimum
 
 
 def begun(boundary: Boundary, run: SitesRun) -> Schedule:

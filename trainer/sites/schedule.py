@@ -40,7 +40,7 @@ class SitePutOut:
 
 @dataclass(frozen=True)
 class NothingLeft:
-    """Of all that outer step `step` trains on nothing can be used: it is settled of nothing."""
+    """Of all that outer step `step` trains on too little can be used: it is settled of nothing."""
 
     step: int
 

@@ -150,6 +150,21 @@ def test_a_contribution_of_an_attempt_that_is_over_is_refused(
     assert "dealt to" in refused.why
 
 
+def test_what_was_judged_in_one_attempt_is_judged_anew_in_the_next(world: FilesWorld) -> None:
+    """Also where a site signs for the next one before that has begun."""
+    world.begin(0, 1, 2)
+    while BAD not in world.keeper.book.schedule.documents:
+        world.keeper_turn()
+        for site in list(world.sites.values())[0 if world.keeper.book.items is None else 2 :]:
+            site.turn()
+    now, own = world.keeper.book.schedule, world.sites[2]._own
+    assert own is not None
+    world.sites[0]._mouth.say("leave", now, None)
+    world.sites[2]._mouth.say("sign", replace(now, attempt=now.attempt + 1), own.digest)
+    world.keeper.turn()
+    assert [one.site for one in world.events() if isinstance(one, ContributionRefused)] == [BAD]
+
+
 def test_anybody_who_comes_later_judges_the_same(world: FilesWorld, caplog: pytest.LogCaptureFixture) -> None:
     """Each refusal follows again from the log and the bucket, with the same words."""
     with caplog.at_level(logging.CRITICAL), pytest.MonkeyPatch.context() as monkeypatch:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from protocol.errors import ConfigError
 from protocol.identity import PoolId
 from protocol.sites.config import SitesConfig
 from protocol.sites.run import SitesRun
-from storage.keys import check_place
+from storage.keys import check_place, object_key
 from storage.weights.manifest import Manifest, ManifestScope, unseal
 from tests.trainer.helpers import small_model
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket
@@ -29,6 +29,7 @@ from trainer.sites.exchange import SiteExchange
 from trainer.sites.model_tensors import model_tensors
 from trainer.sites.reinforcement import ReinforcementWork
 from trainer.sites.site import Site
+from trainer.sites.timeouts import Patience
 
 POOL = PoolId(31337, POOLS, 1)
 ADDRESSES = tuple(str(one.address) for one in SITES[:2])
@@ -70,6 +71,30 @@ class SiteTrainersWorld(TrainersWorld):
     def manifest(self, step: int) -> Manifest:
         digest = self.steps[step]
         return unseal(self.objects[f"manifests/{digest.hex()}.json"], digest, ManifestScope(POOL, OWNER.address))
+
+
+class Without(MutableMapping[str, bytes]):
+    """A bucket's objects but one, which is gone."""
+
+    def __init__(self, objects: dict[str, bytes], gone: str) -> None:
+        self._objects, self._gone = objects, gone
+
+    def __getitem__(self, key: str) -> bytes:
+        if key == self._gone:
+            raise KeyError(key)
+        return self._objects[key]
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        self._objects[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._objects[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
 
 
 class CountedWork(ReinforcementWork):
@@ -171,6 +196,25 @@ def test_a_site_that_dies_in_an_outer_step_leaves_its_files_to_the_other(base: P
     assert [one and one.sites for one in made_by] == [ADDRESSES, ADDRESSES[:1], ADDRESSES[:1]]
     assert [one["made_by"]["attempt"] > 0 for one in made.records.metrics()][1], "step 2 was begun again"
     assert len(works[1].seen) == 1
+
+
+def test_a_file_that_no_site_can_have_is_left_out_of_its_step(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.sites.site.Patience", lambda seconds: Patience(0.0))
+    world = SiteTrainersWorld(base, tmp_path / "trainer")
+    gone = world.files[2].sha256
+    world.view.objects = Without(world.objects, object_key("rollouts", gone))  # type: ignore[assignment]
+    with sites_at_work(world, tmp_path, {}):
+        made = start(world, sites=world.document)
+        assert made.run() == EXIT_DONE
+    trained = made.records.trained()
+    assert [one["sequence"] for one in trained] == [0, 1, 2, 3, 4, 5]
+    assert [one["sha256"] for one in trained if not one["site"]] == [gone.hex()]
+    steps = logged_steps(SiteExchange(world.view, world.run))
+    assert [len(one.site_of) for one in steps] == [2, 1, 2]
+    assert gone.hex() not in steps[1].site_of
+    assert len(set(world.steps)) == 4
 
 
 def test_a_trainer_that_is_killed_anywhere_makes_the_same_steps(base: Path, tmp_path: Path) -> None:

@@ -63,6 +63,16 @@ def test_a_step_of_which_no_file_can_be_had_changes_nothing(tmp_path: Path) -> N
     assert world.start(2).state.digest == world.keeper.state.digest == world.replayed().digest
 
 
+def test_a_step_with_fewer_files_than_it_needs_sites_changes_nothing(tmp_path: Path) -> None:
+    gone = {file_at(1, number) for number in range(5)}
+    world = FilesWorld(MemoryBucket(), run_of(2, 2), tmp_path, gone=gone, given=2)
+    world.begin(0, 1)
+    world.until(3)
+    assert set(world.files_of(1).values()) == {""}
+    assert set(world.files_of(2).values()) == set(NAMES[:2])
+    assert world.keeper.state.digest == world.replayed().digest
+
+
 def test_who_names_others_files_is_not_heeded(world: FilesWorld) -> None:
     world.begin(0, 1, 2)
     while not world.keeper.book.items:
