@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from environments.base import Problem
+from environments.gym.datasets import registry
 from environments.gym.reviewed import APART, OFFERED, REBUILD, REFUSED, REVIEWED_VERSION
 from protocol.errors import ConfigError, first_line
 
@@ -24,9 +25,7 @@ class GymGenerator:
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
         self.name = f"reasoning_gym/{dataset}"
         check_offered(self.name, dataset)
-        from reasoning_gym.factory import DATASETS
-
-        self._dataset_class, config_class = DATASETS[dataset]
+        self._dataset_class, config_class = registry()[dataset]
         self._config = _config(self.name, config_class, params)
         self._rebuild, self._apart = dataset in REBUILD, dataset in APART
         try:
