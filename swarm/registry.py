@@ -117,7 +117,7 @@ class SwarmRegistry:
         views = {one.member: one for one in swarms.members_of(self._chain.swarm, addresses)}
         joined = [one for one in views.values() if 0 < one.joined_block < head - self._confirmations]
         fresh = [one for one in joined if not (known := self.members.get(one.member)) or not known.settled]
-        starts = dict(zip((one.member for one in fresh), _starts(swarms, fresh), strict=True))
+        starts = dict(zip((one.member for one in fresh), starts_of(swarms, fresh), strict=True))
         before = dict(self.members)
         # Whose joining was undone is as unknown as before it.
         for address in views:
@@ -170,7 +170,7 @@ class SwarmRegistry:
             raise ConfigError(f"{self._path} is damaged", "delete it: it is read from the chain again") from None
 
 
-def _starts(swarms: Swarms, joined: Sequence[MemberView]) -> list[bytes]:
+def starts_of(swarms: Swarms, joined: Sequence[MemberView]) -> list[bytes]:
     """The hash of the block after each one's joining: nobody knew it while the key could still be chosen."""
     numbers = [one.joined_block + 1 for one in joined]
     parts = [numbers[first : first + _AT_ONCE] for first in range(0, len(numbers), _AT_ONCE)]

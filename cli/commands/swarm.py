@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands import swarm_chain
+from cli.commands import swarm_chain, swarm_ledger
 from cli.commands.swarm_chain import CONFIG, DocumentOption, HomeOption, Registering
 from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption
 from cli.output import emit, fields
@@ -20,6 +20,7 @@ app.command("open")(swarm_chain.open_swarm)
 app.command("leave")(swarm_chain.leave)
 app.command("withdraw")(swarm_chain.withdraw)
 app.command("accuse")(swarm_chain.accuse)
+app.command("ledger")(swarm_ledger.ledger)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,23 @@ import json
 from pathlib import Path
 
 import pytest
+from eth_account import Account
 
+from environments.texts import TextEnvironments
+from protocol.swarm.document import SwarmDocument
+from protocol.swarm.envelope import (
+    Envelope,
+    EnvelopeLimits,
+    SharedCompletion,
+    SharedGroup,
+    question_digest,
+    seal,
+)
+from protocol.swarm.identity import NO_CHAIN
+from protocol.swarm.seeds import round_problem
 from runtime.keystore import store
 from swarm.config import SwarmMemberConfig
+from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS
 from tests.cli.muster import Muster
 
@@ -77,3 +91,48 @@ def test_status(muster: Muster, place: Path) -> None:
     assert "0.125 after 0 rounds, 0.500 after 2" in text
     assert "0xdef: 5 true groups, 2 of no use here, 1 breaches" in text
     assert "no member lives in" in muster.refused("swarm", "status", "--home", place / "other")
+
+
+def shared_by(place: Path, number: int) -> str:
+    """The member of `place` leaves one group of a round in the exchange; its address."""
+    document = SwarmDocument.model_validate(DOCUMENT)
+    texts = TextEnvironments(document.environments, document.answer_after)
+    limits = EnvelopeLimits.of(NO_CHAIN, document)
+    key = Account.from_key(bytes([9]) * 32)
+    seed = round_problem(document.digest, key.address, number, 0)
+    answers = [texts.problem(seed).answer, "?", "?", "?"]
+    made = [SharedCompletion(text=one, ended=True, reward=texts.score(seed, one)) for one in answers]
+    group = SharedGroup(slot=0, question=question_digest(texts.problem(seed).question), completions=made)
+    envelope = Envelope(
+        chain_id=NO_CHAIN.chain_id,
+        swarms=NO_CHAIN.swarms,
+        swarm=NO_CHAIN.swarm,
+        document=limits.document,
+        member=key.address,
+        round=number,
+        groups=[group],
+    )
+    (place / "all").mkdir(exist_ok=True)
+    FolderExchange(place / "all").publish(seal(envelope, key))
+    return str(key.address)
+
+
+def test_ledger(muster: Muster, place: Path) -> None:
+    muster.ok(*joining(place))
+    home, page = place / "me", place / "ledger.html"
+    assert "there is no folder" in muster.refused("swarm", "ledger", "--home", home)
+    member = shared_by(place, 0)
+    (place / "all" / "envelopes" / f"{'0' * 64}.json").write_text("not what its name says")
+    status = {"member": member, "round": 0, "alone": False, "offers": 0, "unsent": 0, "sharers": {}, "reward": 0.5}
+    (home / STATUS).write_text(json.dumps(status))
+    (home / JOURNAL).write_text(json.dumps({"round": 0, "reward": 0.5, "own": 4, "shared": [f"{member}/0/0"]}) + "\n")
+    found = muster.ok("swarm", "ledger", "--home", home, "--page", page, "--json").json
+    one = found["members"][member]
+    assert (one["groups"], one["completions"], one["trained"], one["made"]) == (1, 4, 1, {"0": 0.5})
+    assert (found["envelopes"], found["refused"], found["whole"]) == (2, 1, True)
+    assert member in page.read_text()
+    text = muster.ok("swarm", "ledger", "--home", home, "--most", 1).out
+    assert "there is more than was looked at" in text
+    (home / STATUS).write_text("[]")
+    assert "is damaged" in muster.refused("swarm", "ledger", "--home", home)
+    assert "no member lives in" in muster.refused("swarm", "ledger", "--home", place / "other")
