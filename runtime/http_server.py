@@ -8,6 +8,7 @@ import logging
 import resource
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, BinaryIO
@@ -189,7 +190,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
-        cycle = self.cycle
+        # Its scope holds what is made here: holding it in turn would keep each body until the next collection.
+        cycle = weakref.proxy(self.cycle)
         extensions: dict[str, Any] = {WHOLE_BODY: lambda: cycle.message_event.is_set() and not cycle.more_body}
         if getattr(self.config, "files", False):
             extensions[SEND_FILE] = partial(self._send_file, cycle)

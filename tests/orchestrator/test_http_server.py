@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from orchestrator import bodies
 from orchestrator.bodies import BodyRoom
@@ -127,3 +129,23 @@ def test_long_bodies_of_strangers_share_one_room(desk: Desk, port: int) -> None:
     while desk.app.state.room._held and time.monotonic() < end:
         time.sleep(0.01)
     assert (desk.app.state.room._held, desk.app.state.room._all) == ({}, 0)
+
+
+def test_bodies_of_strangers_go_with_their_answers(port: int) -> None:
+    """Collections are rare (cli): what waited for one would be hundreds of megabytes."""
+
+    def kept() -> int:
+        return sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
+
+    before = kept()
+    gc.disable()
+    try:
+        for _ in range(10):
+            nowhere = post(60_000).replace(b"heartbeats", b"nowhere")
+            assert b" 404 " in answer(port, nowhere + b" " * 60_000)
+        end = time.monotonic() + 10
+        while kept() > before and time.monotonic() < end:
+            time.sleep(0.05)
+        assert kept() <= before
+    finally:
+        gc.enable()
