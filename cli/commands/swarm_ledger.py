@@ -64,10 +64,11 @@ def _whose(config: "SwarmMemberConfig", swarm: Any) -> tuple[Any, Any]:
 
     swarms = open_session(config.chain.deployment, ",".join(config.chain.rpc)).suite.swarms
     number = config.chain.swarm
-    return EnvelopeLimits.of(swarms.swarm_id(number), swarm), lambda asked: _on_chain(swarms, number, asked)
+    return EnvelopeLimits.of(swarms.swarm_id(number), swarm), lambda asked: on_chain(swarms, number, asked)
 
 
-def _on_chain(swarms: "Swarms", number: int, asked: list[str]) -> dict[str, Any]:
+def on_chain(swarms: "Swarms", number: int, asked: list[str]) -> dict[str, Any]:
+    """Where these keys stand; strangers are left out. Raises UnreachableError."""
     from swarm.ledger import MemberStanding
     from swarm.registry import starts_of
 

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from eth_account import Account
 
+from cli.commands.swarm_ledger import on_chain
 from protocol.documents import load_document
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, seal
 from runtime.keystore import store
 from swarm.config import SwarmMemberConfig
+from swarm.ledger import MemberStanding
 from tests.cli.muster import Muster
 from tests.cli.test_swarm import DOCUMENT
 from tests.conftest import GRAINS, Deployed
@@ -133,3 +135,21 @@ def test_two_files_convict(muster: Muster, place: Path, deployed: Deployed) -> N
     assert "the same groups" in muster.refused("swarm", "accuse", place / "one.json", place / "one.json", *where)
     assert muster.ok("swarm", "accuse", place / "one.json", place / "other.json", *where, "--json").json["round"] == 3
     assert swarms.member_of(1, member.address).ejected
+
+
+def test_the_ledger_tells_where_keys_stand_by_the_chain(place: Path, deployed: Deployed) -> None:
+    swarms = deployed.suite(deployed.governance).swarms
+    swarm = swarms.open(load_document(place / "swarm.json", SwarmDocument).digest, STAKE, 3600).send()
+    member = Account.from_key(SECRET)
+    stranger = Account.from_key(bytes([8]) * 32).address
+    deployed.suite(member).swarms.join(swarm, STAKE, member.address).send()
+    asked = [member.address, stranger]
+    before = on_chain(swarms, swarm, asked)
+    assert list(before) == [member.address]
+    deployed.chain.mine(2)
+    after = on_chain(swarms, swarm, asked)[member.address]
+    block = swarms.client.block(swarms.member_of(swarm, member.address).joined_block + 1)
+    assert block is not None
+    assert after == MemberStanding("member", block.hash, STAKE, 0)
+    deployed.suite(member).swarms.leave(swarm, member.address).send()
+    assert on_chain(swarms, swarm, asked)[member.address].word == "left"
