@@ -1,0 +1,143 @@
+"""A node case on the whole local network: every file of a cheat passes, together they convict it, and who accuses an
+honest node so loses the bond. Two validators' builds and a third that neither used agree on both cases."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chain.judging import CaseOutcome
+from chain.records import Status, Submission
+from chain.state import State
+from demo.monitor import RunMonitor
+from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from demo.pool import STAKE, pool_config
+from demo.ports import claim_port
+from demo.run import Demo
+from engines.runtime import vllm_installed
+from protocol.amounts import GRAINS
+from protocol.audit import AUDIT_EVERYTHING
+from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
+from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from tests.e2e.running import muster
+from tests.validator import tiny
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
+FAST = "vllm" if vllm_installed() else "transformers"
+ENGINES = ("vllm:float32:cpu", "transformers:float32:cpu")
+BET = Bet(tilt=2.0, rate=0.01, most=0.5)
+"""In float32 honest mantissas differ by 0.0003 a chunk, those of 0.1% of noise by 0.2 on this model."""
+CHEAT = "weights-noise=0.001"
+ROLLOUTS = 8 * 128
+
+
+def lenient_config() -> PoolConfig:
+    """A data pool in float32 whose checks let pass what bfloat16's must, and whose law does not. Its model is random:
+    what it answers does not matter here."""
+    model = tiny.CONFIG.model.model_copy(update={"source": str(tiny.model_folder())})
+    laws = tuple(PairLaw(worker=a, verifier=b, bets={"mantissas": (BET,) * BETS}) for a in ENGINES for b in ENGINES)
+    return pool_config(1, 1).model_copy(
+        update={
+            "model": model,
+            "data": DataConfig(rollouts=ROLLOUTS),
+            "checks": BF16_CHECKS,
+            "evidence": EvidenceConfig(audit_rate=AUDIT_EVERYTHING, laws=laws),
+        }
+    )
+
+
+class CaseDemo(Demo):
+    """Brought up for as long as `up` lasts."""
+
+    @contextmanager
+    def up(self) -> Iterator[RunMonitor]:
+        try:
+            self.bring_up()
+            yield self._new_monitor()
+        finally:
+            self.network.supervisor.stop()
+
+    def wait(self, monitor: RunMonitor, until: Callable[[State], bool], seconds: float = 600) -> State:
+        end = time.monotonic() + seconds
+        while True:
+            self.network.check()
+            monitor.look()
+            if until(monitor.state):
+                return monitor.state
+            assert time.monotonic() < end, monitor.state.submissions
+            time.sleep(1)
+
+    def ok(self, *words: object) -> Any:
+        """What a command of the accuser's prints."""
+        done = muster(*map(str, words), "--deployment", str(self.plan.deployment), "--rpc", self.plan.rpc_url, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+
+def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path: Path) -> None:
+    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
+    nodes = (NodeSpec("ada", FAST), NodeSpec("mallory", "transformers", CHEAT))
+    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=FAST, batch=16))
+    plan = DemoPlan(tmp_path, 1, 1, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=3)
+    demo = CaseDemo(plan, lenient_config())
+    mallory, ada = (demo.ring[f"node-{name}"].address for name in ("mallory", "ada"))
+    with demo.up() as monitor:
+        now = demo.onboarding.client("deployer").now
+
+        def final(state: State, node: str) -> list[Submission]:
+            return [one for one in state.submissions_of(POOL, node) if one.is_final(now())]
+
+        state = demo.wait(monitor, lambda state: len(final(state, mallory)) >= 2 and len(final(state, ada)) >= 1)
+        assert {one.status for one in final(state, mallory)} == {Status.ACCEPTED}, "every file passes by itself"
+        accuser = demo.ring["deployer"]
+        token = demo.onboarding.suite("deployer").token
+        token.mint(accuser.address, 10 * GRAINS).send()
+        acting = ("--keystore", accuser.keystore, "--password-file", accuser.password_file, "--yes")
+
+        had = token.balance_of(accuser.address)
+        upheld, refuted = (demo.ok("case", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
+        state = demo.wait(monitor, lambda state: not state.open_cases(POOL))
+        convicted, acquitted = state.cases[upheld], state.cases[refuted]
+        assert (convicted.outcome, acquitted.outcome) == (CaseOutcome.UPHELD, CaseOutcome.REFUTED)
+        assert state.accounts[POOL, mallory].ejected
+        assert not state.accounts[POOL, ada].ejected
+        assert 0 < convicted.slashed <= STAKE
+        assert [(one.who, one.amount) for one in state.slashes if one.kind == "node"] == [(mallory, convicted.slashed)]
+        assert acquitted.back == 0
+        share = token.balance_of(accuser.address) - had + acquitted.bond
+        assert share == pytest.approx(convicted.slashed / 20, rel=0.05), "a twentieth of what is burnt"
+
+        check_recomputed(demo, upheld, refuted)
+        check_alone(demo, upheld)
+
+
+def check_recomputed(demo: CaseDemo, upheld: int, refuted: int) -> None:
+    """A build that no validator had comes to the same as every juror of either build, and so do the documents."""
+    where = ("--orchestrator", demo.plan.http_url, "--cache", demo.plan.root / "verify")
+    for number, engine in ((upheld, "transformers"), (refuted, FAST)):
+        found = demo.ok("verify", "case", number, *where, "--engine", engine, "--batch", "5")
+        assert found["follows"], found["faults"]
+        assert len(found["votes"]) == 5
+        assert all(vote["agrees"] for vote in found["votes"]), found["votes"]
+        assert {vote["document"]["code"] for vote in found["votes"]} == {found["ours"]["code"]}
+        assert found["ours"]["accused"] is (number == upheld)
+        built = {name.split()[0] for vote in found["votes"] for name in vote["document"]["engines"]}
+        assert built <= {"transformers", FAST}
+        published = demo.ok("verify", "case", number, *where, "--published")
+        assert (published["follows"], published["ours"]) == (True, None)
+
+
+def check_alone(demo: CaseDemo, upheld: int) -> None:
+    """The node's whole life says so too, and no file of it alone was refused."""
+    words = ("--orchestrator", demo.plan.http_url, "--published", "--deployment", str(demo.plan.deployment))
+    node = demo.ring["node-mallory"].address
+    cache = str(demo.plan.root / "verify")
+    done = muster("verify", "node", node, *words, "--rpc", demo.plan.rpc_url, "--cache", cache, "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["accused"]
+    shown = demo.ok("case", "show", upheld)
+    assert set(shown["votes"].values()) == {"reject: weights"}
