@@ -212,7 +212,7 @@ class LeaseStore:
         if not is_open:
             self._forget(lease.id)
             return known is not None or newer
-        if lease.id in self._ended:
+        if lease.id in self._ended or lease.id in self._past:
             return newer
         if known is None:
             self._elsewhere.append(lease)

@@ -39,7 +39,7 @@ def _upgrade(engine: Engine) -> None:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         config.attributes["connection"] = connection
-        at = MigrationContext.configure(connection).get_current_revision()
+        at = ", ".join(sorted(MigrationContext.configure(connection).get_current_heads())) or None
         if at is None and _is_older_than_migrations(connection):
             command.stamp(config, FIRST)
         elif at is not None and at not in known:

@@ -160,6 +160,29 @@ def test_a_lease_ends_with_its_file_or_its_time_and_stays_ended(replica: Open) -
     assert LeaseStore(replica()).open(2.0, lambda node: 0) == []
 
 
+def test_a_lease_that_a_replica_gave_up_is_not_opened_by_a_renewal_that_came_too_late(replica: Open) -> None:
+    """It is closed in the database all the same: only this replica would count it, and tell its node to go on."""
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    other.read()
+    one.renew(lease("a"), 60.0)
+    assert other.open(31.0 + GRACE, lambda node: 0) == []
+    one.write()
+    other.write()
+    assert LeaseStore(replica()).held_by(ALICE) == []
+    assert other.held_by(ALICE) == other.granted_elsewhere() == []
+    assert other.has_ended("a" * 32)
+
+
+def test_a_lease_that_was_replaced_is_not_opened_by_who_looked_before(replica: Open) -> None:
+    """A heartbeat's look into the database may end after a grant that it began before."""
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    other._forget("a" * 32)
+    other.read()
+    assert other.held_by(ALICE) == other.granted_elsewhere() == []
+
+
 def test_what_a_replica_closed_or_heard_closed_is_known_to_have_ended(replica: Open) -> None:
     """So that a node which goes on naming it costs no look into the database."""
     one, other = LeaseStore(replica()), LeaseStore(replica())
@@ -290,8 +313,15 @@ def test_only_the_first_replica_has_anything_to_migrate(replica: Open, monkeypat
     replica()
 
 
-def test_a_database_of_a_newer_version_is_refused(replica: Open) -> None:
+@pytest.mark.parametrize(
+    ("change", "layout"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "9999"),
+        ("INSERT INTO alembic_version VALUES ('0002')", f"0002, {schema.NEWEST}"),
+    ],
+)
+def test_a_database_of_another_layout_is_refused(replica: Open, change: str, layout: str) -> None:
     with replica().session() as session:
-        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(ConfigError, match="layout 9999, which this version of muster does not know"):
+        session.execute(text(change))
+    with pytest.raises(ConfigError, match=f"layout {layout}, which this version of muster does not know"):
         replica()
