@@ -165,6 +165,7 @@ def test_a_lease_that_a_replica_gave_up_is_not_opened_by_a_renewal_that_came_too
     one, other = LeaseStore(replica()), LeaseStore(replica())
     grant(one, lease("a"))
     other.read()
+    assert other.granted_elsewhere() == [lease("a")]
     one.renew(lease("a"), 60.0)
     assert other.open(31.0 + GRACE, lambda node: 0) == []
     one.write()
