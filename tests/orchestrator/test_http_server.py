@@ -94,6 +94,23 @@ def test_a_short_body_may_come_in_pieces_or_behind_another_request(port: int) ->
     assert b"100 Continue" in answer(port, asked, b"{}")
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        b"Content-Length: 2\r\nContent-Length: 2",
+        b"Content-Length: 2\r\nContent-Length: 4",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 2",
+    ],
+)
+def test_a_body_of_two_lengths_has_none(port: int, lengths: bytes) -> None:
+    """Whether a short body has come whole is known by its one length."""
+    head = b"POST /v1/heartbeats HTTP/1.1\r\nHost: x\r\n" + lengths + b"\r\n\r\n"
+    found = answer(port, head, b"2\r\n{}\r\n0\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert found.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_short_body_that_does_not_come_is_not_awaited_for_ever(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.3)
     assert b" 408 " in answer(port, post(4))
