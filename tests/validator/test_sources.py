@@ -155,13 +155,18 @@ def test_those_who_never_answer_leave_connections_to_the_files_that_come_after()
 
 
 def test_who_is_not_waited_for_any_more_is_not_read_to_the_end() -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def flood(handler: object) -> None:
+        begun.set()
         endless(handler)  # type: ignore[arg-type]
         ended.set()
 
-    with mirror(flood) as flooding, mirror(lambda h: send(h, 200, DATA)) as honest:
+    def answer(handler: object) -> None:
+        begun.wait(20)  # or the other would not be asked at all
+        send(handler, 200, DATA)  # type: ignore[arg-type]
+
+    with mirror(flood) as flooding, mirror(answer) as honest:
         objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
         assert Sources(objects).from_announced(KEY, 1 << 40, [flooding, honest]) == DATA
         assert ended.wait(20)
