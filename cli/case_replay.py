@@ -84,9 +84,8 @@ def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any)
 
 
 def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "CaseVerdict | None":
-    """What we would have voted; None where no jury was drawn, or a named file is not
-    on chain. Raises MusterError where a file cannot be had any more
-    that the jury had."""
+    """What we would have voted; None where no jury was drawn, or a named file is not on chain. Raises MusterError where
+    a file that the jury had cannot be had any more."""
     from protocol.verdict import Code
     from validator.case_replay import majority
     from validator.case_verdict import CaseVerdict, judge_case

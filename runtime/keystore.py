@@ -142,7 +142,17 @@ def _read(path: Path) -> dict[str, Any]:
         document = None
     if not isinstance(document, dict) or document.get("version") != 3 or not isinstance(document.get("crypto"), dict):
         raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")
+    if _names_twice(document):
+        raise IntegrityError(f"{path} has a field twice, but for capitals", "restore it from a backup")
     return document
+
+
+def _names_twice(part: Any) -> bool:
+    """Whether a field stands twice in it, or in what it has: eth_keyfile takes capitals for small letters, and would
+    use another than was looked at here."""
+    if not isinstance(part, dict):
+        return False
+    return len({name.lower() for name in part}) != len(part) or any(map(_names_twice, part.values()))
 
 
 def _check_cost(document: dict[str, Any], path: Path) -> None:

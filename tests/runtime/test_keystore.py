@@ -81,6 +81,19 @@ def test_a_damaged_key_file_is_an_error_not_a_crash(tmp_path: Path, change: dict
         keystore.load(path, "p")
 
 
+@pytest.mark.parametrize("place", ["version", "crypto", "kdfparams", "n"])
+def test_a_field_in_capitals_does_not_get_past_the_bounds(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "k.json"
+    keystore.create(path, "p", work_factor=LIGHT)
+    document = json.loads(path.read_text())
+    crypto = document["crypto"]
+    parts = {"version": document, "crypto": document, "kdfparams": crypto, "n": crypto["kdfparams"]}
+    parts[place][place.upper()] = 1 << 30 if place == "n" else parts[place][place]
+    path.write_text(json.dumps(document))
+    with pytest.raises(IntegrityError, match="has a field twice, but for capitals"):
+        keystore.load(path, "p")
+
+
 def test_an_address_that_is_not_the_keys_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "k.json"
     keystore.create(path, "p", work_factor=LIGHT)
