@@ -46,14 +46,12 @@ def run_of(files: Sequence[Submission], named: Sequence[int]) -> CaseRun | None:
 
 
 def run_case(run: CaseRun, law: Law, verdicts: Mapping[int, Verdict]) -> tuple[NodeCase, tuple[FileEvidence, ...]]:
-    """The evidence of a run, by verdicts on its accepted files (sequence → verdict). The others pay for deliveries:
-    what refused files cost, their nodes have paid."""
+    """The evidence of a run, by verdicts on its accepted files (sequence → verdict)."""
     case = NodeCase(files=run.before)
-
-    def ours(file: Submission) -> list[Verdict]:
-        return [verdicts[file.sequence]] if Code(file.code).is_accept and file.sequence in verdicts else []
-
-    found = tuple(evidence_of(file, law, ours) for file in run.files)
+    found = tuple(
+        evidence_of(file, law, lambda one: [verdicts[one.sequence]] if one.sequence in verdicts else [])
+        for file in run.files
+    )
     for one in found:
         case.add(one.nats)
     return case, found

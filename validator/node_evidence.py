@@ -105,13 +105,14 @@ def decided(files: Iterable[Submission]) -> Iterator[Submission]:
 
 
 def evidence_of(file: Submission, law: Law, documents: Documents) -> FileEvidence:
-    """What one decided file adds."""
-    delivered = file.code != Code.LATE
+    """What one decided file adds: by its figures only if it was accepted, for what a refused one costs its node has
+    paid; by whether it was handed in, whatever became of it."""
+    delivered, counts = file.code != Code.LATE, Code(file.code).is_accept
     nats: dict[str, tuple[float, ...]] = {DELIVERIES: delivery_nats(delivered)}
     said: list[Nats] = []
-    notes: list[str] = []
+    notes: list[str] = [] if counts or not delivered else ["figures of files that were not accepted"]
     seen: list[Seen] = []
-    for verdict in documents(file) if delivered else ():
+    for verdict in documents(file) if counts else ():
         try:
             said.append(law.nats(verdict))
             seen.append(law.seen(verdict))

@@ -33,16 +33,16 @@ def terms(rate: int = 65536) -> Any:
     return SimpleNamespace(auditRate=rate)
 
 
-def served(misses: int, files: int) -> dict[str, Any]:
+def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
     """The case of a node whose files a committee of one judged, and whose service has the documents."""
     objects = {object_key("configs", NAMED.digest): NAMED.canonical()}
-    rounds, made = {}, [file(number) for number in range(files)]
+    rounds, made = {}, [file(number, code, code) for number in range(files)]
     for one in made:
         ballot = BallotDocument("lane", "00", (replace(document(misses), sequence=one.sequence),))
         objects[object_key("verdicts", ballot.digest)] = ballot.canonical()
         decided: Any = Round(0, seed_block=1)
-        decided.settled, decided.codes, decided.seats = True, int(Code.ACCEPT) << 4 * one.place, [5]
-        decided.reveals = {0: (int(Code.ACCEPT) << 4 * one.place, ballot.digest)}
+        decided.settled, decided.codes, decided.seats = True, int(code) << 4 * one.place, [5]
+        decided.reveals = {0: (int(code) << 4 * one.place, ballot.digest)}
         rounds[one.sequence] = SimpleNamespace(rounds=[decided])
     pool = SimpleNamespace(config_hash=NAMED.digest, terms=terms())
     state: Any = SimpleNamespace(
@@ -70,6 +70,14 @@ def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> 
     assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
     assert "to the bound" in text
     assert not served(misses=0, files=20)["accused"]
+
+
+def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
+    case = served(misses=1, files=20, code=Code.REJECT_SAMPLING)
+    assert (case["accused"], case["engines"]) == (False, [])
+    text = case_text(case)
+    assert "20 decided, figures of 0 of them" in text
+    assert "not counted: figures of files that were not accepted" in text
 
 
 def test_a_pool_without_a_law_or_with_one_of_another_audit_rate_has_no_case() -> None:

@@ -47,6 +47,24 @@ def test_a_run_of_all_files_says_what_verify_says() -> None:
     assert run_case(run, LAW, verdicts(12, 1))[0] == whole
 
 
+def test_refused_and_late_files_count_alike_in_a_run_and_in_what_verify_says() -> None:
+    refused = {
+        2: Code.REJECT_WEIGHTS,
+        3: Code.VOID,
+        5: Code.MALFORMED,
+        6: Code.UNAVAILABLE,
+        7: Code.LATE,
+        8: Code.CANARY,
+    }
+    files = [final(number, refused.get(number, Code.ACCEPT)) for number in range(12)]
+    found = verdicts(12, 1) | {number: replace(document(9), sequence=number) for number in refused}
+    whole, each = node_case(files, LAW, lambda one: [found[one.sequence]])
+    run = run_of(files, [0, 11])
+    assert run is not None
+    assert run_case(run, LAW, found) == (whole, tuple(each))
+    assert [one.submission.sequence for one in each if one.documents] == [0, 1, 4, 9, 10, 11]
+
+
 def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
     files = [final(number) for number in range(400)]
     totals = []

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from chain.records import Submission
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, PairLaw
+from protocol.evidence.process import delivery_nats
 from protocol.verdict import Code, Finding, Verdict
 from validator.node_evidence import Law, decided, evidence_of, node_case
 
@@ -48,9 +51,32 @@ def test_what_follows_an_undecided_file_waits() -> None:
 
 def test_a_late_file_counts_against_deliveries_alone() -> None:
     late = evidence_of(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
-    assert set(late.nats) == {"deliveries"}
+    assert (set(late.nats), late.notes) == ({"deliveries"}, ())
     assert max(late.nats["deliveries"]) > 0
     assert max(evidence_of(file(1), LAW, lambda _: []).nats["deliveries"]) < 0
+
+
+@pytest.mark.parametrize(
+    "code", [Code.REJECT_WEIGHTS, Code.REJECT_TERMINATION, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY]
+)
+def test_figures_of_files_that_were_not_accepted_are_nobodys_evidence(code: Code) -> None:
+    """What a refused file costs, its node has paid; a node case cannot name one. That it was handed in still counts."""
+    asked: list[int] = []
+
+    def wild(one: Submission) -> list[Verdict]:
+        asked.append(one.sequence)
+        return [document(9)]
+
+    refused = evidence_of(file(1, code), LAW, wild)
+    assert (refused.documents, refused.seen, asked) == (0, (), []), "nobody measures it, or reads a document"
+    assert refused.notes == ("figures of files that were not accepted",)
+    assert refused.nats == {"deliveries": delivery_nats(True)}
+    overturned = evidence_of(file(1, code, voted=Code.ACCEPT), LAW, wild)
+    assert overturned.documents == 0, "what a dispute overturned counts as it stands now"
+    assert evidence_of(file(1, Code.UNSURE, voted=code), LAW, wild).documents == 1, "and so does what one restored"
+    files = [file(number, code if number % 2 else Code.ACCEPT) for number in range(40)]
+    case, _ = node_case(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
+    assert not case.accused
 
 
 def test_documents_of_other_engines_or_without_figures_are_named_and_count_nothing() -> None:
