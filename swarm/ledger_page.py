@@ -18,7 +18,7 @@ def ledger_page(name: str, document: Mapping[str, Any]) -> str:
     """`document`: `SwarmLedger.document()`."""
     rows = "".join(_row(address, one) for address, one in document["members"].items())
     heads = "".join(f"<th>{head}</th>" for head in (*_HEADS, "reward of what it shared", "reward of all it made"))
-    partly = "" if document["whole"] else " <b class=bad>There is more in the bucket than was looked at.</b>"
+    partly = "" if document["whole"] else " <b class=bad>There is more in the bucket than was judged.</b>"
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(name)}</title><style>{_STYLE}</style>"
         f"<h1>{escape(name)}</h1><p>{document['envelopes']} envelopes, each judged anew: "

@@ -13,7 +13,6 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.contracts.swarms import Swarms
     from swarm.config import SwarmMemberConfig
     from swarm.ledger import SwarmLedger
 
@@ -24,8 +23,8 @@ def ledger(
         typer.Option(file_okay=False, help="Home of a member, which names swarm and bucket; more add what they took."),
     ],
     page: Annotated[Path | None, typer.Option(dir_okay=False, help="Write it as an HTML page, too.")] = None,
-    most: Annotated[int, typer.Option(min=1, max=1_000_000, help="Envelopes that are looked at.")] = 10_000,
-    seconds: Annotated[float, typer.Option(min=1, max=86_400, help="Time for judging them.")] = 300.0,
+    most: Annotated[int, typer.Option(min=1, max=1_000_000, help="Envelopes judged, as many of each member.")] = 10_000,
+    seconds: Annotated[float, typer.Option(min=1, max=86_400, help="Time for reading and judging them.")] = 300.0,
     json: JsonOption = False,
 ) -> None:
     """What each member shared, found true by scoring it again here, and what members whose homes are given took of it.
@@ -34,8 +33,8 @@ def ledger(
     from protocol.files import explained
     from swarm.assembly import exchange_of
     from swarm.environments import load_swarm
-    from swarm.ledger import LedgerReader
     from swarm.ledger_page import ledger_page
+    from swarm.ledger_reader import LedgerReader
 
     configs = [_config(one) for one in home]
     swarm, texts = load_swarm(configs[0])
@@ -56,7 +55,7 @@ def _whose(config: "SwarmMemberConfig", swarm: Any) -> tuple[Any, Any]:
     """Limits of its envelopes, and who answers for keys."""
     from protocol.swarm.envelope import EnvelopeLimits
     from protocol.swarm.identity import NO_CHAIN
-    from swarm.ledger import friends
+    from swarm.standings import friends, on_chain
 
     if config.chain is None:
         return EnvelopeLimits.of(NO_CHAIN, swarm), friends(config.members)
@@ -64,23 +63,7 @@ def _whose(config: "SwarmMemberConfig", swarm: Any) -> tuple[Any, Any]:
 
     swarms = open_session(config.chain.deployment, ",".join(config.chain.rpc)).suite.swarms
     number = config.chain.swarm
-    return EnvelopeLimits.of(swarms.swarm_id(number), swarm), lambda asked: on_chain(swarms, number, asked)
-
-
-def on_chain(swarms: "Swarms", number: int, asked: list[str]) -> dict[str, Any]:
-    """Where these keys stand; strangers are left out. Raises UnreachableError."""
-    from swarm.ledger import MemberStanding
-    from swarm.registry import starts_of
-
-    head = swarms.client.head().number
-    joined = [one for one in swarms.members_of(number, asked) if one.joined_block]
-    fixed = [one for one in joined if one.joined_block < head]
-    starts = dict(zip((one.member for one in fixed), starts_of(swarms, fixed), strict=True))
-    words = {one.member: "ejected" if one.ejected else "member" if one.active else "left" for one in joined}
-    return {
-        one.member: MemberStanding(words[one.member], starts.get(one.member), one.stake, one.next_round)
-        for one in joined
-    }
+    return EnvelopeLimits.of(swarms.swarm_id(number), swarm), on_chain(swarms, number, config.chain.confirmations)
 
 
 def _add(found: "SwarmLedger", home: Path) -> None:
@@ -113,5 +96,6 @@ def _text(document: dict[str, Any]) -> str:
         for address, one in document["members"].items()
     ]  # fmt: skip
     said = f"{document['envelopes']} envelopes, {document['refused']} refused, {document['unjudged']} not judged"
-    more = "" if document["whole"] else "; there is more than was looked at (--most, --seconds)"
+    left_out = sum(one["left_out"] for one in document["members"].values())
+    more = "" if document["whole"] else f"; there is more, {left_out} older ones of members (--most, --seconds)"
     return table(heads, rows, "nobody has shared anything") + f"\n{said}{more}"

@@ -10,14 +10,13 @@ from environments.texts import TextEnvironments
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import (
     Envelope,
-    EnvelopeLimits,
     SharedCompletion,
     SharedGroup,
     question_digest,
     seal,
 )
-from protocol.swarm.identity import NO_CHAIN
-from protocol.swarm.seeds import round_problem
+from protocol.swarm.identity import NO_CHAIN, SwarmId
+from protocol.swarm.seeds import NO_START, round_problem
 from runtime.keystore import store
 from swarm.config import SwarmMemberConfig
 from swarm.exchange import FolderExchange
@@ -93,21 +92,20 @@ def test_status(muster: Muster, place: Path) -> None:
     assert "no member lives in" in muster.refused("swarm", "status", "--home", place / "other")
 
 
-def shared_by(place: Path, number: int) -> str:
+def shared_by(place: Path, number: int, swarm: SwarmId = NO_CHAIN, start: bytes = NO_START) -> str:
     """The member of `place` leaves one group of a round in the exchange; its address."""
     document = SwarmDocument.model_validate(DOCUMENT)
     texts = TextEnvironments(document.environments, document.answer_after)
-    limits = EnvelopeLimits.of(NO_CHAIN, document)
     key = Account.from_key(bytes([9]) * 32)
-    seed = round_problem(document.digest, key.address, number, 0)
+    seed = round_problem(document.digest, key.address, number, 0, start)
     answers = [texts.problem(seed).answer, "?", "?", "?"]
     made = [SharedCompletion(text=one, ended=True, reward=texts.score(seed, one)) for one in answers]
     group = SharedGroup(slot=0, question=question_digest(texts.problem(seed).question), completions=made)
     envelope = Envelope(
-        chain_id=NO_CHAIN.chain_id,
-        swarms=NO_CHAIN.swarms,
-        swarm=NO_CHAIN.swarm,
-        document=limits.document,
+        chain_id=swarm.chain_id,
+        swarms=swarm.swarms,
+        swarm=swarm.swarm,
+        document=document.digest.hex(),
         member=key.address,
         round=number,
         groups=[group],
@@ -131,8 +129,10 @@ def test_ledger(muster: Muster, place: Path) -> None:
     assert (one["groups"], one["completions"], one["trained"], one["made"]) == (1, 4, 1, {"0": 0.5})
     assert (found["envelopes"], found["refused"], found["whole"]) == (2, 1, True)
     assert member in page.read_text()
+    assert "there is more" not in muster.ok("swarm", "ledger", "--home", home, "--most", 1).out
+    shared_by(place, 1)
     text = muster.ok("swarm", "ledger", "--home", home, "--most", 1).out
-    assert "there is more than was looked at" in text
+    assert "there is more, 1 older ones of members" in text
     (home / STATUS).write_text("[]")
     assert "is damaged" in muster.refused("swarm", "ledger", "--home", home)
     assert "no member lives in" in muster.refused("swarm", "ledger", "--home", place / "other")

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from eth_account import Account
 
-from cli.commands.swarm_ledger import on_chain
 from protocol.documents import load_document
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, seal
 from runtime.keystore import store
 from swarm.config import SwarmMemberConfig
-from swarm.ledger import MemberStanding
+from swarm.standings import MemberStanding, on_chain
 from tests.cli.muster import Muster
-from tests.cli.test_swarm import DOCUMENT
+from tests.cli.test_swarm import DOCUMENT, shared_by
 from tests.conftest import GRAINS, Deployed
 
 SECRET, STAKE = bytes([9]) * 32, 40 * GRAINS
@@ -144,12 +143,31 @@ def test_the_ledger_tells_where_keys_stand_by_the_chain(place: Path, deployed: D
     stranger = Account.from_key(bytes([8]) * 32).address
     deployed.suite(member).swarms.join(swarm, STAKE, member.address).send()
     asked = [member.address, stranger]
-    before = on_chain(swarms, swarm, asked)
-    assert list(before) == [member.address]
-    deployed.chain.mine(2)
-    after = on_chain(swarms, swarm, asked)[member.address]
-    block = swarms.client.block(swarms.member_of(swarm, member.address).joined_block + 1)
-    assert block is not None
-    assert after == MemberStanding("member", block.hash, STAKE, 0)
+    look = on_chain(swarms, swarm, 3)
+    block = swarms.member_of(swarm, member.address).joined_block
+    assert look(asked) == {member.address: MemberStanding("member", None, STAKE, 0)}
+    # the one after its joining fixes its problems, and has as many on it as receivers want before they read it
+    deployed.chain.mine(3)
+    assert look(asked)[member.address].start is None
+    deployed.chain.mine(1)
+    assert swarms.client.head().number == block + 4
+    fixing = swarms.client.block(block + 1)
+    assert fixing is not None
+    assert look(asked)[member.address] == MemberStanding("member", fixing.hash, STAKE, 0)
     deployed.suite(member).swarms.leave(swarm, member.address).send()
-    assert on_chain(swarms, swarm, asked)[member.address].word == "left"
+    assert look(asked)[member.address].word == "left"
+
+
+def test_the_ledger_waits_for_confirmations_as_a_receiver_does(muster: Muster, place: Path, deployed: Deployed) -> None:
+    muster.ok(*opening(place))
+    muster.ok(*joining(place))
+    swarms, member = deployed.suite().swarms, Account.from_key(SECRET).address
+    deployed.chain.mine(12)
+    fixing = swarms.client.block(swarms.member_of(1, member).joined_block + 1)
+    assert fixing is not None
+    shared_by(place, 0, swarms.swarm_id(1), fixing.hash)
+    early = muster.ok("swarm", "ledger", "--home", place / "me", "--json").json
+    assert (early["members"], early["refused"]) == ({}, 1)
+    deployed.chain.mine(1)
+    found = muster.ok("swarm", "ledger", "--home", place / "me", "--json").json["members"]
+    assert {address: one["groups"] for address, one in found.items()} == {member: 1}
