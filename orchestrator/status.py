@@ -83,6 +83,7 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
         reconciliation=reconciliation,
         waits=waits(beats, now),
         chain_id=service.uploads.pool.chain_id,
+        cases=submission_views.cases(state, watch.pool_id),
     )
 
 

@@ -1,4 +1,5 @@
-"""What became of files, for the public documents of a run: submissions, slashes, disputes, canaries."""
+"""What became of files, for the public documents of a run: submissions, slashes, disputes, canaries,
+node cases."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from typing import Any
 from chain.records import Pool, Slash, Status, Submission
 from chain.state import State
 from orchestrator.trained import Trained
-from protocol.api.run import CanaryEntry, DisputeEntry, SlashEntry, SubmissionEntry
+from protocol.api.run import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry, SubmissionEntry
 from protocol.verdict import Code
 
 RECENT = 60
@@ -68,4 +69,24 @@ def canaries(state: State, pool: int) -> list[CanaryEntry]:
             slashed = {str(seat): amount for seat, amount in one.slashed.items()}
             shown = {"reason": Code(one.reason).label, "accused": list(one.accused), "slashed": slashed}
             out.append(CanaryEntry(**vars(one) | shown))
+    return out
+
+
+def cases(state: State, pool: int) -> list[CaseEntry]:
+    """Every case against a node, with its jury's votes."""
+    out = []
+    for one in state.cases.values():
+        if one.pool == pool:
+            jury = state.trials[one.trial]
+            shown = {
+                "sequences": list(one.sequences),
+                "trial": jury.trial,
+                "jurors": jury.size,
+                "drawn": jury.drawn,
+                "committed": len(jury.commits),
+                "votes": dict(Counter(Code(code).label for code, _ in jury.reveals.values())),
+                "outcome": one.outcome.name.lower(),
+                "reason": Code(one.code).label if one.code else "",
+            }
+            out.append(CaseEntry(**vars(one) | shown))
     return out

@@ -94,6 +94,10 @@ class Dashboard:
         found = submission_views.canaries(self._service.watch.state, self._service.watch.pool_id)
         return _page(found[::-1], after, limit)
 
+    def cases(self, after: int, limit: int) -> views.Listing[run.CaseEntry]:
+        found = submission_views.cases(self._service.watch.state, self._service.watch.pool_id)
+        return _page(found[::-1], after, limit)
+
     def slashes(self, after: int, limit: int) -> views.Listing[run.SlashEntry]:
         state, pool = self._service.watch.state, self._service.watch.pool_id
         wanted = [one for one in reversed(state.slashes) if one.pool in (pool, 0)]

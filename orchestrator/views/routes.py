@@ -153,6 +153,11 @@ def list_canaries(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.canaries(after, limit))
 
 
+@router.get(endpoints.CASES.path, summary="Cases against nodes", response_model=views.Listing[run.CaseEntry])
+def list_cases(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
+    return ask.answer(lambda: ask.dashboard.cases(after, limit))
+
+
 @router.get(endpoints.SLASHES.path, summary="Penalties, newest first", response_model=views.Listing[run.SlashEntry])
 def list_slashes(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.slashes(after, limit))

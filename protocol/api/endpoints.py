@@ -9,6 +9,7 @@ from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api.base import RequestBody
 from protocol.api.run import (
     CanaryEntry,
+    CaseEntry,
     DisputeEntry,
     Health,
     LedgerEntry,
@@ -92,6 +93,7 @@ VALIDATORS: Get[Listing[ValidatorEntry]] = Get("/v1/validators", TypeAdapter(Lis
 VALIDATOR: Get[ValidatorView] = Get("/v1/validators/{address}", TypeAdapter(ValidatorView))
 DISPUTES: Get[Listing[DisputeEntry]] = Get("/v1/disputes", TypeAdapter(Listing[DisputeEntry]))
 CANARIES: Get[Listing[CanaryEntry]] = Get("/v1/canaries", TypeAdapter(Listing[CanaryEntry]))
+CASES: Get[Listing[CaseEntry]] = Get("/v1/cases", TypeAdapter(Listing[CaseEntry]))
 SLASHES: Get[Listing[SlashEntry]] = Get("/v1/slashes", TypeAdapter(Listing[SlashEntry]))
 LEDGER: Get[Listing[LedgerEntry]] = Get("/v1/ledger", TypeAdapter(Listing[LedgerEntry]))
 POOLS: Get[Listing[PoolEntry]] = Get("/v1/pools", TypeAdapter(Listing[PoolEntry]))

@@ -231,6 +231,29 @@ class CanaryEntry(ResponseBody):
     time: int
 
 
+class CaseEntry(ResponseBody):
+    """A case against `node` for what its files `sequences` say together. The outcome is open before its jury (`trial`,
+    of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `committed`: jurors that voted; `votes`:
+    opened ones by code; `reason`: what their majority said, empty without one; `slashed`: of the stake, `back`: of the
+    bond."""
+
+    case: int
+    node: str
+    accuser: str
+    sequences: Rows[int]
+    trial: int
+    jurors: int
+    drawn: bool
+    committed: int
+    votes: Annotated[dict[str, int], at_most(100)]
+    outcome: str
+    reason: str
+    bond: Amount
+    back: Amount
+    slashed: Amount
+    time: int
+
+
 class LedgerEntry(ResponseBody):
     """One account of the pool's ledger. `payee` receives the money: a node's operator, a seat's owner.
 
@@ -327,3 +350,4 @@ class RunRecord(ResponseBody):
     reconciliation: ReconciliationEntry | None
     waits: Rows[WaitEntry]
     chain_id: int = 0
+    cases: Rows[CaseEntry] = Field(default_factory=list)

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 from eth_utils.address import to_checksum_address
 
-from chain.judging import Canary, Dispute, Lane, Round, Trial
+from chain.judging import Accusation, Canary, CaseOutcome, Dispute, Lane, Round, Trial
 from chain.projection import Projection
 from chain.records import Account, Node, Pool, Seat, Slash, Status, Step, Submission
 from chain.state import State
@@ -65,6 +65,7 @@ class Crowd:
         for sequence in range(files):
             self._submit(sequence)
         self._quarrels()
+        self._accuse()
 
     def _hash(self) -> str:
         return f"0x{self._draw.getrandbits(256):064x}"
@@ -185,6 +186,26 @@ class Crowd:
             )
             self.state.seats[3].penalised += 2 * 10**10
             self.state.slashes.append(Slash("seat", "3", 1, sub.sequence, 0, 2 * 10**10, 9, sub.time, self._hash()))
+
+    def _accuse(self) -> None:
+        """Cases: one that was upheld, one whose jury votes, one whose jury is not drawn; and one in another pool."""
+        node = self.members[2]
+        named = [one for one in self.state.accounts[1, node].sequences if self.state.submissions[1, one].code == 1]
+        seats, votes = (0, 2, 5, 8, 9), [Code.REJECT_WEIGHTS, Code.ACCEPT, Code.REJECT_WEIGHTS, Code.REJECT_WEIGHTS]
+        for number, pool in enumerate((1, 1, 1, 2), 1):
+            jury = Trial(trial=100 + number, pool=pool, sequence=named[-1], size=5, seed_block=5)
+            files = tuple(named[:16] if number == 1 else named[:number])
+            case = Accusation(
+                number, pool, node, address(78), 11 * 10**9, files, b"\1" * 32, [jury.trial], 7, self.started + number
+            )
+            if number < 3:
+                jury.seats, jury.commits = seats, dict.fromkeys(range(6 - number), b"\7" * 32)
+            if number == 1:
+                jury.reveals = {member: (int(code), b"\6" * 32) for member, code in enumerate(votes)}
+                case.outcome, case.code = CaseOutcome.UPHELD, int(Code.REJECT_WEIGHTS)
+                case.slashed, case.back = 5 * 10**9, case.bond
+            self.state.trials[jury.trial], self.state.cases[number] = jury, case
+            self.state.trial_cases[jury.trial] = number
 
 
 def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bool = False) -> Desk:

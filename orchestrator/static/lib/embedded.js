@@ -21,6 +21,7 @@ const LISTS = {
   "validators": ({record}, asked) => byPlace(record.validators, asked),
   "disputes": ({record}, asked) => byPlace(record.disputes, asked),
   "canaries": ({record}, asked) => byPlace(record.canaries, asked),
+  "cases": ({record}, asked) => byPlace(record.cases, asked),
   "slashes": ({record}, asked) => byPlace(record.slashes, asked),
   "ledger": ({record}, asked) => byPlace(record.ledger, asked),
   "search": (run, {q}) => ({query: q, hits: hits(run, q.trim().toLowerCase())}),

@@ -1,24 +1,30 @@
-// Disputes, opened canaries, penalties.
+// Disputes, cases against nodes, opened canaries, penalties.
 import {count, tokens} from "../lib/format.js";
-import {address, card, fileLink, heading, lead, pager, pill, table, when, whole, words} from "../lib/parts.js";
+import {address, card, code, fileLink, heading, lead, pager, pill, table, when, whole, words} from "../lib/parts.js";
 import {link} from "../lib/route.js";
 import {el} from "../lib/dom.js";
 
 export const disputesPage = {
   title: () => "Disputes",
   async load(source, {query: {after}}) {
-    const [disputes, canaries, slashes] = await Promise.all([source.get("disputes"), source.get("canaries"),
-      source.get("slashes", {after})]);
-    return {disputes, canaries, slashes};
+    const [disputes, cases, canaries, slashes] = await Promise.all([source.get("disputes"), source.get("cases"),
+      source.get("canaries"), source.get("slashes", {after})]);
+    return {disputes, cases, canaries, slashes};
   },
-  view({disputes, canaries, slashes}, {route, now}) {
+  view({disputes, cases, canaries, slashes}, {route, now}) {
     return [
       heading("Disputes and penalties"),
-      lead("Anybody may dispute an outcome before a larger jury. Owners plant files whose answer is known, to see who checks."),
+      lead("Anybody may dispute an outcome before a larger jury, or accuse a node by what its files say together. Owners plant files whose answer is known, to see who checks."),
       card("Disputes", {wide: true}, table("Disputes", [["File", {main: true}], ["By"], ["Outcome"], ["State"], ["Reward",
         {n: true}], ["Opened"]], disputes.rows.map(one => [disputeLink(one.sequence), el("code", {title: one.disputer},
         one.disputer.slice(0, 10)), pill(one.outcome), one.resolved ? one.overturned ? pill("overturned", "warn")
         : pill("upheld", "good") : pill("open", ""), tokens(one.reward), when(one.time, now)]), "Nobody has disputed a file.")),
+      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify case NUMBER."},
+        table("Cases against nodes", [["Case", {main: true}], ["Accused"], ["By"], ["Files"], ["State"], ["Votes"],
+          ["Taken", {n: true}], ["Opened"]], cases.rows.map(one => [count(one.case), address("node", one.node),
+          code(one.accuser), one.sequences.flatMap(sequence => [fileLink(sequence), " "]), [pill(one.outcome,
+            CASE_TONES[one.outcome]), one.reason ? [" ", pill(one.reason)] : null], caseVotes(one), tokens(one.slashed),
+          when(one.time, now)]), "No node was accused.")),
       card("Canaries", {wide: true}, table("Canaries", [["File", {main: true}], ["Accused seats"], ["Reason"], ["State"],
         ["Taken"], ["Opened"]], canaries.rows.map(one => [fileLink(one.sequence), one.accused.join(", "), words(one.reason),
         one.concluded ? pill(one.upheld ? "upheld" : "not upheld", one.upheld ? "good" : "warn") : pill("open", ""),
@@ -27,6 +33,12 @@ export const disputesPage = {
       card("Penalties, newest first", {wide: true}, slashTable(slashes.rows, now), pager(slashes, route)),
     ];
   },
+};
+
+const CASE_TONES = {open: "", upheld: "good", refuted: "warn", dismissed: "", lapsed: ""};
+const caseVotes = ({votes, drawn, committed, jurors}) => {
+  const opened = Object.entries(votes).map(([vote, seats]) => `${seats} ${vote}`).join(", ");
+  return opened || (drawn ? `${committed} of ${jurors} voted, none opened` : "jury not drawn");
 };
 
 const disputeLink = sequence => el("a", {href: link("disputes", sequence)}, `#${sequence}`);

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from chain.judging import CaseOutcome
 from orchestrator.indexer import Indexer
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk
@@ -41,6 +42,20 @@ def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, 
     assert seen.page.locator("run-chart details[open]").count() == 1
     assert seen.page.locator("canvas[data-mine=yes]").count() == 1
     assert seen.page.inner_text("#live") == "live"
+
+
+def test_a_case_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk, base: str, visit: Opening) -> None:
+    seen = visit(base)
+    seen.open("disputes")
+    row = seen.page.locator("section.card", has_text="Cases against nodes").locator("tbody tr").first
+    assert "jury not drawn" in row.inner_text()
+    run.watch.state.cases[4] = replace(run.watch.state.cases[3], case=4)
+    advance(run, 4321)
+    row.get_by_role("cell", name="4", exact=True).wait_for()
+    run.watch.state.cases[4].outcome = CaseOutcome.LAPSED
+    advance(run, 4322)
+    row.get_by_text("lapsed").wait_for()
+    assert not seen.complaints
 
 
 def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, visit: Opening) -> None:

@@ -74,6 +74,27 @@ def test_links_lead_from_the_map_of_nodes_to_a_node_to_its_files_to_its_validato
     assert "Newest votes" in seen.text()
 
 
+def test_a_case_leads_to_the_accused_and_to_its_files(url: str, visit: Opening) -> None:
+    seen = visit(url)
+    seen.open("disputes")
+    card = seen.page.locator("section.card", has_text="Cases against nodes")
+    rows = [one.inner_text() for one in card.locator("tbody tr").all()]
+    assert len(rows) == 3
+    assert "jury not drawn" in rows[0]
+    assert "4 of 5 voted, none opened" in rows[1]
+    assert all(words in rows[2] for words in ("upheld", "reject: weights", "3 reject: weights, 1 accept", "5"))
+    links = card.locator("tbody tr").nth(1).locator("a")
+    assert [one.inner_text()[0] for one in links.all()] == ["0", "#", "#"]
+    links.last.click()
+    seen.page.wait_for_url("**/#/files/*")
+    seen.settled()
+    seen.page.go_back()
+    seen.settled()
+    links.first.click()
+    seen.page.wait_for_url("**/#/nodes/0x*")
+    assert not seen.complaints
+
+
 def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
     seen = visit(url)
     seen.open("files")

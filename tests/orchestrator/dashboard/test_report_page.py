@@ -83,6 +83,8 @@ def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, 
         if name not in missing and not name.startswith(("nodes/", "validators/")):
             seen.open(name)
             assert words.lower() in seen.text().lower(), name
+    seen.open("disputes")
+    assert "3 reject: weights, 1 accept" in seen.text()
     seen.open("files/0")
     assert "17 + 25 = 42" in seen.text()
     seen.open("files/5")
@@ -111,4 +113,5 @@ def test_an_empty_run_still_gives_a_report(desk: Desk, visit: Opening, tmp_path:
         assert not {"NaN", "Infinity", "undefined", "null"} & set(seen.text().replace("\n", " ").split(" ")), name
     seen.open("disputes")
     assert "Nobody was slashed" in seen.text()
+    assert "No node was accused" in seen.text()
     assert not seen.complaints
