@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.audits import Kept
+from benchmarks.journal import append, resumed
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, Progress, work_of
 from engines.base import Completion, Request
 from engines.exact import ExactEngine
@@ -27,18 +27,22 @@ from protocol.sampling.device import choose
 from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 
-KEPT = Path(__file__).parent.parent / "build" / "exact.jsonl"
+KEPT_RUNS = Path(__file__).parent / "results" / "exact_runs.jsonl"
+QUICK_RUNS = Path(__file__).parent.parent / "build" / "exact-quick.jsonl"
 REFERENCE, BATCHES, READS, TIMED = 64, (1, 2, 3, 5, 16, 48), (1, 16, 64), 16
 ENGINES: dict[str, Callable[..., TransformersEngine]] = {"exact": ExactEngine, "plain": TransformersEngine}
 FILES = {"exact": 5, "plain": 2}
 Row = dict[str, Any]
+Which = tuple[str, str, int]
+_KEY = ("engine", "dtype", "number")
 
 
 def run(quick: bool, progress: Progress, resume: bool = False, seconds: int = 0) -> dict[str, Any]:
     """See the module."""
     ends = time.monotonic() + seconds if seconds else float("inf")
     folder = base_model(tiny_model_config(), ENVIRONMENT, 1, progress=progress)
-    kept = Kept(KEPT.with_name("exact-quick.jsonl") if quick else KEPT, resume)
+    path = QUICK_RUNS if quick else KEPT_RUNS
+    made = kept(path, resume)
     wanted = [
         (name, dtype, number)
         for number in range(1 if quick else max(FILES.values()))
@@ -46,18 +50,30 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int = 0)
         for name in ENGINES
         if number < FILES[name]
     ]
-    for name, dtype, number in wanted:
-        key = f"{name} {dtype} {number}"
-        if key not in kept.rows and time.monotonic() < ends:
-            kept.add(key, measure(folder, name, dtype, number))
-            progress(f"{key}: {kept.rows[key]}")
-    runs = [_summary(kept.rows, *which) for which in dict.fromkeys((name, dtype) for name, dtype, _ in wanted)]
+    for which in wanted:
+        if which not in made and time.monotonic() < ends:
+            made[which] = measure(folder, *which)
+            append(path, dict(zip(_KEY, which, strict=True)) | {"torch": torch.__version__} | made[which])
+            progress(f"{which}: {made[which]}")
+    runs = [_summary(made, *which) for which in dict.fromkeys((name, dtype) for name, dtype, _ in wanted)]
     exact = [one for one in runs if one["engine"] == "exact"]
     return {
         "tokens": sum(one["tokens"] for one in exact),
         "differing": sum(one["differing"] for one in exact),
         "runs": runs,
-        "left": sum(f"{name} {dtype} {number}" not in kept.rows for name, dtype, number in wanted),
+        "left": sum(which not in made for which in wanted),
+    }
+
+
+def kept(path: Path, resume: bool) -> dict[Which, Row]:
+    """The files made so far with this build of torch; without `resume` none, and the lines are gone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        path.unlink(missing_ok=True)
+    found = [one for one in resumed(path) if one["torch"] == torch.__version__]
+    return {
+        (one["engine"], one["dtype"], one["number"]): {name: one[name] for name in one if name not in (*_KEY, "torch")}
+        for one in found
     }
 
 
@@ -107,12 +123,13 @@ def _compare(found: Row, reference: list[Completion], made: list[Completion]) ->
         found["differing"] += max(1, len(own.tokens) - same)
 
 
-def _summary(rows: dict[str, Row], name: str, dtype: str) -> Row:
-    own = [row for key, row in rows.items() if key.startswith(f"{name} {dtype} ")]
-    plain = [row for key, row in rows.items() if key.startswith(f"plain {dtype} ")]
-    out = {"engine": name, "dtype": dtype, "files": len(own)}
-    out |= {key: sum(row[key] for row in own) for key in ("tokens", "differing")}
-    for key in ("decode", "prefill"):
-        mine, theirs = (sum(row[f"{key}_seconds"] for row in these) / max(1, len(these)) for these in (own, plain))
-        out[f"{key}_slowdown"] = float(f"{mine / theirs:.3g}") if theirs else None
+def _summary(made: dict[Which, Row], name: str, dtype: str) -> Row:
+    own = {number: row for (engine, kind, number), row in made.items() if (engine, kind) == (name, dtype)}
+    # Files of both engines alone: they were made one after the other, so on one machine under one load.
+    both = [(row, made["plain", dtype, number]) for number, row in own.items() if ("plain", dtype, number) in made]
+    out: Row = {"engine": name, "dtype": dtype, "files": len(own)}
+    out |= {key: sum(row[key] for row in own.values()) for key in ("tokens", "differing")}
+    for key in ("decode_seconds", "prefill_seconds"):
+        mine, theirs = (sum(row[key] for row in rows) for rows in (zip(*both, strict=True) if both else ((), ())))
+        out[key.replace("seconds", "slowdown")] = float(f"{mine / theirs:.3g}") if theirs else None
     return out
