@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainer.sites.schedule import Event, HashesSigned, OuterPhase, PayloadOpened, Schedule, StepSettled
+from trainer.sites.events import Event, HashesSigned, OuterPhase, PayloadOpened, StepSettled
+from trainer.sites.schedule import Schedule
 from trainer.sites.timeouts import Timeouts
 
 PARAMETERS, TRAINING, OUTER_STEPS = 10_000_000_000, 38 * 60.0, 4

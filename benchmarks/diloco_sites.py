@@ -16,9 +16,10 @@ from protocol.sites.config import SitesConfig
 from protocol.sites.contribution import ContributionLimits, open_contribution
 from protocol.sites.layout import Tensors
 from protocol.sites.outer import OuterState, weighted_sum
+from trainer.sites.events import Event, HashesSigned, OuterPhase, PayloadOpened, StepSettled
 from trainer.sites.exchange import decoded
 from trainer.sites.replica import judge, settled_by
-from trainer.sites.schedule import Event, HashesSigned, OuterPhase, PayloadOpened, Schedule, StepSettled
+from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import InnerSteps, OwnContribution, make_own
 
 KEYS: tuple[LocalAccount, ...] = tuple(Account.from_key(bytes([number + 1]) * 32) for number in range(4))

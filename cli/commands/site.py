@@ -59,5 +59,6 @@ def _text(document: dict[str, Any]) -> str:
         "waits for": "; ".join(waits) or "nothing",
     }
     excluded = [f"{site} does not count: {why}" for site, why in document.get("excluded", {}).items()]
+    left_out = [f"{site} is left out until outer step {step}" for site, step in document.get("left_out", {}).items()]
     unusable = [f"cannot be used by a site: file {item}" for item in document.get("unusable", [])]
-    return "\n".join([fields(rows), *excluded, *unusable])
+    return "\n".join([fields(rows), *excluded, *left_out, *unusable])

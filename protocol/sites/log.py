@@ -39,12 +39,21 @@ class MalformedEntry(IntegrityError):
     """Bytes that the keeper of this log did not write for this place: anybody's who may write to the bucket."""
 
 
+class MarksOfSite(SignedBody):
+    """Of a site that held up outer steps: `marks`, of which the last keeps it out of those before `until`; `made`:
+    outer steps that it contributed to since a mark came or went (trainer/sites/exclusion.py)."""
+
+    marks: int = Field(ge=1, le=64)
+    until: int = Field(ge=0, lt=2 * MAX_STEP)
+    made: int = Field(ge=0, le=64)
+
+
 class Boundary(SignedBody):
     """Outer step `step` begins, from the state of `digest`, with `members`, or once those of `waiting` are enough. It
     was made in attempt `attempt` at the step before, of the documents `made_of`: all that were opened, also those that
     do not count; `counted`: the sites whose do. `before`: number of the boundary before (null: none). `state`: SHA-256
     of the list of files in which the state is published, if it is. `notes`: of each site, the number of its first note
-    that is not in the log."""
+    that is not in the log. `marks`: of those who held up outer steps."""
 
     kind: Literal["boundary"] = "boundary"
     step: _Step
@@ -57,6 +66,7 @@ class Boundary(SignedBody):
     before: _Number | None = None
     state: Hex64 | None = None
     notes: _Cursors = Field(default_factory=dict)
+    marks: Annotated[dict[Address, MarksOfSite], at_most(MAX_SITES)] = Field(default_factory=dict)
 
 
 class WorkGiven(SignedBody):

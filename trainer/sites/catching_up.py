@@ -8,9 +8,8 @@ from protocol.errors import IntegrityError, MusterError
 from protocol.sites.admission import Admitted
 from protocol.sites.contribution import ContributionLimits
 from protocol.sites.dealing import Dealing
-from protocol.sites.forms import MalformedContribution
 from protocol.sites.layout import Tensors
-from protocol.sites.log import Boundary, ContributionRefused
+from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.logbook import Logbook, dealing_before, too_few
@@ -61,23 +60,6 @@ def _led_to(boundary: Boundary, made: OuterState | None, judged: Admitted) -> tu
             "stop: the run's keeper is wrong, or this machine is",
         )
     return made, judged
-
-
-def check_refusal(exchange: SiteExchange, refused: ContributionRefused, limits: ContributionLimits) -> None:
-    """Raise IntegrityError if a contribution that the log refuses is right by what is published; of one that cannot be
-    had any more, the keeper's word stands."""
-    log.warning("the contribution of %s to outer step %d is refused: %s", refused.site, limits.step, refused.why)
-    try:
-        exchange.contribution(refused.document, refused.site, limits)
-    except MalformedContribution:
-        return
-    except MusterError as error:
-        log.warning("why that of %s is refused cannot be computed again: %s", refused.site, error)
-        return
-    raise IntegrityError(
-        f"the log refuses a contribution of {refused.site} to outer step {limits.step} that is right",
-        "stop: the run's keeper is wrong, or this machine is",
-    )
 
 
 def caught_up(exchange: SiteExchange, state: OuterState, book: Logbook) -> Iterator[OuterState]:

@@ -7,6 +7,7 @@ the run's first state: a kill at any moment costs the time since.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from protocol.sites.log import (
     ContributionRefused,
     Failed,
     LogEvent,
+    MarksOfSite,
     Noted,
     TimeUp,
     Unusable,
@@ -30,13 +32,13 @@ from protocol.sites.log import (
 from protocol.sites.notes import SiteNote
 from protocol.sites.outer import OuterState
 from trainer.sites.catching_up import caught_up, limits_at
+from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.handed_in import HandedIn
 from trainer.sites.log_writer import LogWriter
 from trainer.sites.logbook import Logbook
 from trainer.sites.replica import passed_over
 from trainer.sites.replica_store import StateFolder
-from trainer.sites.schedule import OuterPhase
 from trainer.sites.status_file import standing
 from trainer.sites.timeouts import Timeouts
 
@@ -218,7 +220,7 @@ class SitesKeeper:
         self.excluded, self._refused = self._refused | dict(found.excluded), {}
         if found.after is not None:
             self._advance(found.after, contributors, found.counted)
-        elif self.book.schedule.waiting or self._waited() > self.timeouts.window:
+        elif self.book.schedule.entering or self._waited() > self.timeouts.window:
             self._fail()
 
     def _fail(self) -> None:
@@ -240,6 +242,7 @@ class SitesKeeper:
                 "before": book.chapter,
                 "state": listed,
                 "notes": {site: number for site, number in sorted(book.notes.items()) if number},
+                "marks": {site: MarksOfSite(**asdict(one)) for site, one in sorted(begun.marks.items())},
             }
         )
         self._tell(boundary)

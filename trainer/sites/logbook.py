@@ -19,21 +19,22 @@ from protocol.sites.log import (
     WorkGiven,
 )
 from protocol.sites.run import SitesRun
-from trainer.sites.exchange import SiteExchange
-from trainer.sites.schedule import (
+from trainer.sites.events import (
     Event,
     HashesSigned,
     NothingLeft,
     OuterPhase,
     PayloadOpened,
     PhaseTimeUp,
-    Schedule,
     SiteJoined,
     SiteLeft,
     SitePutOut,
     StepSettled,
     WorkDealt,
 )
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.exclusion import SiteMarks
+from trainer.sites.schedule import Schedule
 
 
 @dataclass
@@ -42,8 +43,9 @@ class Logbook:
     the next entry; `tip`: hash of the newest; `since`: when the phase began by the keeper's clock; `items`: what the
     step trains on, once that is said; `notes`: of each site, its first note that is not in the log; `dealt`: among whom
     the data of the attempt under way is dealt, its members when it began. `named`: items that sites which are out of
-    the step cannot use; `skipped`: those that nobody trains on, because all sites were let in again since. `past`: how
-    the step before this boundary was dealt, if it was read here."""
+    the step cannot use; `skipped`: those that nobody trains on, because all sites were let in again since. `signed`: of
+    who signed for the attempt under way, the note that says so. `past`: how the step before this boundary was dealt, if
+    it was read here."""
 
     exchange: SiteExchange
     boundary: Boundary
@@ -57,6 +59,7 @@ class Logbook:
     dealt: tuple[str, ...] = ()
     named: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
+    signed: dict[str, int] = field(default_factory=dict)
     past: Dealing | None = None
 
     @property
@@ -92,11 +95,16 @@ class Logbook:
 
     def advance(self) -> LogEntry | None:
         """Take the next entry, if there is one. Raises IntegrityError for an entry that no honest keeper writes."""
-        found = self.exchange.next_entry(self.number, self.tip)
+        found = self.upcoming()
         if found is None:
             return None
         self.take(*found)
         return found[0]
+
+    def upcoming(self) -> tuple[LogEntry, str] | None:
+        """The next entry and the SHA-256 of its bytes, None if it is not there yet. Raises IntegrityError,
+        UnreachableError."""
+        return self.exchange.next_entry(self.number, self.tip)
 
     def dealt_as(self, site: str) -> tuple[str, ...]:
         """How data is dealt to a site in the attempt under way: the members, and which items are its own. Work on data
@@ -116,7 +124,9 @@ class Logbook:
         ):  # fmt: skip
             self.since = entry.time
         if (before.step, before.attempt) != (self.schedule.step, self.schedule.attempt):
-            self.dealt = tuple(sorted(self.schedule.members))
+            self.dealt, self.signed = tuple(sorted(self.schedule.members)), {}
+        elif isinstance(event, Noted) and event.what == "sign":
+            self.signed[event.site] = event.note
         if isinstance(event, Boundary):
             self.boundary, self.chapter, self.items, self.notes = event, entry.number, None, dict(event.notes)
             self.named, self.skipped, self.past = frozenset(), frozenset(), past
@@ -152,7 +162,7 @@ class Logbook:
             raise IntegrityError(f"{event.site} names files that are not dealt to it")
         if isinstance(event, ContributionRefused) and event.site in now.documents:
             raise IntegrityError(f"the log refuses what {event.site} did not sign alone")
-        after = now.after(_told(event, now))
+        after = now.after(_told(event, now, self.dealing))
         if after is now:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
         if isinstance(event, Boundary):
@@ -164,7 +174,9 @@ class Logbook:
         if (boundary.step, boundary.before, boundary.made_of) != (now.step + 1, self.chapter, dict(now.contributors)):
             raise IntegrityError(f"the log's boundary {boundary.step} does not follow from what was opened")
         if begun(boundary, self.exchange.run) != after:
-            raise IntegrityError(f"the log's boundary {boundary.step} has other members than follow from the log")
+            raise IntegrityError(
+                f"the log's boundary {boundary.step} has other members, or leaves out others, than follow from the log"
+            )
 
     def chapters_back(self) -> Iterator[tuple[int, Boundary]]:
         """This boundary and those before it, newest first, with their entries' numbers."""
@@ -212,6 +224,7 @@ def begun(boundary: Boundary, run: SitesRun) -> Schedule:
         boundary.step,
         members=frozenset(boundary.members),
         waiting=frozenset(boundary.waiting),
+        marks={site: SiteMarks(one.marks, one.until, one.made) for site, one in boundary.marks.items()},
         quorum=run.settings.admission.minimum,
         whole=run.work == "given",
     )
@@ -223,7 +236,9 @@ def first_boundary(digest: bytes, state: str) -> Boundary:
 
 
 def _told(
-    event: Boundary | Noted | Unusable | ContributionRefused | ContributionOpened | TimeUp | Failed, now: Schedule
+    event: Boundary | Noted | Unusable | ContributionRefused | ContributionOpened | TimeUp | Failed,
+    now: Schedule,
+    dealing: Dealing | None,
 ) -> Event:
     """As the schedule knows it."""
     if isinstance(event, Boundary):
@@ -235,9 +250,9 @@ def _told(
     if isinstance(event, ContributionOpened):
         return PayloadOpened(event.site, now.step, event.document)
     if isinstance(event, Unusable | ContributionRefused):
-        return SitePutOut(event.site)
+        return SitePutOut(event.site, disputed=isinstance(event, Unusable))
     if event.what == "leave":
-        return SiteLeft(event.site)
+        return SiteLeft(event.site, owing=dealing is not None and bool(dealing.of(event.site)))
     assert event.digest is not None, "a note names it"
     if event.what == "join":
         return SiteJoined(event.site, bytes.fromhex(event.digest))

@@ -7,102 +7,34 @@ that cannot be made, or that nobody is left for, begins it again. So no outer st
 Who writes the log is not this file's matter: replicas of one log agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
-
-class OuterPhase(Enum):
-    COLLECT = "collect"
-    OPEN = "open"
-    SETTLE = "settle"
-
-
-@dataclass(frozen=True)
-class SiteJoined:
-    """`site` holds the state of `digest` and asks to be a member from the next boundary on."""
-
-    site: str
-    digest: bytes
-
-
-@dataclass(frozen=True)
-class SiteLeft:
-    site: str
-
-
-@dataclass(frozen=True)
-class SitePutOut:
-    """What `site` handed in is refused, or it cannot use what is dealt to it."""
-
-    site: str
-
-
-@dataclass(frozen=True)
-class NothingLeft:
-    """Of all that outer step `step` trains on too little can be used: it is settled of nothing."""
-
-    step: int
-
-
-@dataclass(frozen=True)
-class HashesSigned:
-    """`site` signed the contribution of hash `document` to outer step `step` from the state of `base`."""
-
-    site: str
-    step: int
-    base: bytes
-    document: str
-
-
-@dataclass(frozen=True)
-class PayloadOpened:
-    """The payload of that document is published and has its hashes."""
-
-    site: str
-    step: int
-    document: str
-
-
-@dataclass(frozen=True)
-class WorkDealt:
-    """It is known what outer step `step` trains on: whoever has joined by now takes part."""
-
-    step: int
-
-
-@dataclass(frozen=True)
-class PhaseTimeUp:
-    """For phase `phase` of the `attempt`-th try at an outer step."""
-
-    step: int
-    attempt: int
-    phase: OuterPhase
-
-
-@dataclass(frozen=True)
-class StepSettled:
-    """`after`: digest of the state after the outer step; None if too few contributions count."""
-
-    step: int
-    attempt: int
-    after: bytes | None
-
-
-Event = (
-    SiteJoined | SiteLeft | SitePutOut | WorkDealt | NothingLeft | HashesSigned | PayloadOpened | PhaseTimeUp
-    | StepSettled
-)  # fmt: skip
+from trainer.sites.events import (
+    Event,
+    HashesSigned,
+    NothingLeft,
+    OuterPhase,
+    PayloadOpened,
+    PhaseTimeUp,
+    SiteJoined,
+    SiteLeft,
+    SitePutOut,
+    StepSettled,
+    WorkDealt,
+)
+from trainer.sites.exclusion import Marks, after_step
 
 
 @dataclass(frozen=True)
 class Schedule:
     """`step`: the outer step under way, from the state of `digest`. `waiting`: who has joined and is a member from the
-    next boundary on. `documents`: of whom signed; `opened`: of these, whose payload is there. `barred`: who has no
-    part in this outer step any more, unless too few others are left: it signed two contributions, or was put out.
-    `quorum`: as many must have joined before a step begins that
-    nobody is left for. `whole`: a step is made of the work of all its members or begins again among those who are left,
-    because each of them has a part of what is to be trained on."""
+    next boundary on. `documents`: of whom signed; `opened`: of these, whose payload is there. `barred`: who held this
+    outer step up (trainer/sites/exclusion.py) and has no part in it any more, unless too few others are left;
+    `disputed`: those of them who did so by no more than their word on files. `marks`: of those who held up earlier
+    ones. `quorum`: as many must have joined before a step begins that nobody is left for. `whole`: a step is made of
+    the work of all its members or begins again among those who are left, because each of them has a part of what is to
+    be trained on."""
 
     digest: bytes
     step: int = 0
@@ -113,6 +45,8 @@ class Schedule:
     documents: Mapping[str, str] = field(default_factory=dict)
     opened: frozenset[str] = frozenset()
     barred: frozenset[str] = frozenset()
+    disputed: frozenset[str] = frozenset()
+    marks: Marks = field(default_factory=dict)
     quorum: int = 1
     whole: bool = False
 
@@ -121,16 +55,31 @@ class Schedule:
         """What is to be settled: the documents of those who opened."""
         return {site: self.documents[site] for site in sorted(self.opened)}
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Who has no part in this outer step because of earlier ones, unless too few others are left."""
+        return frozenset(site for site, one in self.marks.items() if one.until > self.step)
+
+    @property
+    def shut_out(self) -> frozenset[str]:
+        """Who is let into no other attempt at this outer step, unless too few others are left."""
+        return self.barred | self.left_out
+
+    @property
+    def entering(self) -> frozenset[str]:
+        """Who takes part in the next attempt, if there is one, and not in this one."""
+        return self.waiting - self.shut_out
+
     def after(self, event: Event) -> "Schedule":
         """The same object where the event changes nothing: it is a repetition, too late, or nobody's who may."""
         if isinstance(event, SiteJoined):
             return self._joined(event)
         if isinstance(event, SiteLeft):
-            return self._left(event.site)
+            return self._left(event)
         if isinstance(event, WorkDealt):
-            return self._begun() if self.waiting and event.step == self.step and not self.documents else self
+            return self._begun() if self.entering and event.step == self.step and not self.documents else self
         if isinstance(event, SitePutOut):
-            return self._put_out(event.site)
+            return self._put_out(event)
         if isinstance(event, NothingLeft):
             collecting = event.step == self.step and self.phase == OuterPhase.COLLECT
             return replace(self, phase=OuterPhase.SETTLE, documents={}) if collecting else self
@@ -151,21 +100,24 @@ class Schedule:
         begun = self.members or self.phase != OuterPhase.COLLECT
         return made if begun or len(made.waiting) < self.quorum else made._begun()
 
-    def _left(self, site: str) -> "Schedule":
+    def _left(self, event: SiteLeft) -> "Schedule":
         """What it has opened still counts: the work is done."""
+        site = event.site
         if site not in self.members | self.waiting:
             return self
         made = replace(self, members=self.members - {site}, waiting=self.waiting - {site})
         if site not in self.opened:
             made = replace(made, documents=_without(self.documents, {site}))
             if self.whole and site in self.members:
-                return made._begun()
+                return (made._barring({site}) if event.owing else made)._begun()
         return made._moved_on()
 
-    def _put_out(self, site: str) -> "Schedule":
-        if self.phase != OuterPhase.COLLECT or site not in self.members - self.barred:
+    def _put_out(self, event: SitePutOut) -> "Schedule":
+        if self.phase != OuterPhase.COLLECT or event.site not in self.members - self.barred:
             return self
-        made = replace(self, documents=_without(self.documents, {site}), barred=self.barred | {site})
+        made = self._barring({event.site})
+        if event.disputed:
+            made = replace(made, disputed=made.disputed | {event.site})
         return made._begun() if self.whole else made._moved_on()
 
     def _committed(self, event: HashesSigned) -> "Schedule":
@@ -176,8 +128,7 @@ class Schedule:
             return replace(self, documents={**self.documents, event.site: event.document})._moved_on()
         if known in (None, event.document) or self.phase == OuterPhase.SETTLE:
             return self
-        made = replace(self, documents=_without(self.documents, {event.site}), opened=self.opened - {event.site})
-        made = replace(made, barred=self.barred | {event.site})
+        made = self._barring({event.site})
         return made._begun() if self.whole else made._moved_on()
 
     def _opened(self, event: PayloadOpened) -> "Schedule":
@@ -192,9 +143,9 @@ class Schedule:
         if self.phase == OuterPhase.SETTLE:
             return self._begun()
         arrived = frozenset(self.documents) if self.phase == OuterPhase.COLLECT else self.opened
+        expected = self.members - self.barred if self.phase == OuterPhase.COLLECT else frozenset(self.documents)
         # Silence is death: who is alive joins again.
-        made = replace(self, members=self.members & arrived)
-        expected = self.members if self.phase == OuterPhase.COLLECT else frozenset(self.documents)
+        made = replace(self._barring(expected - arrived), members=self.members & arrived)
         if not arrived or (self.whole and expected - arrived):
             return made._begun()
         if self.phase == OuterPhase.COLLECT:
@@ -206,8 +157,17 @@ class Schedule:
             return self
         if event.after is None:
             return self._begun()
-        over = replace(self, members=self.members - self.barred, barred=frozenset())
-        return replace(over._begun(), digest=event.after, step=self.step + 1, attempt=0)
+        marks = after_step(self.marks, self.step, self.barred, self.disputed, self.opened)
+        over = replace(
+            self, digest=event.after, step=self.step + 1, members=self.members - self.barred, barred=frozenset(),
+            disputed=frozenset(), marks=marks,
+        )  # fmt: skip
+        return replace(over._begun(), attempt=0)
+
+    def _barring(self, sites: Collection[str]) -> "Schedule":
+        """Without what they handed in, and without them for the rest of this outer step."""
+        documents = _without(self.documents, sites)
+        return replace(self, documents=documents, opened=self.opened.difference(sites), barred=self.barred.union(sites))
 
     def _moved_on(self) -> "Schedule":
         """Past a phase in which nobody is waited for any more."""
@@ -221,15 +181,18 @@ class Schedule:
         return self
 
     def _begun(self) -> "Schedule":
-        """The outer step's next try: of the members, and those who waited. Who is barred waits for the next step, or
+        """The outer step's next try: of the members, and those who waited. Who is shut out waits until it is not, or
         until too few others are left."""
-        made = Schedule(self.digest, self.step, self.attempt + 1, quorum=self.quorum, whole=self.whole)
-        left = (self.members | self.waiting) - self.barred
+        made = Schedule(
+            self.digest, self.step, self.attempt + 1, marks=self.marks, quorum=self.quorum, whole=self.whole
+        )
+        left = (self.members | self.waiting) - self.shut_out
         if len(left) >= self.quorum:
-            return replace(made, members=left, waiting=self.waiting & self.barred, barred=self.barred)
+            staying = (self.waiting | self.members - self.barred) & self.shut_out
+            return replace(made, members=left, waiting=staying, barred=self.barred, disputed=self.disputed)
         everyone = (self.members - self.barred) | self.waiting
         return replace(made, members=everyone) if len(everyone) >= self.quorum else replace(made, waiting=everyone)
 
 
-def _without(documents: Mapping[str, str], sites: set[str]) -> dict[str, str]:
+def _without(documents: Mapping[str, str], sites: Collection[str]) -> dict[str, str]:
     return {site: document for site, document in documents.items() if site not in sites}

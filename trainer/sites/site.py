@@ -18,17 +18,19 @@ from eth_account.signers.local import LocalAccount
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.sites.layout import Tensors
-from protocol.sites.log import Boundary, ContributionRefused
+from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
 from protocol.waits import WAITS, wait_for
 from storage.keys import MissingObjectError
-from trainer.sites.catching_up import caught_up, check_refusal, limits_at, published_state, step_to
+from trainer.sites.catching_up import caught_up, limits_at, published_state, step_to
+from trainer.sites.events import OuterPhase
+from trainer.sites.evidence import check_evidence
 from trainer.sites.exchange import SiteExchange, decoded
 from trainer.sites.inner import InnerWork, ItemsUnusable, Share
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
 from trainer.sites.replica_store import StateFolder
-from trainer.sites.schedule import OuterPhase, Schedule
+from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import (
     InnerProgress,
     InnerSteps,
@@ -97,10 +99,10 @@ class Site:
         book = self.book
         if book.boundary.step > self.state.step:
             return self._take_step(book.boundary)
-        dealing, entry = book.dealing, book.advance()
-        if entry is not None:
-            if isinstance(entry.event, ContributionRefused):
-                check_refusal(self.exchange, entry.event, limits_at(self.exchange, self.state, dealing))
+        found = book.upcoming()
+        if found is not None:
+            check_evidence(book, found[0].event, self.state, self.address)
+            book.take(*found)
             return ""
         now = book.schedule
         if self.address not in now.members:
@@ -216,6 +218,9 @@ class Site:
             self._mouth.say("join", now, now.digest.hex())
         if not now.members:
             return f"other sites: {len(now.waiting)} have joined, {now.quorum} are needed"
+        found = now.marks.get(self.address)
+        if found is not None and found.until > now.step + 1:
+            return f"outer step {found.until} to begin: this site held up others, and is left out until then"
         return f"outer step {now.step} to end, to take part in the next"
 
     def _share(self) -> Share:

@@ -42,4 +42,5 @@ def standing(state: OuterState, book: Logbook | None) -> dict[str, Any]:
         "attempt": 0 if now is None else now.attempt,
         "members": [] if now is None else sorted(now.members),
         "waiting": [] if now is None else sorted(now.waiting),
+        "left_out": {} if now is None else {site: now.marks[site].until for site in sorted(now.left_out)},
     }

@@ -9,7 +9,7 @@ import pytest
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
-from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, open_entry, seal_entry
+from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, MarksOfSite, open_entry, seal_entry
 from protocol.sites.notes import MAX_NAMED, MalformedNote, SiteNote, open_note, seal_note
 from protocol.sites.run import SitesRun
 from protocol.sites.state_files import MalformedState, open_list, read_state, write_state
@@ -112,7 +112,13 @@ def test_a_full_entry_fits_its_limit() -> None:
     sites = tuple("0x" + f"{number:040x}" for number in range(10, 74))
     digests = dict.fromkeys(sites, "ab" * 32)
     event = Boundary(
-        step=1, digest="cd" * 32, members=list(sites), made_of=digests, notes=dict.fromkeys(sites, 10**9), before=0
+        step=1,
+        digest="cd" * 32,
+        members=list(sites),
+        made_of=digests,
+        notes=dict.fromkeys(sites, 10**9),
+        before=0,
+        marks=dict.fromkeys(sites, MarksOfSite(marks=64, until=10**6, made=64)),
     )
     made = seal_entry(ENTRY.model_copy(update={"event": event, "number": 10**9}), RUN, KEEPER)
     assert len(made) < 1 << 15

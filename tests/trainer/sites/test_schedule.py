@@ -13,21 +13,21 @@ from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.layout import F32
 from protocol.sites.outer import OuterState, advance
-from trainer.sites.replica import OuterStep, follow, settle
-from trainer.sites.schedule import (
+from trainer.sites.events import (
     Event,
     HashesSigned,
     NothingLeft,
     OuterPhase,
     PayloadOpened,
     PhaseTimeUp,
-    Schedule,
     SiteJoined,
     SiteLeft,
     SitePutOut,
     StepSettled,
     WorkDealt,
 )
+from trainer.sites.replica import OuterStep, follow, settle
+from trainer.sites.schedule import Schedule
 
 CONFIG = SitesConfig(shards=2, admission=AdmissionConfig(minimum=1, cosine=None))
 START = OuterState.start({"w": np.linspace(-1, 1, 5, dtype=np.float32)})

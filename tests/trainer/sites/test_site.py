@@ -18,9 +18,9 @@ from storage.bucket import Bucket
 from tests.demo.services.running import ServiceProcess, running, settings_of
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.catching_up import step_to
+from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.logbook import Logbook
-from trainer.sites.schedule import OuterPhase
 from trainer.sites.site import Site
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.trainer.sites.world import TRUSTED, MemoryBucket, SitesWorld, make_run
-from trainer.sites.schedule import OuterPhase
+from trainer.sites.events import OuterPhase
 
 
 def test_the_outer_step_begins_again(tmp_path: Path) -> None:
