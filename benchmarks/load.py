@@ -1,15 +1,15 @@
 """10,000 nodes against the service: signed heartbeats, files, looks, on SQLite and PostgreSQL, by one and two replicas.
 
-`python -m benchmarks load [--quick] [--only TEXT]`. `runs` has, for each `database` and number of `replicas`: `nodes`;
-`requests` answered; `errors` (statuses other than 200, and requests that no replica answered); `p99_ms` over all
-requests, counted from when each was due, and `by_path` [p50, p99]; `per_core_s`: requests by a second of the service's
-processor time, the database's included; `cpu_ms` of it a request, and `client_ms` of this benchmark's own. In runs of
-two replicas one is killed with SIGKILL half-way and comes back, and once it says that it is ready the connections that
-were its own come back to it: `lost` counts promised leases and receipts that are not
-in the database afterwards, heartbeats that no replica knows of, and requests taken a second time; `retried`: requests
-whose connection ended under them.
-`profile`: where the threads of a replica spent their samples (shares of a thread's samples, a function and all that it
-calls). `load`: the machine's load average before the run, in which this benchmark has no part.
+`python -m benchmarks load [--quick] [--only TEXT]`. `runs` has, for each `database` and number of `replicas`:
+`processes` of each, which share its port; `nodes`; `requests` answered; `errors` (statuses other than 200, and requests
+that no replica answered); `p99_ms` over all requests, counted from when each was due, and `by_path` [p50, p99];
+`per_core_s`: requests by a second of the service's processor time, the database's included; `cpu_ms` of it a request,
+and `client_ms` of this benchmark's own. In runs of two replicas one is killed with SIGKILL half-way and comes back, and
+once it says that it is ready the connections that were its own come back to it: `lost` counts promised leases and
+receipts that are not in the database afterwards, heartbeats that no replica knows of, and requests taken a second time;
+`retried`: requests whose connection ended under them. `profile`: where the threads of a replica's first process spent
+their samples (shares of a thread's samples, a function and all that it calls). `load`: the machine's load average
+before the run, in which this benchmark has no part.
 """
 
 import asyncio
@@ -43,6 +43,7 @@ SECONDS, QUICK_SECONDS = 60.0, 24.0
 """More than twice BEAT_SECONDS: whoever a killed replica forgot has said again that it lives."""
 LEASE = 3600.0
 _START = "import cli, protocol, sys, json; from benchmarks.load_replica import main; main(json.loads(sys.argv[1]))"
+CORES = 2
 BALANCER_SECONDS = 2.0
 """Between the looks of what spreads connections over replicas (docs/operations.md)."""
 
@@ -61,10 +62,16 @@ def run(
                 before = round(os.getloadavg()[0], 1)
                 with _database(database, Path(folder)) as (url, server):
                     found = _run(Path(folder), url, server, replicas, keys, seconds)
-                runs.append({"database": database, "replicas": replicas, "nodes": count, **found, "load": before})
+                case = {"database": database, "replicas": replicas, "processes": _processes(replicas), "nodes": count}
+                runs.append(case | found | {"load": before})
                 shown = {name: runs[-1][name] for name in ("requests", "errors", "p99_ms", "per_core_s", "lost")}
                 progress(f"{database}, {replicas} replicas: {shown}")
     return {"runs": runs}
+
+
+def _processes(replicas: int) -> int:
+    """Of each replica, as docs/orchestrator.md advises: together as many as there are cores."""
+    return max(1, CORES // replicas)
 
 
 @contextmanager
@@ -130,6 +137,7 @@ class Fleet:
 
     def __init__(self, folder: Path, database: str, count: int, keys: list[NodeKey]) -> None:
         self._folder, self._database = folder, database
+        self._each = _processes(count)
         self._addresses = folder / "addresses.json"
         self._addresses.write_text(json.dumps([key.address for key in keys]))
         self.ports = [_free_port() for _ in range(count)]
@@ -184,6 +192,7 @@ class Fleet:
     def _spawn(self, number: int) -> subprocess.Popen[str]:
         options = {
             "port": self.ports[number],
+            "processes": self._each,
             "url": self.url,
             "database": self._database,
             "bucket": str(self._folder / "bucket"),
@@ -197,7 +206,8 @@ class Fleet:
 
     def _await(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n", "a replica did not start"
+        for _ in range(self._each):
+            assert process.stdout.readline() == "ready\n", "a replica did not start"
         port = self.ports[self._processes.index(process)] if process in self._processes else self.ports[0]
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

@@ -1,12 +1,14 @@
 """One replica of the load benchmark: `python -m benchmarks.load_replica '{"port": …}'`.
 
 Everything is the service's own, but for the chain (`benchmarks.load_pool`) and the bucket, which is a folder. It prints
-`ready`, and writes into the file `samples` where its threads spent their time, when it ends.
+`ready` for each of its processes, and writes into the file `samples` where the threads of the first spent their time,
+when it ends.
 """
 
 import asyncio
 import contextlib
 import json
+import socket
 import sys
 import threading
 import time
@@ -17,7 +19,6 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-import uvicorn
 from eth_account import Account
 from fastapi import FastAPI
 
@@ -36,7 +37,9 @@ from orchestrator.watch import Watch
 from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
-from runtime.http_server import allow_files, bound, server_options
+from runtime.http_server import HttpServer, bound, held, server_options
+from runtime.prefork import Prefork
+from runtime.process import serve
 from storage.keys import MissingObjectError
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
@@ -97,7 +100,7 @@ def _place(code: CodeType) -> str:
     return f"{Path(code.co_filename).name}:{code.co_name}"
 
 
-def build(options: dict[str, Any], sampler: Sampler) -> FastAPI:
+def build(options: dict[str, Any], number: int, sampler: Sampler) -> FastAPI:
     addresses = json.loads(Path(options["addresses"]).read_text())
     watch = Watch(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
     db = Database(options["database"])
@@ -124,19 +127,38 @@ def build(options: dict[str, Any], sampler: Sampler) -> FastAPI:
         following.cancel()
         keeper.stop()
         # Here, because uvicorn ends the process by the signal that it was sent.
-        Path(options["samples"]).write_text(  # noqa: ASYNC240
-            json.dumps({kind: dict(one) for kind, one in sampler.counts.items()})
-        )
+        if number == 0:
+            Path(options["samples"]).write_text(  # noqa: ASYNC240
+                json.dumps({kind: dict(one) for kind, one in sampler.counts.items()})
+            )
 
     return create_app(service, guard, rate=1e6, burst=1e6, lifespan=lifespan)
 
 
+class Replica:
+    """One process of a replica."""
+
+    def __init__(self, options: dict[str, Any], number: int, listener: socket.socket | None = None) -> None:
+        sampler = Sampler()
+        sampler.start()
+        app = build(options, number, sampler)
+        self._listener = listener or bound("127.0.0.1", options["port"], shared=True)
+        self._server = HttpServer(server_options(app, 16_384))
+
+    def run(self) -> int:
+        self._server.run(sockets=[self._listener])
+        return 0
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
 def main(options: dict[str, Any]) -> None:
-    allow_files(20_000)
-    sampler = Sampler()
-    sampler.start()
-    app = build(options, sampler)
-    uvicorn.Server(server_options(app, 20_000)).run(sockets=[bound("127.0.0.1", options["port"])])
+    """Its processes share the port as those of `orchestrator.main` do."""
+    port, count = options["port"], options["processes"]
+    if count == 1:
+        serve(Replica(options, 0, bound("127.0.0.1", port)))
+    serve(Prefork(count, lambda number: Replica(options, number), held("127.0.0.1", port)))
 
 
 if __name__ == "__main__":

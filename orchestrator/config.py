@@ -15,7 +15,8 @@ class OrchestratorConfig(DaemonConfig):
     own. `key` signs upload receipts; it holds no money. `owner` is the pool owner's address, whose signature the
     trainer's reports carry. `public_rpc` are the RPC URLs that newcomers are told; without them the network's own.
     `relays` are addresses that may announce sources of weights, besides the pool's participants; sources have to be
-    public, unless `allow_private_sources`. Every `flush_seconds` heartbeats and renewals are written. Seconds, bytes;
+    public, unless `allow_private_sources`. Every `flush_seconds` heartbeats and renewals are written. `processes` share
+    the port, each of them as a replica would; `connections`, `rate` and `burst` are each one's. Seconds, bytes;
     `confirmations` in blocks."""
 
     deployment: Path
@@ -38,6 +39,7 @@ class OrchestratorConfig(DaemonConfig):
     stall_seconds: float = Field(60.0, gt=0, le=86400)
     max_upload_bytes: int = Field(64 << 20, ge=1024)
     flush_seconds: float = Field(1.0, gt=0, le=10)
+    processes: int = Field(1, ge=1, le=64)
     connections: int = Field(16_384, ge=16, le=1_000_000)
     allow_private_sources: bool = False
     rate: float = Field(100.0, gt=0)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import REGISTRY, Collector
 from starlette.types import Scope
 
 from orchestrator.alarm_gauges import alarm_gauges
 from orchestrator.liveness import node_state
 from orchestrator.service import Service
+from orchestrator.shared_metrics import are_shared
 
 REQUEST_SECONDS = Histogram(
     "muster_request_seconds",
@@ -30,7 +32,16 @@ def exposition(service: Service) -> bytes:
     """Everything, in Prometheus' text format."""
     run = CollectorRegistry(auto_describe=False)
     run.register(_Run(service))
-    return generate_latest(REGISTRY) + generate_latest(run)
+    return generate_latest(_counted()) + generate_latest(run)
+
+
+def _counted() -> CollectorRegistry:
+    """What was counted: by this process, or by all that share the port, and then nothing of any one process."""
+    if not are_shared():
+        return REGISTRY
+    together = CollectorRegistry(auto_describe=False)
+    MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+    return together
 
 
 class _Run(Collector):

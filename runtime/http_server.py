@@ -86,19 +86,39 @@ class _FewLines(logging.Filter):
         return self._said <= _LINES_A_MINUTE or record.levelno >= logging.CRITICAL
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A listening socket, taken before anything else, so that a second instance stops at once. Raises ConfigError."""
+def bound(host: str, port: int, shared: bool = False) -> socket.socket:
+    """A listening socket, taken before anything else, so that a second instance stops at once. `shared`: with others
+    that ask for the same, among whom Linux deals connections. Raises ConfigError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        what = f"cannot listen on {host}:{port}: {error.strerror}"
-        raise ConfigError(what, "stop what uses it, or change `port`") from None
+        raise _taken(host, port, error) from None
     return listener
+
+
+def held(host: str, port: int) -> socket.socket:
+    """What keeps services that share a port among their own processes from sharing it with each other: a name in the
+    kernel (Linux), as far-reaching as ports are, until the processes of this one have ended. Raises ConfigError when
+    anybody has the port."""
+    bound(host, port).close()
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0muster port {port}")
+    except OSError as error:
+        name.close()
+        raise _taken(host, port, error) from None
+    return name
+
+
+def _taken(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", "stop what uses it, or change `port`")
 
 
 def allow_files(count: int) -> None:

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from eth_account.signers.local import LocalAccount
+from prometheus_client.parser import text_string_to_metric_families
 
 from chain.contracts.pools import WorkItem
 from orchestrator.main import run
@@ -193,6 +196,60 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     assert process.end(signal.SIGTERM) == 0
 
 
+def test_processes_that_share_a_port_are_one_service(process: Process, game: Game) -> None:
+    process.values |= {"processes": 2, "flush_seconds": 0.1}
+    _, node = game.node()
+    game.publish()
+    process.start()
+    assert process.child is not None
+    parent = psutil.Process(process.child.pid)
+    wait_for("both processes", lambda: len(listening(parent)) == 2, 60)
+
+    slots = set()
+    for _ in range(16):  # each by a connection of its own
+        service = service_of(process, game, node)
+        slots.add(slot_of(service, 0).slot)
+        service.close()
+    assert len(slots) == 1
+    look_whether_ready(process, 16)
+    wait_for("the requests of both", lambda: times_ready(process) == 16, 20)
+
+    first, second = listening(parent)
+    second.kill()
+    wait_for("its end", lambda: second not in listening(parent), 30)
+    look_whether_ready(process, 16)
+    wait_for("its successor", lambda: len(listening(parent)) == 2, 60)
+    assert first in listening(parent)
+    look_whether_ready(process, 16)
+    wait_for("the requests of all three", lambda: times_ready(process) == 48, 20)
+    assert process.end(signal.SIGTERM) == 0
+    assert not first.is_running()
+
+
+def listening(parent: psutil.Process) -> list[psutil.Process]:
+    """Those of its processes that take connections, in the order of their start."""
+    found = []
+    for one in parent.children():
+        with suppress(psutil.NoSuchProcess):
+            if any(line.status == psutil.CONN_LISTEN for line in one.net_connections("tcp")):
+                found.append(one)
+    return sorted(found, key=lambda one: one.pid)
+
+
+def look_whether_ready(process: Process, times: int) -> None:
+    for _ in range(times):
+        assert httpx.get(f"{process.url}/ready", trust_env=False, timeout=60).status_code == 200
+
+
+def times_ready(process: Process) -> float:
+    """How often it was looked, by whichever process is asked."""
+    text = httpx.get(f"{process.url}/metrics", trust_env=False, timeout=60).text
+    families = text_string_to_metric_families(text)
+    (asked,) = (family for family in families if family.name == "muster_request_seconds")
+    ready = [one for one in asked.samples if one.labels["route"] == "/ready" and one.name.endswith("_count")]
+    return sum(sample.value for sample in ready)
+
+
 @pytest.mark.slow
 def test_the_chain_may_go_away_and_come_back(process: Process, game: Game) -> None:
     game.publish()
@@ -242,5 +299,7 @@ def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Ba
         line = process.fails({**good, **changes})
         assert words in line, (words, line)
         assert "; " in line, line
-    busy = process.ends({**good, "port": s3.port})
-    assert f"cannot listen on 127.0.0.1:{s3.port}: Address already in use; stop what uses it" in busy
+    for count in (1, 2):
+        busy = process.ends({**good, "processes": count, "port": s3.port})
+        assert f"cannot listen on 127.0.0.1:{s3.port}: Address already in use; stop what uses it" in busy
+    assert "there is no pool 77" in process.ends({**good, "processes": 2, "pool": 77})
