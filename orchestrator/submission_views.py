@@ -8,7 +8,8 @@ from typing import Any
 from chain.records import Pool, Slash, Status, Submission
 from chain.state import State
 from orchestrator.trained import Trained
-from protocol.api.run import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry, SubmissionEntry
+from protocol.api.judged import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry
+from protocol.api.run import SubmissionEntry
 from protocol.verdict import Code
 
 RECENT = 60

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from protocol.api import run
+from protocol.api import judged, run
 from protocol.api.base import Amount
 
 REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary", "late")
@@ -160,9 +160,9 @@ class RunSummary(BaseModel):
     what the engine took to load them."""
     trained_then_rejected: list[int]
     trained_twice: list[int]
-    slashes: list[run.SlashEntry]
-    disputes: list[run.DisputeEntry]
-    canaries: list[run.CanaryEntry]
+    slashes: list[judged.SlashEntry]
+    disputes: list[judged.DisputeEntry]
+    canaries: list[judged.CanaryEntry]
     escrow: run.EscrowEntry | None
     ledger: list[run.LedgerEntry]
 

@@ -10,7 +10,7 @@ from orchestrator.views import files, people, search, steps
 from orchestrator.views.answers import AnswerCache
 from orchestrator.views.evidence import Evidence
 from orchestrator.views.overview import overview, pool_entry
-from protocol.api import run, views
+from protocol.api import judged, run, views
 
 MOST_ROWS = 100
 FIGURES_SECONDS = 1.0
@@ -86,19 +86,19 @@ class Dashboard:
         state = self._service.watch.state
         return people.validator(state, self._service.watch.pool(state), self._validators(), address)
 
-    def disputes(self, after: int, limit: int) -> views.Listing[run.DisputeEntry]:
+    def disputes(self, after: int, limit: int) -> views.Listing[judged.DisputeEntry]:
         found = submission_views.disputes(self._service.watch.state, self._service.watch.pool_id)
         return _page(found[::-1], after, limit)
 
-    def canaries(self, after: int, limit: int) -> views.Listing[run.CanaryEntry]:
+    def canaries(self, after: int, limit: int) -> views.Listing[judged.CanaryEntry]:
         found = submission_views.canaries(self._service.watch.state, self._service.watch.pool_id)
         return _page(found[::-1], after, limit)
 
-    def cases(self, after: int, limit: int) -> views.Listing[run.CaseEntry]:
+    def cases(self, after: int, limit: int) -> views.Listing[judged.CaseEntry]:
         found = submission_views.cases(self._service.watch.state, self._service.watch.pool_id)
         return _page(found[::-1], after, limit)
 
-    def slashes(self, after: int, limit: int) -> views.Listing[run.SlashEntry]:
+    def slashes(self, after: int, limit: int) -> views.Listing[judged.SlashEntry]:
         state, pool = self._service.watch.state, self._service.watch.pool_id
         wanted = [one for one in reversed(state.slashes) if one.pool in (pool, 0)]
         shown = submission_views.slash_entries(wanted[after : after + limit])

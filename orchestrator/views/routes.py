@@ -11,7 +11,7 @@ from orchestrator.http_errors import documented
 from orchestrator.views.answers import AnswerCache
 from orchestrator.views.dashboard import MOST_ROWS, Dashboard
 from orchestrator.views.people import Order
-from protocol.api import endpoints, run, views
+from protocol.api import endpoints, judged, run, views
 from protocol.api.base import ResponseBody
 
 router = APIRouter(tags=["dashboard"], responses=documented(422))
@@ -143,22 +143,22 @@ def get_validator(ask: Ask, address: _Who) -> Response:
     return ask.answer(lambda: ask.dashboard.validator(to_checksum_address(address)))
 
 
-@router.get(endpoints.DISPUTES.path, summary="Disputed files", response_model=views.Listing[run.DisputeEntry])
+@router.get(endpoints.DISPUTES.path, summary="Disputed files", response_model=views.Listing[judged.DisputeEntry])
 def list_disputes(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.disputes(after, limit))
 
 
-@router.get(endpoints.CANARIES.path, summary="Opened canaries", response_model=views.Listing[run.CanaryEntry])
+@router.get(endpoints.CANARIES.path, summary="Opened canaries", response_model=views.Listing[judged.CanaryEntry])
 def list_canaries(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.canaries(after, limit))
 
 
-@router.get(endpoints.CASES.path, summary="Cases against nodes", response_model=views.Listing[run.CaseEntry])
+@router.get(endpoints.CASES.path, summary="Cases against nodes", response_model=views.Listing[judged.CaseEntry])
 def list_cases(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.cases(after, limit))
 
 
-@router.get(endpoints.SLASHES.path, summary="Penalties, newest first", response_model=views.Listing[run.SlashEntry])
+@router.get(endpoints.SLASHES.path, summary="Penalties, newest first", response_model=views.Listing[judged.SlashEntry])
 def list_slashes(ask: Ask, after: _Place = 0, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.slashes(after, limit))
 

@@ -7,10 +7,8 @@ from pydantic import TypeAdapter
 
 from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api.base import RequestBody
+from protocol.api.judged import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry
 from protocol.api.run import (
-    CanaryEntry,
-    CaseEntry,
-    DisputeEntry,
     Health,
     LedgerEntry,
     NodeEntry,
@@ -18,7 +16,6 @@ from protocol.api.run import (
     Readiness,
     RunRecord,
     RunStatus,
-    SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
 )

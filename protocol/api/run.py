@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, Strict
 from protocol.api.base import Amount, Hex64, Metrics, ResponseBody, Rows, at_most
 from protocol.api.evaluation import SetResult
 from protocol.api.held import HeldEntry
+from protocol.api.judged import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry
 from protocol.api.work import StepRequest
 
 
@@ -194,64 +195,6 @@ class SubmissionEntry(ResponseBody):
     trained_twice: bool
     tx: str = ""
     sha256: str = ""
-
-
-class SlashEntry(ResponseBody):
-    """A penalty of a node (`who` is its address) or of a seat (its number)."""
-
-    kind: str
-    who: str
-    sequence: int
-    reason: str
-    amount: Amount
-    block: int
-    time: int
-    tx: str = ""
-
-
-class DisputeEntry(ResponseBody):
-    sequence: int
-    disputer: str
-    time: int
-    resolved: bool
-    overturned: bool
-    outcome: str
-    reward: Amount
-
-
-class CanaryEntry(ResponseBody):
-    """An opened canary with the seats it accuses; `slashed`: seat → grains."""
-
-    sequence: int
-    reason: str
-    accused: Rows[int]
-    concluded: bool
-    upheld: bool
-    slashed: Annotated[dict[str, Amount], at_most(1000)]
-    time: int
-
-
-class CaseEntry(ResponseBody):
-    """A case against `node` for what its files `sequences` say together. The outcome is open before its jury (`trial`,
-    of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `committed`: jurors that voted; `votes`:
-    opened ones by code; `reason`: what their majority said, empty without one; `slashed`: of the stake, `back`: of the
-    bond."""
-
-    case: int
-    node: str
-    accuser: str
-    sequences: Rows[int]
-    trial: int
-    jurors: int
-    drawn: bool
-    committed: int
-    votes: Annotated[dict[str, int], at_most(100)]
-    outcome: str
-    reason: str
-    bond: Amount
-    back: Amount
-    slashed: Amount
-    time: int
 
 
 class LedgerEntry(ResponseBody):

@@ -6,15 +6,13 @@ from pydantic import Field
 
 from protocol.api.base import Amount, ResponseBody, Rows, at_most
 from protocol.api.held import HeldEntry
+from protocol.api.judged import CanaryEntry, DisputeEntry, SlashEntry
 from protocol.api.run import (
-    CanaryEntry,
-    DisputeEntry,
     EscrowEntry,
     InFlightEntry,
     PublishedEntry,
     ReconciliationEntry,
     ReportEntry,
-    SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
     WaitEntry,

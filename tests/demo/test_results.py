@@ -16,7 +16,7 @@ from orchestrator.summary import (
     SilentCommittee,
     ValidatorSummary,
 )
-from protocol.api.run import CanaryEntry, DisputeEntry
+from protocol.api.judged import CanaryEntry, DisputeEntry
 from tests.conftest import GRAINS
 
 T = TypeVar("T", bound=BaseModel)

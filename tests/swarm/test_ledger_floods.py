@@ -67,7 +67,7 @@ def test_one_key_that_is_listed_twice_is_one_envelope() -> None:
     assert (found.envelopes, found.members[FIRST].breaches) == (1, {})
 
 
-class CountingShelf(LedgerShelf):
+class CountingLedgerShelf(LedgerShelf):
     """Each fetch takes a second; listed are the first ones first."""
 
     def __init__(self, clock: ScoringClock, *held: bytes) -> None:
@@ -92,7 +92,7 @@ def test_what_there_is_no_room_for_is_fetched_again(
     honest = [signed(0, number) for number in range(9)]
     monkeypatch.setattr(ledger_reader, "_AT_ONCE", 1)
     monkeypatch.setattr(ledger_reader, "_KEPT_BYTES", sum(map(len, honest)) + len(strangers[-1]) if room else 0)
-    shelf = CountingShelf(clock, *strangers, *honest)
+    shelf = CountingLedgerShelf(clock, *strangers, *honest)
     found = read(shelf)
     assert rounds_of(found, FIRST) == list(range(9))
     assert shelf.fetched == (29 if room else 38)
@@ -110,7 +110,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ScoringClock:
 def test_nobody_knows_what_is_read_first(clock: ScoringClock) -> None:
     """Half of what lies there can be opened in time: about half of the honest ones, wherever they are listed."""
     junk, honest = [b"junk %d" % at for at in range(360)], [signed(0, number, (0,)) for number in range(40)]
-    shelf = CountingShelf(clock, *junk, *honest)
+    shelf = CountingLedgerShelf(clock, *junk, *honest)
     found = read(shelf, seconds=200 / OPENING)
     assert shelf.fetched == 200
     assert 5 < len(rounds_of(found, FIRST)) < 35, "chances outside are under one in a million"
