@@ -66,6 +66,7 @@ EXAMPLES = {
     "site run": "muster site run --config site.json",
     "site status": "muster site status --home site",
     "swarm accuse": "muster swarm accuse one.json two.json --document swarm.json --swarm 1",
+    "swarm gate": "muster swarm gate --config gate.json",
     "swarm ledger": "muster swarm ledger --home me --page ledger.html",
     "swarm leave": "muster swarm leave --home me",
     "swarm open": "muster swarm open --document swarm.json --stake 40",

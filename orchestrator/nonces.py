@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Protocol
 
 from sqlalchemy import text
 
@@ -15,6 +16,12 @@ _KEEP = 10 * WINDOW
 """Seconds a nonce is remembered: longer than it could be replayed, even if the clock is set back a few minutes."""
 Use = tuple[str, bytes]
 """An address and the nonce that it used."""
+
+
+class Nonces(Protocol):
+    """What a guard needs of `NonceStore`."""
+
+    def use_many(self, uses: Sequence[Use], now: float) -> list[bool]: ...
 
 
 class NonceStore:
@@ -54,7 +61,7 @@ class NonceQueue:
     """Uses nonces together: those of some milliseconds, and all that came while the last ones were written, by one
     transaction. For the event loop's thread."""
 
-    def __init__(self, store: NonceStore) -> None:
+    def __init__(self, store: Nonces) -> None:
         self.store = store
         self._together = Together("nonces", self._use, GATHER_SECONDS, MOST_SECONDS)
 

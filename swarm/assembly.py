@@ -16,6 +16,7 @@ from swarm.config import SwarmMemberConfig
 from swarm.environments import load_swarm
 from swarm.evaluation import HeldOut, Measuring
 from swarm.exchange import BucketExchange, Exchange, FolderExchange
+from swarm.gate_exchange import GateExchange
 from swarm.generation import MemberModel, OwnRounds
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
@@ -54,6 +55,8 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange, seed
     document, texts = load_swarm(config)
     account = config.key.open()
     membership = _membership(config, document, account, exchange)
+    if isinstance(exchange, GateExchange):
+        exchange.sign_as(account, membership.limits.swarm)
     limits, exchange = membership.limits, membership.exchange
     pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
     pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
@@ -84,9 +87,11 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange, seed
 
 def exchange_of(config: SwarmMemberConfig) -> Exchange:
     """Where its envelopes lie."""
+    if config.gate is not None:
+        return GateExchange(config.gate)
     if config.s3 is not None:
         return BucketExchange(Bucket(config.s3))
-    assert config.exchange is not None, "the configuration names one of both"
+    assert config.exchange is not None, "the configuration names one of them"
     return FolderExchange(config.exchange)
 
 

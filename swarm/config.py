@@ -72,8 +72,17 @@ class SwarmChainConfig(Document):
     confirmations: int = Field(12, ge=0, le=1000)
 
 
+class GateAccess(Document):
+    """The `url` of a swarm's gate. With `allow_private_sources` the bucket that it leads to may lie in a private
+    network."""
+
+    url: str
+    allow_private_sources: bool = False
+
+
 class SwarmMemberConfig(DaemonConfig):
-    """`document`: the swarm's. `exchange`: the folder, or `s3` the bucket, where envelopes lie. With `chain`, the
+    """`document`: the swarm's. `exchange`: the folder, or `s3` the bucket, where envelopes lie, or `gate` the service
+    through which those share who hold no key of that bucket. With `chain`, the
     envelopes of those are read whose stake lies there; without, those of `members`, or with () everybody's, for swarms
     among friends. `rounds`: after how many it ends (0: never); `pace`: least seconds from one round's beginning to the
     next one's, for a machine that has other work, too; `checkpoint_every` rounds it writes down how far it is, which is
@@ -84,6 +93,7 @@ class SwarmMemberConfig(DaemonConfig):
     key: KeyConfig
     exchange: Path | None = None
     s3: S3Settings | None = None
+    gate: GateAccess | None = None
     chain: SwarmChainConfig | None = None
     members: tuple[Address, ...] = ()
     mix: MixConfig = MixConfig()
@@ -101,8 +111,8 @@ class SwarmMemberConfig(DaemonConfig):
 
     @model_validator(mode="after")
     def _one_exchange(self) -> "SwarmMemberConfig":
-        if (self.exchange is None) == (self.s3 is None):
-            raise ValueError("name either `exchange`, a folder, or `s3`, a bucket")
+        if sum(one is not None for one in (self.exchange, self.s3, self.gate)) != 1:
+            raise ValueError("name one of `exchange`, a folder, `s3`, a bucket, and `gate`, a service before a bucket")
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
-from protocol.errors import IntegrityError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.files import write_atomic
 from storage.bucket import Bucket
 from storage.keys import MissingObjectError, check_content, object_key, parse_key
@@ -18,12 +18,16 @@ from storage.keys import MissingObjectError, check_content, object_key, parse_ke
 PREFIX = "envelopes/"
 
 
+class RefusedForGood(MusterError):
+    """An envelope that the other side does not take, whenever it is sent again."""
+
+
 class Exchange(Protocol):
     """Keys are content addresses, so whoever serves the bytes can withhold them and do nothing else. Every method
     raises UnreachableError, within a bounded time, where the other side is gone."""
 
     def publish(self, data: bytes) -> str:
-        """Leave an envelope there, if it is not there yet; its key."""
+        """Leave an envelope there, if it is not there yet; its key. Raises RefusedForGood."""
         ...
 
     def keys(self) -> Iterator[str]:

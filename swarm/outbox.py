@@ -6,9 +6,10 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
+from protocol.errors import printable
 from protocol.files import write_atomic
 from protocol.swarm.envelope import Envelope, seal
-from swarm.exchange import Exchange, envelope_key
+from swarm.exchange import Exchange, RefusedForGood, envelope_key
 
 log = logging.getLogger("muster.swarm")
 MAX_UNSENT = 16
@@ -62,7 +63,11 @@ class EnvelopeOutbox:
         for path in waiting[:-MAX_UNSENT]:
             path.unlink()
         for path in waiting[-MAX_UNSENT:]:
-            exchange.publish(path.read_bytes())
+            try:
+                exchange.publish(path.read_bytes())
+            except RefusedForGood as error:
+                # It would hold up all that come after it.
+                log.warning("round %d is not shared: %s", int(path.stem), printable(str(error)))
             path.unlink()
 
     def drop(self) -> None:

@@ -34,12 +34,17 @@ class Sharing:
         Path | None, typer.Option(exists=True, dir_okay=False, help="Bucket instead: {endpoint, bucket, credentials}.")
     ] = None
 
+    gate: Annotated[
+        str | None, typer.Option(help="URL of a swarm's gate instead, for who holds no key of its bucket.")
+    ] = None
+
     def values(self) -> dict[str, Any]:
         from protocol.documents import load_document
         from storage.settings import S3Settings
 
         bucket = None if self.s3 is None else load_document(self.s3, S3Settings).model_dump(mode="json")
-        return {"exchange": _absolute(self.exchange), "s3": bucket}
+        gate = None if self.gate is None else {"url": self.gate}
+        return {"exchange": _absolute(self.exchange), "s3": bucket, "gate": gate}
 
 
 @app.command("join")
@@ -101,6 +106,14 @@ def run(home: HomeOption) -> None:
     from swarm.main import run as run_member
 
     run_member(_config(home))
+
+
+@app.command("gate")
+def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
+    """Let members share who hold no key of the swarm's bucket: sign upload URLs for them and list what lies there."""
+    from swarm.gate.main import run as run_gate
+
+    run_gate(config)
 
 
 @app.command("status")

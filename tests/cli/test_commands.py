@@ -23,6 +23,7 @@ PROCESSES = {
     "relay run",
     "site keep",
     "site run",
+    "swarm gate",
     "swarm run",
     "watch",
     "demo",
@@ -31,7 +32,7 @@ STREAMS = {"logs"}
 SENDS = re.compile(
     r"(keys send|deploy|node (up|register|stake|join|claim|dispute|announce|leave|withdraw)"
     r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite|init)[a-z-]+|governance (?!status)[a-z-]+"
-    r"|swarm (?!join|run|status|ledger)[a-z-]+)"
+    r"|swarm (?!join|run|gate|status|ledger)[a-z-]+)"
 )
 
 

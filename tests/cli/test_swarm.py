@@ -70,6 +70,16 @@ def test_join_says_what_is_wrong(muster: Muster, place: Path, changes: dict[str,
     assert not (place / "me" / "member.json").exists()
 
 
+def test_a_member_names_one_way_to_the_others(muster: Muster, place: Path) -> None:
+    assert "name one of `exchange`" in muster.refused(*joining(place), "--gate", "https://gate.example")
+    options = joining(place)
+    at = options.index("--exchange")
+    muster.ok(*options[:at], *options[at + 2 :], "--gate", "https://gate.example")
+    config = SwarmMemberConfig.model_validate_json((place / "me" / "member.json").read_text())
+    assert config.gate is not None
+    assert (config.gate.url, config.exchange, config.s3) == ("https://gate.example", None, None)
+
+
 def test_status(muster: Muster, place: Path) -> None:
     muster.ok(*joining(place))
     home = place / "me"

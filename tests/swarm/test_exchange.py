@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError, UnreachableError
+from protocol.swarm.envelope import seal
 from storage.keys import MissingObjectError, object_key
-from swarm.exchange import BucketExchange, Exchange, FolderExchange, envelope_key
+from swarm.exchange import BucketExchange, Exchange, FolderExchange, RefusedForGood, envelope_key
+from swarm.outbox import EnvelopeOutbox
+from tests.protocol.swarm.samples import KEYS, honest_envelope
 from tests.storage.conftest import bucket, s3
 
 __all__ = ["bucket", "s3"]
@@ -66,3 +69,28 @@ def test_what_is_gone_says_so(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(UnreachableError):
             call()
+
+
+class RefusingExchange(FolderExchange):
+    """Takes nothing for good that begins with these bytes."""
+
+    def __init__(self, folder: Path, start: bytes) -> None:
+        super().__init__(folder)
+        self._start = start
+
+    def publish(self, data: bytes) -> str:
+        if data.startswith(self._start):
+            raise RefusedForGood("another envelope of that round is there")
+        return super().publish(data)
+
+
+def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path: Path) -> None:
+    first, second = (honest_envelope(0, number) for number in (0, 1))
+    outbox = EnvelopeOutbox(tmp_path / "outbox", KEYS[0])
+    outbox.put(first)
+    outbox.put(second)
+    exchange = RefusingExchange(tmp_path, seal(first, KEYS[0]))
+    outbox.send(exchange)
+    assert list(exchange.keys()) == [envelope_key(seal(second, KEYS[0]))]
+    assert not outbox.waiting
+    assert outbox.signed == 1

@@ -1,0 +1,159 @@
+"""A gate lists what its members signed, each once, and counts whatever anybody asks for."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.http_errors import HttpError
+from protocol.api.swarm import EnvelopeUpload
+from swarm.gate import service
+from swarm.gate.index import HOUR, KEPT
+from tests.protocol.swarm.samples import LIMITS
+from tests.swarm.gate.world import FIRST, SECOND, STRANGER, Clock, CountingStore, asking, gate_of, signed
+
+
+@pytest.fixture(autouse=True)
+def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_SHOWN_SECONDS", 0.0)
+
+
+def refused(gate: service.SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
+    with pytest.raises(HttpError) as error:
+        gate.upload(member, body)
+    return error.value.status, error.value.what
+
+
+def test_what_is_uploaded_is_listed_once_it_was_seen(tmp_path: Path) -> None:
+    store, data = CountingStore(), signed(0, 3)
+    gate = gate_of(tmp_path, store)
+    ticket = gate.upload(FIRST, asking(data))
+    assert not ticket.exists
+    assert ticket.headers["content-length"] == str(len(data))
+    assert gate.listing(None).envelopes == [], "whoever looks there now would not look again"
+    store.leave(data)
+    assert gate.upload(FIRST, asking(data)).exists
+    (one,) = gate.listing(None).envelopes
+    assert (one.member, one.round, one.sha256, one.size) == (FIRST, 3, asking(data).sha256, len(data))
+    assert gate.upload(FIRST, asking(data)).exists
+    assert store.gets == 1
+    assert gate_of(tmp_path, store).listing(None).envelopes == [one], "after a restart, too"
+
+
+def test_who_is_no_member_gets_nothing(tmp_path: Path) -> None:
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    assert refused(gate, STRANGER, store.leave(signed(2, 0)))[0] == 403
+    assert store.gets == 0
+
+
+@pytest.mark.parametrize("kind", ["junk", "another's", "too long", "other bytes"])
+def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_path: Path, kind: str) -> None:
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    data = {"another's": signed(1, 0), "too long": b" " * (LIMITS.file_bytes + 1)}.get(kind, b"{}")
+    body = store.leave(data)
+    if kind == "other bytes":
+        store.objects[f"envelopes/{body.sha256}.json"] = signed(0, 0)
+    status, what = refused(gate, FIRST, body)
+    assert status == (413 if kind == "too long" else 409)
+    for _ in range(3):
+        assert refused(gate, FIRST, body) == (status, what)
+    assert store.gets == (0 if kind == "too long" else 1)
+    assert gate.listing(None).envelopes == []
+
+
+def test_a_copy_under_anothers_name_keeps_nobody_from_its_own(tmp_path: Path) -> None:
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    body = store.leave(signed(1, 0))
+    assert refused(gate, FIRST, body)[0] == 409
+    assert gate.upload(SECOND, body).exists
+
+
+def test_a_round_is_listed_once(tmp_path: Path) -> None:
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    first, second = store.leave(signed(0, 0, (0,))), store.leave(signed(0, 0, (1,)))
+    assert gate.upload(FIRST, first).exists
+    assert refused(gate, FIRST, second) == (409, "another envelope of round 0 is there already")
+    assert [one.sha256 for one in gate.listing(None).envelopes] == [first.sha256]
+
+
+def test_so_many_an_hour(tmp_path: Path) -> None:
+    clock = Clock()
+    gate = gate_of(tmp_path, CountingStore(), per_hour=3, clock=clock)
+    for number in (0, 1, 2, 2):
+        assert not gate.upload(FIRST, asking(b"%d" % number)).exists
+    assert refused(gate, FIRST, asking(b"3"))[0] == 429
+    assert not gate.upload(SECOND, asking(b"3")).exists, "each for itself"
+    clock.now += HOUR - 1
+    assert refused(gate_of(tmp_path, CountingStore(), per_hour=3, clock=clock), FIRST, asking(b"3"))[0] == 429
+    clock.now += 1
+    assert not gate.upload(FIRST, asking(b"3")).exists
+
+
+def test_so_many_bytes_an_hour(tmp_path: Path) -> None:
+    gate = gate_of(tmp_path, CountingStore(), bytes_per_hour=1000)
+    assert not gate.upload(FIRST, asking(b"a" * 600)).exists
+    assert refused(gate, FIRST, asking(b"b" * 401))[0] == 429
+    assert not gate.upload(FIRST, asking(b"b" * 400)).exists
+
+
+def test_looks_are_counted_as_uploads_are(tmp_path: Path) -> None:
+    """Or who asks about all that lies there has the gate read all of it."""
+    store = CountingStore()
+    gate = gate_of(tmp_path, store, per_hour=5)
+    for number in range(20):
+        assert refused(gate, FIRST, store.leave(signed(1, number)))[0] == (409 if number < 5 else 429)
+    assert store.gets == 5
+
+
+def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(tmp_path: Path) -> None:
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    for number in range(KEPT + 30):
+        assert gate.upload(FIRST, store.leave(signed(0, number))).exists
+    for number in (4, 9):
+        assert gate.upload(SECOND, store.leave(signed(1, number))).exists
+    shown = [(one.member, one.round) for one in gate.listing(None).envelopes]
+    newest = KEPT + 29
+    assert set(shown[:4]) == {(FIRST, newest), (SECOND, 9), (FIRST, newest - 1), (SECOND, 4)}
+    assert [round for member, round in shown if member == FIRST] == [newest - at for at in range(KEPT)]
+
+
+def test_what_is_too_old_to_be_listed_is_looked_at_once(tmp_path: Path) -> None:
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    for number in range(1, KEPT + 1):
+        gate.upload(FIRST, store.leave(signed(0, number)))
+    old = store.leave(signed(0, 0))
+    for _ in range(3):
+        assert refused(gate, FIRST, old) == (409, f"{KEPT} later rounds than 0 are there")
+    assert store.gets == KEPT + 1
+
+
+def test_pages_have_every_envelope_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_LISTED", 4)
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    for number in range(7):
+        for key, member in enumerate((FIRST, SECOND)):
+            gate.upload(member, store.leave(signed(key, number)))
+    found, after = [], None
+    for _ in range(10):
+        page = gate.listing(after)
+        found += [one.sha256 for one in page.envelopes]
+        after = page.next
+        if after is None:
+            break
+    assert len(found) == len(set(found)) == 14
+    assert gate.listing("9999-0x" + "f" * 40).envelopes == []
+
+
+@pytest.mark.parametrize(
+    "after", ["", "1", "0-0x" + "0" * 40, "1-0x" + "0" * 39, "1-0x" + "0" * 40 + "\n", "٣-0x" + "0" * 40]
+)
+def test_no_place_of_a_listing(tmp_path: Path, after: str) -> None:
+    with pytest.raises(HttpError) as error:
+        gate_of(tmp_path, CountingStore()).listing(after)
+    assert error.value.status == 422

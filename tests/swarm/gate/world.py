@@ -1,0 +1,83 @@
+"""A gate over a bucket in memory, and what its members send."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+from orchestrator.guard import RequestGuard
+from protocol.api.swarm import EnvelopeUpload
+from protocol.http.signing import Realm
+from protocol.swarm.envelope import seal
+from runtime.http_server import HttpServer, bound, server_options
+from swarm.gate.index import EnvelopeIndex
+from swarm.gate.members import Members, NamedMembers
+from swarm.gate.nonces import RecentNonces
+from swarm.gate.routes import create_app
+from swarm.gate.service import GateStore, SwarmGate
+from tests.orchestrator.conftest import Shelf
+from tests.protocol.swarm.samples import KEYS, LIMITS, SWARM, honest_envelope
+
+FIRST, SECOND, STRANGER = (key.address for key in KEYS)
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingStore(Shelf):
+    """Counts what is read of it."""
+
+    gets = 0
+
+    def get(self, key: str, limit: int) -> bytes:
+        self.gets += 1
+        return super().get(key, limit)
+
+    def leave(self, data: bytes) -> EnvelopeUpload:
+        """As an upload does; what a member then says of it."""
+        body = asking(data)
+        self.objects[f"envelopes/{body.sha256}.json"] = data
+        self.sizes[f"envelopes/{body.sha256}.json"] = len(data)
+        return body
+
+
+def asking(data: bytes) -> EnvelopeUpload:
+    return EnvelopeUpload(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+def signed(key: int, number: int, slots: tuple[int, ...] = (0,)) -> bytes:
+    return seal(honest_envelope(key, number, slots), KEYS[key])
+
+
+def gate_of(
+    folder: Path,
+    store: GateStore,
+    members: Members | None = None,
+    per_hour: int = 1000,
+    bytes_per_hour: int = 1 << 30,
+    clock: Clock | None = None,
+) -> SwarmGate:
+    index = EnvelopeIndex(folder / "gate.sqlite")
+    named = members or NamedMembers([FIRST, SECOND])
+    return SwarmGate(LIMITS, named, store, index, per_hour, bytes_per_hour, clock or Clock())
+
+
+@contextmanager
+def served(gate: SwarmGate, rate: float = 1000.0) -> Iterator[str]:
+    """Its URL."""
+    with bound("127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        guard = RequestGuard(Realm.of(url, SWARM.chain_id, SWARM.swarms), RecentNonces())
+        server = HttpServer(server_options(create_app(gate, guard, rate, rate), 64))
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join()
