@@ -9,7 +9,7 @@ from fastapi.security import APIKeyHeader
 from starlette.types import Scope
 
 from orchestrator.http_errors import HttpError
-from orchestrator.nonces import NonceQueue, Nonces
+from orchestrator.nonces import NonceQueue, UsedNonces
 from protocol.http.limits import Buckets
 from protocol.http.signing import Credentials, Realm, RequestRefused, parse_headers, verify_request
 
@@ -23,7 +23,7 @@ class RequestGuard:
     def __init__(
         self,
         realm: Realm,
-        nonces: Nonces,
+        nonces: UsedNonces,
         allowed: Callable[[str], bool] = lambda address: True,
         clock: Callable[[], float] = time.time,
     ) -> None:

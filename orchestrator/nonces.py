@@ -1,4 +1,4 @@
-"""Nonces already used, in the service's database: a request is taken once, whichever replica it is sent to."""
+"""UsedNonces already used, in the service's database: a request is taken once, whichever replica it is sent to."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Use = tuple[str, bytes]
 """An address and the nonce that it used."""
 
 
-class Nonces(Protocol):
+class UsedNonces(Protocol):
     """What a guard needs of `NonceStore`."""
 
     def use_many(self, uses: Sequence[Use], now: float) -> list[bool]: ...
@@ -61,7 +61,7 @@ class NonceQueue:
     """Uses nonces together: those of some milliseconds, and all that came while the last ones were written, by one
     transaction. For the event loop's thread."""
 
-    def __init__(self, store: Nonces) -> None:
+    def __init__(self, store: UsedNonces) -> None:
         self.store = store
         self._together = Together("nonces", self._use, GATHER_SECONDS, MOST_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Nonces of the last minutes, in memory: what a gate is asked twice does no harm, so a restart may forget them."""
+"""UsedNonces of the last minutes, in memory: what a gate is asked twice does no harm, so a restart may forget them."""
 
 import threading
 from collections import OrderedDict
@@ -11,7 +11,7 @@ MOST = 200_000
 
 
 class RecentNonces:
-    """`orchestrator.nonces.Nonces`. Safe to share between threads."""
+    """`orchestrator.nonces.UsedNonces`. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._used: OrderedDict[Use, float] = OrderedDict()

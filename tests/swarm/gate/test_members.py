@@ -10,7 +10,7 @@ from orchestrator.http_errors import HttpError
 from protocol import eip712
 from protocol.errors import UnreachableError
 from swarm.gate.members import StakedMembers
-from tests.swarm.gate.world import FIRST, SECOND, STRANGER, Clock
+from tests.swarm.gate.world import FIRST, SECOND, STRANGER, GateClock
 
 
 class ScriptedSwarms:
@@ -39,7 +39,7 @@ def swarms() -> ScriptedSwarms:
     return made
 
 
-def members_of(swarms: ScriptedSwarms, clock: Clock) -> StakedMembers:
+def members_of(swarms: ScriptedSwarms, clock: GateClock) -> StakedMembers:
     return StakedMembers(swarms, 1, 12, 15.0, clock)  # type: ignore[arg-type]
 
 
@@ -52,7 +52,7 @@ def status(members: StakedMembers, address: str) -> int:
 
 
 def test_who_may_share(swarms: ScriptedSwarms) -> None:
-    clock = Clock()
+    clock = GateClock()
     members = members_of(swarms, clock)
     swarms.stands(SECOND, 88)
     assert status(members, FIRST) == 200
@@ -67,7 +67,7 @@ def test_who_may_share(swarms: ScriptedSwarms) -> None:
 
 @pytest.mark.parametrize("ejected", [False, True])
 def test_who_left_or_was_ejected_may_not_for_long(swarms: ScriptedSwarms, ejected: bool) -> None:
-    clock = Clock()
+    clock = GateClock()
     members = members_of(swarms, clock)
     assert status(members, FIRST) == 200
     swarms.stands(FIRST, 10, release=0 if ejected else 5, ejected=ejected)
@@ -76,7 +76,7 @@ def test_who_left_or_was_ejected_may_not_for_long(swarms: ScriptedSwarms, ejecte
 
 
 def test_what_is_known_costs_no_call_and_outlives_the_chain(swarms: ScriptedSwarms) -> None:
-    clock = Clock()
+    clock = GateClock()
     members = members_of(swarms, clock)
     assert [status(members, FIRST) for _ in range(5)] == [200] * 5
     assert swarms.calls == 1
@@ -88,7 +88,7 @@ def test_what_is_known_costs_no_call_and_outlives_the_chain(swarms: ScriptedSwar
 
 
 def test_strangers_keys_cost_a_call_a_second_and_keep_no_member_out(swarms: ScriptedSwarms) -> None:
-    clock = Clock()
+    clock = GateClock()
     members = members_of(swarms, clock)
     for _ in range(400):
         assert status(members, eip712.checked_address("0x" + secrets.token_hex(20))) in (403, 503)
@@ -100,7 +100,7 @@ def test_strangers_keys_cost_a_call_a_second_and_keep_no_member_out(swarms: Scri
 
 
 def test_what_waits_is_bounded(swarms: ScriptedSwarms) -> None:
-    clock = Clock()
+    clock = GateClock()
     members = members_of(swarms, clock)
     for _ in range(2000):
         status(members, eip712.checked_address("0x" + secrets.token_hex(20)))

@@ -9,7 +9,7 @@ from protocol.api.swarm import EnvelopeUpload
 from swarm.gate import service
 from swarm.gate.index import HOUR, KEPT
 from tests.protocol.swarm.samples import LIMITS
-from tests.swarm.gate.world import FIRST, SECOND, STRANGER, Clock, CountingStore, asking, gate_of, signed
+from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, signed
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_a_round_is_listed_once(tmp_path: Path) -> None:
 
 
 def test_so_many_an_hour(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = GateClock()
     gate = gate_of(tmp_path, CountingStore(), per_hour=3, clock=clock)
     for number in (0, 1, 2, 2):
         assert not gate.upload(FIRST, asking(b"%d" % number)).exists

@@ -22,7 +22,7 @@ from tests.protocol.swarm.samples import KEYS, LIMITS, SWARM, honest_envelope
 FIRST, SECOND, STRANGER = (key.address for key in KEYS)
 
 
-class Clock:
+class GateClock:
     now = 1_000_000.0
 
     def __call__(self) -> float:
@@ -60,11 +60,11 @@ def gate_of(
     members: Members | None = None,
     per_hour: int = 1000,
     bytes_per_hour: int = 1 << 30,
-    clock: Clock | None = None,
+    clock: GateClock | None = None,
 ) -> SwarmGate:
     index = EnvelopeIndex(folder / "gate.sqlite")
     named = members or NamedMembers([FIRST, SECOND])
-    return SwarmGate(LIMITS, named, store, index, per_hour, bytes_per_hour, clock or Clock())
+    return SwarmGate(LIMITS, named, store, index, per_hour, bytes_per_hour, clock or GateClock())
 
 
 @contextmanager
