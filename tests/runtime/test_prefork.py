@@ -55,7 +55,7 @@ except ConfigError as error:
 """
 
 
-class Service:
+class PreforkService:
     """The program above as a process."""
 
     def __init__(self, folder: Path) -> None:
@@ -88,8 +88,8 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    one = Service(tmp_path)
+def service(tmp_path: Path) -> Iterator[PreforkService]:
+    one = PreforkService(tmp_path)
     yield one
     with suppress(ProcessLookupError):
         one.parent.kill()
@@ -103,7 +103,7 @@ def gone(pids: list[int]) -> Callable[[], bool]:
     return look
 
 
-def test_each_answers_and_one_that_is_killed_is_replaced_while_the_others_serve(service: Service) -> None:
+def test_each_answers_and_one_that_is_killed_is_replaced_while_the_others_serve(service: PreforkService) -> None:
     before = service.all_serve()
     assert len({*before.values(), service.parent.pid}) == 4
 
@@ -117,7 +117,7 @@ def test_each_answers_and_one_that_is_killed_is_replaced_while_the_others_serve(
     assert (after[0], after[2]) == (before[0], before[2])
 
 
-def test_no_connection_waits_for_one_that_is_not_built_yet(service: Service) -> None:
+def test_no_connection_waits_for_one_that_is_not_built_yet(service: PreforkService) -> None:
     before = service.all_serve()
     (service.folder / "slow").touch()
     os.kill(before[2], signal.SIGKILL)
@@ -126,7 +126,7 @@ def test_no_connection_waits_for_one_that_is_not_built_yet(service: Service) -> 
     assert set(service.seen()) == {0, 1}
 
 
-def test_none_outlives_a_parent_that_is_killed_and_the_port_is_free(service: Service) -> None:
+def test_none_outlives_a_parent_that_is_killed_and_the_port_is_free(service: PreforkService) -> None:
     pids = list(service.all_serve().values())
 
     service.parent.kill()
@@ -137,7 +137,7 @@ def test_none_outlives_a_parent_that_is_killed_and_the_port_is_free(service: Ser
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
-def test_a_parent_that_is_asked_to_end_lets_all_end_in_order(service: Service, asked: signal.Signals) -> None:
+def test_a_parent_that_is_asked_to_end_lets_all_end_in_order(service: PreforkService, asked: signal.Signals) -> None:
     service.all_serve()
 
     service.parent.send_signal(asked)
@@ -150,13 +150,13 @@ def test_what_keeps_the_first_from_being_built_is_said_once_and_ends_all(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken").touch()
-    service = Service(tmp_path)
+    service = PreforkService(tmp_path)
 
     assert service.parent.wait(60) == 7
     assert capfd.readouterr().out.count("it is broken") == 1
 
 
-def test_what_keeps_one_from_being_built_again_does_not_end_the_others(service: Service) -> None:
+def test_what_keeps_one_from_being_built_again_does_not_end_the_others(service: PreforkService) -> None:
     before = service.all_serve()
     (service.folder / "broken").touch()
     os.kill(before[0], signal.SIGKILL)

@@ -39,7 +39,7 @@ class Act(Enum):
 HOLDS_UP = [one for one in Act if one != Act.GOOD]
 
 
-class Run:
+class ExclusionRun:
     """`lost`: attempts that were begun again, and time-outs that were waited for; `took_part`: sites of each step."""
 
     def __init__(self, whole: bool, *bad: str, quorum: int = 2) -> None:
@@ -114,7 +114,7 @@ def bound(steps: int, acts: Sequence[Act]) -> float:
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("act", HOLDS_UP)
 def test_a_site_that_holds_up_every_step_holds_up_few(act: Act, whole: bool) -> None:
-    run = Run(whole, BAD)
+    run = ExclusionRun(whole, BAD)
     for _ in range(200):
         run.step({BAD: act})
     if act == Act.LEAVES and not whole:
@@ -134,7 +134,7 @@ ACTS = st.lists(st.sampled_from([*Act, Act.GOOD, Act.GOOD]), min_size=1, max_siz
 @given(whole=st.booleans(), one=ACTS, other=ACTS, steps=st.integers(20, 150))
 def test_whatever_two_sites_do_in_turn(whole: bool, one: Sequence[Act], other: Sequence[Act], steps: int) -> None:
     """They cost the others no more than the rule allows, no honest site is ever marked, and nobody is out for good."""
-    run = Run(whole, BAD, WORSE)
+    run = ExclusionRun(whole, BAD, WORSE)
     for _, first, second in zip(range(steps), cycle(one), cycle(other), strict=False):
         run.step({BAD: first, WORSE: second})
         assert set(run.now.marks) <= {BAD, WORSE}
@@ -144,7 +144,7 @@ def test_whatever_two_sites_do_in_turn(whole: bool, one: Sequence[Act], other: S
 
 
 def test_a_single_kill_costs_a_site_nothing_more() -> None:
-    run = Run(True, BAD)
+    run = ExclusionRun(True, BAD)
     run.step({BAD: Act.GOOD})
     run.step({BAD: Act.SILENT})
     assert run.now.marks == {BAD: SiteMarks(1, 2, 0)}
@@ -156,7 +156,7 @@ def test_a_single_kill_costs_a_site_nothing_more() -> None:
 
 def test_marks_do_not_follow_from_anything_but_holding_up() -> None:
     """Nothing is dealt to a site that leaves, or it has handed in its work; everybody falls silent at once."""
-    run = Run(True, BAD)
+    run = ExclusionRun(True, BAD)
     run.step({})
     now = run.now.after(WorkDealt(1))
     idle = now.after(SiteLeft(BAD))
@@ -172,7 +172,7 @@ def test_marks_do_not_follow_from_anything_but_holding_up() -> None:
 
 
 def test_two_that_leave_and_come_back_in_turn_do_not_keep_the_others_from_a_step() -> None:
-    run = Run(True, BAD, WORSE)
+    run = ExclusionRun(True, BAD, WORSE)
     run.step({})
     for site in (BAD, WORSE) * 5:
         run.now = run.now.after(SiteLeft(site, owing=True)).after(SiteJoined(site, run.now.digest))
@@ -182,7 +182,7 @@ def test_two_that_leave_and_come_back_in_turn_do_not_keep_the_others_from_a_step
 
 
 def test_where_too_few_others_are_left_who_is_left_out_comes_back() -> None:
-    run = Run(True, BAD, quorum=4)
+    run = ExclusionRun(True, BAD, quorum=4)
     for _ in range(3):
         run.step({})
     run.now = replace(run.now, marks={BAD: SiteMarks(7, 99)}, waiting=frozenset({BAD}), members=frozenset("ab"))
