@@ -6,41 +6,17 @@ import {IStakes} from "../src/interfaces/IStakes.sol";
 import {ISwarms} from "../src/interfaces/ISwarms.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
-import {Network} from "./helpers/Network.sol";
-
-interface VmGas {
-    struct Gas {
-        uint64 gasLimit;
-        uint64 gasTotalUsed;
-        uint64 gasMemoryUsed;
-        int64 gasRefunded;
-        uint64 gasRemaining;
-    }
-
-    function lastCallGas() external view returns (Gas memory);
-}
+import {MeasuringCases} from "./helpers/MeasuringCases.sol";
 
 /// @notice Measures calls as whole transactions (run with --isolate: base cost and calldata included) in steady state,
 /// while the network grows. contracts/tools/gas.mjs reads what it writes.
-contract GasTest is Network {
-    VmGas internal constant GAS = VmGas(address(uint160(uint256(keccak256("hevm cheat code")))));
-    string internal constant OUT = "gas";
-    string internal json;
+contract GasTest is MeasuringCases {
     /// Of the latest lane: its attestation, the commit that draws, the last member's vote.
     uint256 internal attesting;
     uint256 internal drawing;
     uint256 internal voting;
     ISwarms internal swarms;
     uint256 internal swarm;
-
-    function _used() internal view returns (uint256) {
-        VmGas.Gas memory g = GAS.lastCallGas();
-        return g.gasTotalUsed; // after refunds
-    }
-
-    function _note(string memory name, uint256 value) internal {
-        json = vm.serializeUint(OUT, name, value);
-    }
 
     function test_gas() public {
         if (!vm.envOr("MUSTER_GAS", false)) return; // only under contracts/tools/gas.mjs
@@ -99,6 +75,7 @@ contract GasTest is Network {
         _many(suffix);
         _slash(suffix, pools.poolOf(pool).sequence / 16 + 1);
         _swarm(suffix);
+        _cases(suffix);
     }
 
     /// @dev A member's life in a swarm: joining, its first root, a later one, and being found out.

@@ -24,6 +24,11 @@ const table = {
   swarm_join: [null, 70000],
   swarm_root: [null, 33000],
   swarm_accuse: [null, 80000],
+  case_open_one: [null, 420000],
+  case_open_16: [null, 530000],
+  case_jury: [null, 705000],
+  case_upheld: [null, 200000],
+  case_refuted: [null, 125000],
 };
 mkdirSync(join(root, "contracts", "cache"), { recursive: true });
 mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
