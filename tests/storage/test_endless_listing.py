@@ -84,6 +84,20 @@ def test_some_empty_pages_between_keys_are_no_fault(lister: Lister) -> None:
     assert lister.pages == 91
 
 
+def test_a_slow_listing_that_goes_on_is_no_fault(lister: Lister, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty pages take longer in all than they may without a key between them."""
+    monkeypatch.setattr(bucket_module, "EMPTY_SECONDS", 1.0)
+    lister.keys = {at: f"envelopes/{at}" for at in range(0, 31, 3)}
+    lister.last, lister.seconds = 30, 0.06
+    assert list(lister.bucket.list("envelopes/")) == list(lister.keys.values())
+
+
+def test_empty_pages_to_the_end_are_no_fault(lister: Lister) -> None:
+    lister.last = MAX_EMPTY_PAGES
+    assert list(lister.bucket.list("envelopes/")) == []
+    assert lister.pages == MAX_EMPTY_PAGES + 1
+
+
 def test_an_empty_bucket_is_no_fault(lister: Lister) -> None:
     lister.last = 0
     assert list(lister.bucket.list("envelopes/")) == []

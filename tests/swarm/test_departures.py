@@ -18,14 +18,15 @@ FIRST, OTHER = (seal(honest_envelope(key), KEYS[key]) for key in (0, 1))
 
 
 class FaultyInspector(Inspector):
-    """Judges nothing while `away`."""
+    """Judges nothing while `away`, and never what is `beyond` it."""
 
     def __init__(self) -> None:
         super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
-        self.away = False
+        self.away, self.beyond, self.looks = False, b"", 0
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
-        if self.away:
+        self.looks += 1
+        if self.away or data == self.beyond:
             raise ScoringUnavailable("the sandbox does not start")
         return super().inspect(data, allow)
 
@@ -66,13 +67,17 @@ def test_who_is_found_out_takes_no_place(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_from_before_departures_were_noticed_counts_all(tmp_path: Path) -> None:
-    inbox = inbox_in(tmp_path)
-    inbox.collect(FailingExchange([FIRST, OTHER], {}), 3)
+    inbox, late = inbox_in(tmp_path), 2 * LATELY
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), late)
     document = inbox.state.document()
     del document["last"]
     made = inbox_in(tmp_path)
     made.restore(InboxState.of(document))
     assert made.sharers == 2
+    made.collect(FailingExchange([], {}), late + LATELY)
+    assert made.sharers == 2, "of the round of the checkpoint, not of the first"
+    made.collect(FailingExchange([], {}), late + LATELY + 1)
+    assert made.sharers == 0
 
 
 def test_what_cannot_be_judged_at_the_start_is_judged_later_and_not_drawn_twice(tmp_path: Path) -> None:
@@ -106,3 +111,27 @@ def test_nothing_is_remembered_as_used_of_what_is_gone(tmp_path: Path) -> None:
     again.collect(FailingExchange([], {}), 9)
     assert not again.state.used
     assert not again.state.kept
+
+
+def test_what_is_gone_is_forgotten_although_another_cannot_be_judged(tmp_path: Path) -> None:
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST], {}), 0)
+    inbox.use(sorted(inbox.groups), [], [])
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 3)
+    inspector = FaultyInspector()
+    inspector.beyond = OTHER
+    again = restarted(inbox, tmp_path, inspector)
+    assert again.state.used
+    again.collect(FailingExchange([], {}), 5)
+    assert list(again.state.kept) == [envelope_key(OTHER)]
+    assert not again.state.used
+
+
+def test_what_was_judged_since_the_start_is_not_judged_again(tmp_path: Path) -> None:
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
+    inspector = FaultyInspector()
+    again = restarted(inbox, tmp_path, inspector)
+    for number in (1, 2, 3):
+        again.collect(FailingExchange([FIRST, OTHER], {}), number)
+    assert inspector.looks == 2

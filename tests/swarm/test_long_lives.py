@@ -1,5 +1,6 @@
 """What a round costs does not grow with the rounds that were made before it."""
 
+import io
 import json
 import time
 from pathlib import Path
@@ -18,7 +19,27 @@ def line(number: int, **more: Any) -> dict[str, Any]:
     return {"round": number, "shared": [], **more}
 
 
-def test_only_the_end_of_a_journal_is_read(tmp_path: Path) -> None:
+class CountingFile(io.BytesIO):
+    """Counts what is read of it."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.taken += len(found)
+        return found
+
+
+@pytest.mark.parametrize("longest", [10, 100_000])
+def test_a_long_journal_costs_as_much_as_its_last_lines(longest: int) -> None:
+    lines = [*(line(number) for number in range(100_000)), line(100_000, text="x" * longest)]
+    whole = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+    file = CountingFile(whole)
+    assert journal._last(file) == (len(whole), 100_000)
+    assert file.taken < (1 << 16) + 8 * longest < len(whole) / 2
+
+
+def test_what_is_not_the_end_of_a_journal_is_not_parsed(tmp_path: Path) -> None:
     """Its beginning could not be read here at all."""
     path = tmp_path / "journal.jsonl"
     whole = b"".join(json.dumps(line(number)).encode() + b"\n" for number in range(5000))
@@ -54,6 +75,14 @@ def recorder_of(path: Path, rounds: int) -> RootRecorder:
     for number in range(rounds):
         made.note(SharedRound(2 * number, bytes(32), bytes(32), 1))
     return made
+
+
+def test_what_waits_for_a_root_is_counted_without_a_list_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recorder_of(tmp_path / "shared.jsonl", 10)
+    monkeypatch.setattr(RootRecorder, "waiting", property(lambda _: pytest.fail("a list was made")))
+    made.next = 3
+    assert made.unrecorded == 8
+    made.record()
 
 
 def test_what_waits_for_a_root_is_counted_without_a_look_at_all_rounds(tmp_path: Path) -> None:
