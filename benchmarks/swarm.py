@@ -1,20 +1,20 @@
 """SAPO's comparison at our scale: eight members with the demo's model, mixes of own and shared groups, equal compute.
 
-`python -m benchmarks swarm [--quick] [--resume] [--seconds S] [--only MIX|hostile|thousand]`. Real members (`swarm/`):
-real generation, signatures, inspection, sampling and training; a shelf in memory stands for the bucket. Each member
-trains on `own` + `shared` groups of 8 completions a round, of nine kinds of sums. Keys: mixes (mix → for each seed the
-cumulative reward: over all rounds the members' mean reward of their own completions), held_out (mix → for each seed the
-last held-out reward), runs [{mix, seed, rounds, cumulative, held_out, last, spread, series, signal, taken, seconds}]:
-`held_out` is [rounds trained, the members' mean reward on 256 problems that no round has, the same for all], by which
-mixes can be compared: a round's reward is one of fewer completions where fewer groups are the member's own;
-`last` is the mean reward of the last tenth of the rounds, `spread` the deviation of the round's reward from its mean
-over ten rounds (how much it oscillates), `signal` the share of trained groups that had an advantage, `seconds`
-processor time, held-out measuring left out. A finished run is a line of results/swarm_runs.jsonl at once, so that a
-lost machine costs what was in progress; `--resume` repeats none, `--seconds` begins none after that time.
+`python -m benchmarks swarm [--quick] [--resume] [--seconds S] [--only MIX|hostile|thousand|mixed]`. Real members
+(`swarm/`): real generation, signatures, inspection, sampling and training; a shelf in memory stands for the bucket.
+Each member trains on `own` + `shared` groups of 8 completions a round, of nine kinds of sums. Keys: mixes (mix → for
+each seed the cumulative reward: over all rounds the members' mean reward of their own completions), held_out (mix → for
+each seed the last held-out reward), runs [{mix, seed, rounds, cumulative, held_out, last, spread, series, signal,
+taken, seconds}]: `held_out` is [rounds trained, the members' mean reward on 256 problems that no round has, the same
+for all], by which mixes can be compared: a round's reward is one of fewer completions where fewer groups are the
+member's own; `last` is the mean reward of the last tenth of the rounds, `spread` the deviation of the round's reward
+from its mean over ten rounds (how much it oscillates), `signal` the share of trained groups that had an advantage,
+`seconds` processor time, held-out measuring left out. A finished run is a line of results/swarm_runs.jsonl at once, so
+that a lost machine costs what was in progress; `--resume` repeats none, `--seconds` begins none after that time.
 
 `--only hostile`: the attacks of benchmarks/swarm_hostile.py instead, and `--only thousand`: the crowds of
 benchmarks/swarm_thousand.py; key hostile {share, reward_ratio, attacks: [{name, success, success_undefended, without,
-…}], rows} and key crowds [{name, keys, hostile, …}].
+…}], rows} and key crowds [{name, keys, hostile, …}]. `--only mixed`: the unlike models of benchmarks/swarm_mixed.py.
 """
 
 import json
@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import swarm_hostile, swarm_thousand
+from benchmarks import swarm_hostile, swarm_mixed, swarm_thousand
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members
 from demo.pool import DEMO_ENVIRONMENT
 from engines.loading import set_threads
@@ -38,6 +38,7 @@ from trainer.tiny_model import tiny_model_config
 KEPT = Path(__file__).parent / "results" / "swarm.json"
 KEPT_RUNS = KEPT.with_name("swarm_runs.jsonl")
 KEPT_HOSTILE = KEPT.with_name("swarm_hostile.json")
+KEPT_MIXED = KEPT.with_name("swarm_mixed.json")
 SEEDS = (7, 1, 42)
 MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
 _SMOOTH = 10
@@ -50,6 +51,8 @@ def run(
     if quick:
         cases = [SwarmCase(1, 1, members=2, rounds=2)]
         return summary([one_run(case, SEEDS[0], progress) for case in cases])
+    if only == "mixed":
+        return _mixed(progress, resume, seconds)
     if only in ("hostile", "thousand"):
         return _others(only, progress, resume, seconds)
     cases = [case for case in (SwarmCase(*mix) for mix in MIXES) if only in case.name]
@@ -70,7 +73,7 @@ def run(
 
 
 def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:
-    found = _hostile()
+    found = _document(KEPT_HOSTILE)
     if only == "thousand":
         found["crowds"] = [swarm_thousand.one_crowd(crowd) for crowd in swarm_thousand.CROWDS]
         _keep(KEPT_HOSTILE, found)
@@ -84,8 +87,16 @@ def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: i
     return found
 
 
-def _hostile() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(KEPT_HOSTILE.read_bytes()) if KEPT_HOSTILE.is_file() else {}
+def _mixed(progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = _document(KEPT_MIXED).get("rows", []) if resume else []
+    for row in swarm_mixed.missing(tuple(rows), progress, seconds):
+        rows.append(row)
+        _keep(KEPT_MIXED, swarm_mixed.table(rows))
+    return {"mixed": swarm_mixed.table(rows)}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
     return found
 
 

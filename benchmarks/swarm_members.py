@@ -161,26 +161,38 @@ def make_members(
     settings: SwarmSettings | None = None, rounds_of: Callable[..., OwnRounds] = OwnRounds,
 ) -> list[SwarmMember]:  # fmt: skip
     """All start from the weights in `base`."""
-    document, settings = case.document, settings or SwarmSettings.of(case)
-    shelf = ShelfExchange() if exchange is None else exchange
-    texts = TextEnvironments(document.environments, document.answer_after)
-    limits = EnvelopeLimits.of(NO_CHAIN, document)
-    model = swarm_model(case, base)
-    accounts = [member_account(seed, number) for number in range(case.members)]
-    addresses = {account.address for account in accounts}
-    made = []
-    for number in settings.only or range(case.members):
-        account, secret = accounts[number], bytes([number]) * 32
-        inspector = Inspector(limits, texts, (lambda _: True) if settings.open else addresses.__contains__)
+    settings = settings or SwarmSettings.of(case)
+    kit = MemberKit(case, seed, folder, ShelfExchange() if exchange is None else exchange, settings, rounds_of)
+    return [kit.member(number, base) for number in settings.only or range(case.members)]
+
+
+class MemberKit:
+    """What the members of a simulation have in common; their homes are in `folder`."""
+
+    def __init__(
+        self, case: SwarmCase, seed: int, folder: Path, exchange: Exchange, settings: SwarmSettings,
+        rounds_of: Callable[..., OwnRounds] = OwnRounds,
+    ) -> None:  # fmt: skip
+        self._case, self._seed, self._folder, self._settings = case, seed, folder, settings
+        self._exchange, self._rounds_of = exchange, rounds_of
+        self._texts = TextEnvironments(case.document.environments, case.document.answer_after)
+        self._limits = EnvelopeLimits.of(NO_CHAIN, case.document)
+        self._accounts = [member_account(seed, number) for number in range(case.members)]
+
+    def member(self, number: int, base: Path) -> SwarmMember:
+        """One that starts from the weights in `base`."""
+        document, settings = self._case.document, self._settings
+        account, secret, model = self._accounts[number], bytes([number]) * 32, swarm_model(self._case, base)
+        addresses = {one.address for one in self._accounts}
+        inspector = Inspector(self._limits, self._texts, (lambda _: True) if settings.open else addresses.__contains__)
         inbox = EnvelopeInbox(inspector, settings.mix, account.address, secret)
-        learner = Learner(base, training(case.rounds, settings.rate), 1.0, seed=seed)
-        rounds = rounds_of(document.digest, account.address, model, texts, document.text_bytes)
+        learner = Learner(base, training(self._case.rounds, settings.rate), 1.0, seed=self._seed)
+        rounds = self._rounds_of(document.digest, account.address, model, self._texts, document.text_bytes)
         engine = make_engine("transformers", max_batch=128)
         parts = MemberParts(
-            account, limits, engine, learner, rounds, inbox, Retokeniser(model, settings.mix.certainty), shelf, secret,
-            PlausibilityJudge.of(settings.mix, learner, model),
+            account, self._limits, engine, learner, rounds, inbox, Retokeniser(model, settings.mix.certainty),
+            self._exchange, secret, PlausibilityJudge.of(settings.mix, learner, model),
         )  # fmt: skip
-        member = SwarmMember(parts, settings.mix, folder / str(number), usual_filters(settings.mix))
-        member.load()
-        made.append(member)
-    return made
+        made = SwarmMember(parts, settings.mix, self._folder / str(number), usual_filters(settings.mix))
+        made.load()
+        return made

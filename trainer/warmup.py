@@ -59,14 +59,22 @@ class Phase:
     optimizer: OptimizerConfig
 
 
-def warm_up(folder: Path, task: Environment, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
-    """Train the tiny model from `seed` and write a Hugging Face folder (fp32) to `folder`."""
+def warm_up(
+    folder: Path,
+    task: Environment,
+    seed: int,
+    recipe: Recipe,
+    progress: Progress = log.info,
+    fresh: Callable[[Path, int], Path] | None = None,
+) -> None:
+    """Train the tiny model, or what `fresh` makes in a folder, from `seed` and write a Hugging Face folder (fp32) to
+    `folder`."""
     set_threads(1)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="muster-warmup-") as temporary:
-        fresh = fresh_model(Path(temporary), seed)
-        policy = Policy(fresh)
-        encoder = ConversationEncoder(load_tokenizer(fresh), chat_template=False)
+        untaught = (fresh or fresh_model)(Path(temporary), seed)
+        policy = Policy(untaught)
+        encoder = ConversationEncoder(load_tokenizer(untaught), chat_template=False)
         _train(policy, encoder, task, seed, recipe, progress)
         policy.export(folder)
 
