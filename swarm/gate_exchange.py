@@ -37,7 +37,9 @@ class GateExchange:
     def sign_as(self, account: LocalAccount, swarm: SwarmId) -> None:
         """Share as this member of that swarm."""
         realm = Realm.of(self._client.base_url, swarm.chain_id, swarm.swarms)
-        self._client = SignedClient(self._client.base_url, RequestSigner(account, realm), _LIMITS)
+        unsigned = self._client
+        self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
+        unsigned.close()
 
     def publish(self, data: bytes) -> str:
         """As `Exchange.publish`: asks, uploads, and asks again, so that the gate looks at it and lists it."""

@@ -18,6 +18,8 @@ from swarm.gate.index import EnvelopeIndex, SeenEnvelope
 from swarm.gate.members import Members
 
 TICKET_SECONDS = 900
+LOOKS_AT_ONCE = 2
+"""An envelope may have 32 MiB, and takes several times that while it is opened."""
 _SHOWN_SECONDS = 1.0
 """A listing is made at most so often, however many look."""
 
@@ -46,7 +48,7 @@ class SwarmGate:
     ) -> None:
         self._limits, self._members, self._store, self._index = limits, members, store, index
         self._per_hour, self._bytes_per_hour, self._clock = per_hour, bytes_per_hour, clock
-        self._lock = threading.Lock()
+        self._lock, self._looking = threading.Lock(), threading.Semaphore(LOOKS_AT_ONCE)
         self._shown: list[SeenEnvelope] = []
         self._shown_until = 0.0
 
@@ -69,7 +71,12 @@ class SwarmGate:
         if there is None:
             ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
             return UploadNeeded(key=key, **ticket.model_dump())
-        self._look(member, key, body.sha256, there)
+        if not self._looking.acquire(blocking=False):
+            raise HttpError(503, "other envelopes are being looked at", "try again", 1)
+        try:
+            self._look(member, key, body.sha256, there)
+        finally:
+            self._looking.release()
         return UploadExists(key=key)
 
     def listing(self, after: str | None) -> EnvelopeListing:

@@ -1,11 +1,14 @@
 """A gate lists what its members signed, each once, and counts whatever anybody asks for."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from orchestrator.http_errors import HttpError
 from protocol.api.swarm import EnvelopeUpload
+from protocol.waits import wait_for
 from swarm.gate import service
 from swarm.gate.index import HOUR, KEPT
 from tests.protocol.swarm.samples import LIMITS
@@ -106,6 +109,33 @@ def test_looks_are_counted_as_uploads_are(tmp_path: Path) -> None:
     for number in range(20):
         assert refused(gate, FIRST, store.leave(signed(1, number)))[0] == (409 if number < 5 else 429)
     assert store.gets == 5
+
+
+class BarredStore(CountingStore):
+    """Reads nothing until `free` is set; `waiting` counts who waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free, self.waiting = threading.Event(), 0
+
+    def get(self, key: str, limit: int) -> bytes:
+        self.waiting += 1
+        assert self.free.wait(30)
+        return super().get(key, limit)
+
+
+def test_few_envelopes_are_looked_at_at_once(tmp_path: Path) -> None:
+    """Else a member's hourly share of the longest ones is in memory together."""
+    store = BarredStore()
+    gate = gate_of(tmp_path, store)
+    bodies = [store.leave(signed(0, number)) for number in range(service.LOOKS_AT_ONCE + 1)]
+    with ThreadPoolExecutor(service.LOOKS_AT_ONCE) as pool:
+        looks = [pool.submit(gate.upload, FIRST, body) for body in bodies[:-1]]
+        wait_for("all looks", lambda: store.waiting == service.LOOKS_AT_ONCE, 30)
+        assert refused(gate, FIRST, bodies[-1])[0] == 503
+        store.free.set()
+        assert all(look.result(30).exists for look in looks)
+    assert gate.upload(FIRST, bodies[-1]).exists, "once there is room"
 
 
 def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(tmp_path: Path) -> None:
