@@ -167,7 +167,9 @@ class _Race:
         with np.errstate(over="ignore"):
             limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * SLACK / U32
         limits = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
-        rows, tokens = np.nonzero(self.noise <= self.weights * limits[:, None])
+        # By places in one row of numbers: searching a table took a third of all sampling.
+        found = np.flatnonzero(self.noise <= self.weights * limits[:, None])
+        rows, tokens = np.divmod(found, self.noise.shape[1])
         # The bound is a candidate in any case: rounding must leave no row without one.
         rows, tokens = np.concatenate([rows, np.arange(len(bounds))]), np.concatenate([tokens, bounds])
         exact = self._exact(rows, tokens)
