@@ -73,14 +73,15 @@ def seen_before_audits(audits: dict[str, Any], attacks: Sequence[Row]) -> dict[s
 
 def cost_of_checking(verify: dict[str, Any]) -> dict[str, Any]:
     """What one seat's check of a file of 128 rows costs of generating it, at each audit rate: measured where all and a
-    quarter of the rows are audited (`benchmarks verify`), below that projected from a quarter's cost of a row, since
-    few rows share fewer prompts. One row more than the rate's share is always audited."""
+    quarter of the rows are audited (`benchmarks verify`), and where few are and share no prompts; without a measurement
+    projected from a quarter's cost of a row. One row more than the rate's share is always audited."""
     rows = FULL_WORK.rows
     quarter = 4 / Fraction(str(verify["ratio_quarter"]))
     rates = {}
     for rate in AUDITS:
         audited = 1 + (rows - 1) * Fraction(rate, AUDIT_EVERYTHING)
         each = 1 / Fraction(str(verify["ratio"])) if rate == AUDIT_EVERYTHING else quarter
+        each = Fraction(str(verify.get("row_at", {}).get(str(rate), each)))
         rates[str(rate)] = {
             "rows": round(float(audited), 1),
             "share": float(f"{float(each * audited / rows):.3g}"),

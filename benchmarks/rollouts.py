@@ -10,6 +10,7 @@ from engines.base import Completion, Request
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
 from protocol.rollouts.schema import Limits, Rollout, RolloutHeader
+from protocol.rollouts.transcript import Transcript
 from protocol.seeds import Work
 from validator.context import CheckContext
 
@@ -71,7 +72,8 @@ class BareContext(CheckContext):
 
     @classmethod
     def of(cls, work: Work, config: PoolConfig, eos: int, rollouts: Sequence[Rollout]) -> "BareContext":
-        facts, environment = SimpleNamespace(work=work), SimpleNamespace(eos_ids=(eos,))
+        facts = SimpleNamespace(work=work)
+        environment = SimpleNamespace(eos_ids=(eos,), transcript=lambda seed, tokens: Transcript((tokens,)))
         none = cast(Any, None)
         return cls(cast(Any, facts), config, cast(Any, environment), b"", none, tuple(rollouts))
 

@@ -1,15 +1,18 @@
 """What verification costs against generation, per output token, with a model shaped like Qwen2.5-0.5B on one thread.
 
 Generation: own decoding loop with noise and proofs. Verification: the validator's own `measure` (prefill, TOPLOC,
-sampling with log-probabilities and betting) over every rollout, and over a random quarter. Processor seconds of one
-thread in one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype, batch, and `runs` with every
-case: milliseconds per output token, of the whole and of its parts. A quick run has 6 layers instead of 24.
+sampling with log-probabilities and betting) over every rollout, and over a random quarter; with bf16 at decode batch 16
+also over the rows of a file of 128 that the audit draws at 1/16 and 1/64, most of which share their prompt with no
+other. Processor seconds of one thread in one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype,
+batch, row_at {audit rate: of checking a drawn row, the share of generating it}, and `runs` with every case:
+milliseconds per output token, of the whole and of its parts. A quick run has 6 layers instead of 24. `--only TEXT`:
+the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
 """
 
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +20,11 @@ from unittest import mock
 
 import torch
 
-from benchmarks.offline_pool import work_of
+from benchmarks.offline_pool import FULL_WORK, work_of
 from benchmarks.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
+from protocol.audit import audit_sample
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.seeds import noise_key
@@ -29,6 +33,10 @@ from validator import measurements
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
+DRAWS = {4096: 2, 1024: 5}
+"""Audit rate → files whose drawn rows are checked."""
+Made = Mapping[int, tuple[Request, Completion]]
+"""By rows of a file."""
 PARTS = (
     ("decoder", TransformersEngine, "_forward"),
     ("output_head", TransformersEngine, "_head"),
@@ -37,8 +45,9 @@ PARTS = (
 )
 
 
-def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, Any]:
     cases = [("bfloat16", 16)] if quick else [("bfloat16", 16), ("bfloat16", 64), ("float32", 16), ("float32", 64)]
+    cases = [(dtype, batch) for dtype, batch in cases if f"{dtype} {batch}".startswith(only)]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         save_half_billion(Path(folder), layers=6 if quick else 24)
@@ -51,6 +60,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
         "ratio_quarter": first["ratio_quarter"],
         "dtype": first["dtype"],
         "batch": first["batch"],
+        "row_at": first["row_at"],
         "runs": runs,
     }
 
@@ -78,18 +88,18 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
     engine = TransformersEngine(dtype, max_batch=batch)
     engine.load(folder)
     source = random.Random(0)
-    asked = []
-    for slot in range(batch // GROUP):
-        prompt = tuple(source.randrange(151643) for _ in range(PROMPT))
-        asked += [Request(prompt, noise_key(WORK, slot, sample), tokens) for sample in range(GROUP)]
+    prompts = [tuple(source.randrange(151643) for _ in range(PROMPT)) for _ in range(FULL_WORK.problems_per_file)]
+    asked = _requests(prompts, range(batch), tokens)
     engine.generate([Request(asked[0].prompt, (1, 2, 3), 2)], Sampling(1.0, ()))
     start = time.process_time()
     got = engine.generate(asked, Sampling(1.0, ()))
     generated = time.process_time() - start
     units = sum(len(completion.tokens) for completion in got)
     parts: dict[str, float] = {}
-    whole = verify_seconds(engine, asked, got, list(range(batch)), parts)
-    quarter = verify_seconds(engine, asked, got, sorted(source.sample(range(batch), batch // 4)), {})
+    made = dict(enumerate(zip(asked, got, strict=True)))
+    whole = verify_seconds(engine, made, parts)
+    quarter = verify_seconds(engine, {row: made[row] for row in sorted(source.sample(range(batch), batch // 4))}, {})
+    small = (dtype, batch) == ("bfloat16", 16)
     return {
         "dtype": dtype,
         "batch": batch,
@@ -99,21 +109,43 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
         "generate_ms_per_token": round(1000 * generated / units, 3),
         "verify_ms_per_token": round(1000 * whole / units, 3),
         "parts_ms_per_token": {name: round(1000 * seconds / units, 3) for name, seconds in parts.items()},
+        "row_at": _row_at(engine, prompts, tokens, generated / batch) if small else {},
     }
 
 
-def verify_seconds(
-    engine: TransformersEngine, asked: list[Request], got: list[Completion], rows: list[int], parts: dict[str, float]
-) -> float:
-    """Processor seconds of the validator's measurements over `rows`; `parts` receives the seconds of each part."""
-    made = [unscored(n // GROUP, n % GROUP, *pair) for n, pair in enumerate(zip(asked, got, strict=True))]
+def _requests(prompts: Sequence[tuple[int, ...]], rows: Iterable[int], tokens: int) -> list[Request]:
+    """The work of some rows of a file, a prompt for every group."""
+    return [Request(prompts[row // GROUP], noise_key(WORK, row // GROUP, row % GROUP), tokens) for row in rows]
+
+
+def _row_at(
+    engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], tokens: int, generated: float
+) -> dict[str, float]:
+    """What checking a row costs of `generated`, the seconds of generating one, where few are drawn."""
+    out = {}
+    for rate, files in DRAWS.items():
+        seconds, checked = 0.0, 0
+        for number in range(files):
+            rows = audit_sample(bytes(32), number, FULL_WORK.rows, rate)
+            asked = _requests(prompts, rows, tokens)
+            got = engine.generate(asked, Sampling(1.0, ()))
+            seconds += verify_seconds(engine, dict(zip(rows, zip(asked, got, strict=True), strict=True)), {})
+            checked += len(rows)
+        out[str(rate)] = round(seconds / checked / generated, 4)
+    return out
+
+
+def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, float]) -> float:
+    """Processor seconds of the validator's measurements of some rows; `parts` receives the seconds of each part."""
     config = PoolConfig(
         name="b",
         model=ModelConfig(source="random"),
         environments=(EnvironmentConfig(name="none"),),
         work=WorkConfig(max_new_tokens=4096),
     )
-    context = BareContext.of(WORK, config, 151643, [made[row] for row in rows])
+    context = BareContext.of(
+        WORK, config, 151643, [unscored(row // GROUP, row % GROUP, *one) for row, one in made.items()]
+    )
     with _timed(parts):
         start = time.process_time()
         measured = measurements.measure(context, engine)

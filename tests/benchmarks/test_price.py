@@ -96,6 +96,10 @@ def test_what_is_never_found_pays_and_what_is_always_found_does_not() -> None:
     rows = [row("weights-int8", "unsure", 0), row("gibberish", "reject: sampling", 32), row("seed", "unsure", 0)]
     cost = cost_of_checking({"dtype": "bfloat16", "batch": 16, "ratio": 3.2, "ratio_quarter": 10.0})
     assert [one["share"] for one in cost["rates"].values()] == [0.00933, 0.0279, 0.102, 0.312]
+    measured = {"dtype": "bfloat16", "batch": 16, "ratio": 3.2, "ratio_quarter": 10.0, "row_at": {"1024": 0.5}}
+    rates = cost_of_checking(measured)["rates"]
+    assert [one["share"] for one in rates.values()] == [0.0117, 0.0279, 0.102, 0.312], "measured, not projected"
+    assert rates["1024"]["without_last"] == 0.00781
     lives = [
         {
             "name": "weights-int8",
