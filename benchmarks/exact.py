@@ -2,12 +2,14 @@
 
 `python -m benchmarks exact [--quick] [--resume] [--seconds S]`. The demo's model in float32 and in bfloat16 on one
 thread: files of 128 rollouts are decoded in batches of 64, which is the reference, and of 1 to 48, and each is read
-back in prefills of 1, 16 and 64 rows; the plain engine does the same for comparison with fewer files. Finished files
-are kept in build/exact.jsonl: `--resume` goes on from there, `--seconds` ends after so long.
+back in prefills of 1, 16 and 64 rows; the plain engine does the same for comparison with fewer files. A finished file
+is a line of results/exact_runs.jsonl at once, which `--resume` takes from there on any machine of the same build of
+torch; `--seconds` ends after so long.
 
-Keys: tokens (compared, of the exact engine, in all), differing (of these); runs [{engine, dtype, files, tokens: of
-decodes and prefills that were compared, differing: tokens, ln p or proofs that are not the reference's, slowdown: of
-decoding and prefill in batches of 16, processor seconds over the plain engine's}]; left: files that are not made yet.
+Keys: made (tokens that the exact engine decoded as the reference), tokens (of all decodes and prefills of it that were
+compared with that), differing (of these); runs [{engine, dtype, files, made, tokens, differing: tokens, ln p or proofs
+that are not the reference's, slowdown: of decoding and prefill in batches of 16, processor seconds over the plain
+engine's, of the files that both made}]; left: files that are not made yet.
 """
 
 import time
@@ -31,7 +33,7 @@ KEPT_RUNS = Path(__file__).parent / "results" / "exact_runs.jsonl"
 QUICK_RUNS = Path(__file__).parent.parent / "build" / "exact-quick.jsonl"
 REFERENCE, BATCHES, READS, TIMED = 64, (1, 2, 3, 5, 16, 48), (1, 16, 64), 16
 ENGINES: dict[str, Callable[..., TransformersEngine]] = {"exact": ExactEngine, "plain": TransformersEngine}
-FILES = {"exact": 5, "plain": 2}
+FILES = {"exact": 43, "plain": 2}
 Row = dict[str, Any]
 Which = tuple[str, str, int]
 _KEY = ("engine", "dtype", "number")
@@ -58,6 +60,7 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int = 0)
     runs = [_summary(made, *which) for which in dict.fromkeys((name, dtype) for name, dtype, _ in wanted)]
     exact = [one for one in runs if one["engine"] == "exact"]
     return {
+        "made": sum(one["made"] for one in exact),
         "tokens": sum(one["tokens"] for one in exact),
         "differing": sum(one["differing"] for one in exact),
         "runs": runs,
@@ -129,6 +132,7 @@ def _summary(made: dict[Which, Row], name: str, dtype: str) -> Row:
     both = [(row, made["plain", dtype, number]) for number, row in own.items() if ("plain", dtype, number) in made]
     out: Row = {"engine": name, "dtype": dtype, "files": len(own)}
     out |= {key: sum(row[key] for row in own.values()) for key in ("tokens", "differing")}
+    out["made"] = out["tokens"] // (len(BATCHES) + len(READS))
     for key in ("decode_seconds", "prefill_seconds"):
         mine, theirs = (sum(row[key] for row in rows) for rows in (zip(*both, strict=True) if both else ((), ())))
         out[key.replace("seconds", "slowdown")] = float(f"{mine / theirs:.3g}") if theirs else None

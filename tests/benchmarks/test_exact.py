@@ -11,7 +11,7 @@ from benchmarks import exact
 
 
 def measured(name: str, seconds: float) -> dict[str, Any]:
-    return {"tokens": 100, "differing": int(name == "plain"), "decode_seconds": seconds, "prefill_seconds": 2 * seconds}
+    return {"tokens": 90, "differing": int(name == "plain"), "decode_seconds": seconds, "prefill_seconds": 2 * seconds}
 
 
 @pytest.fixture
@@ -24,6 +24,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
         return measured(name, (3.0 if number < 2 else 60.0) if name == "exact" else 1.0)
 
     monkeypatch.setattr(exact, "measure", measure)
+    monkeypatch.setattr(exact, "FILES", {"exact": 5, "plain": 2})
     monkeypatch.setattr(exact, "base_model", lambda *_, **__: tmp_path)
     monkeypatch.setattr(exact, "KEPT_RUNS", tmp_path / "exact_runs.jsonl")
     return found
@@ -31,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
 
 def test_a_finished_file_is_a_line_and_is_not_made_again(made: list[Any]) -> None:
     whole = exact.run(False, print)
-    assert (whole["tokens"], whole["differing"], whole["left"]) == (1000, 0, 0)
+    assert (whole["made"], whole["tokens"], whole["differing"], whole["left"]) == (100, 900, 0, 0)
     assert len(made) == len(set(made)) == 14
     path = exact.KEPT_RUNS
     lines = path.read_text().splitlines(keepends=True)
