@@ -2,6 +2,7 @@
 later or come back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from protocol.sites.log import Boundary, ContributionRefused, LogEvent, MarksOfS
 from tests.trainer.sites.files_world import BAD, NAMES, FilesWorld, file_at, run_of
 from tests.trainer.sites.test_bound_files import ATTACKS, OtherFiles
 from tests.trainer.sites.world import MemoryBucket
+from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks
+from trainer.sites.handed_in import StepOutcome
 from trainer.sites.logbook import Logbook
 from trainer.sites.site import Site
 
@@ -178,3 +181,42 @@ def test_a_site_that_signs_two_contributions_is_left_out_by_its_own_words(world:
     for number in (0, 1):
         world.sites[number].turn()
         assert NAMES[1] in world.sites[number].book.schedule.barred
+
+
+def test_a_keeper_that_makes_up_a_sites_first_signature_is_found_out_by_its_second(world: FilesWorld) -> None:
+    one_turn_before(world, 2)
+    bad, mouth = world.sites[2], world.sites[2]._mouth
+    for _ in range(20):
+        if bad._own is None:
+            bad.turn()
+    own = bad._own
+    assert own is not None
+    bad.exchange.publish(own.document)
+    mouth.say("join", world.keeper.book.schedule, "cd" * 32)
+    world.keeper._tell(Noted(site=BAD, note=mouth._next - 1, what="sign", digest="ab" * 32))
+    mouth.say("sign", world.keeper.book.schedule, own.digest)
+    world.keeper_turn()
+    assert BAD in world.keeper.book.schedule.barred
+    with pytest.raises(IntegrityError, match=f"{BAD} \\(sign\\) that it did not say"):
+        go_on(world.sites[0])
+
+
+def test_a_step_of_which_too_little_counts_is_not_begun_again_for_who_is_left_out(
+    world: FilesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would go on without an end; a newcomer may be the one that was missing."""
+    one_turn_before(world)
+    keeper, book = world.keeper, world.keeper.book
+    while book.schedule.phase != OuterPhase.SETTLE:
+        for site in world.sites.values():
+            site.turn()
+        keeper._read_notes()
+        keeper._open()
+    monkeypatch.setattr(keeper._handed, "outcome", lambda *_: StepOutcome(None, (), {}))
+    monkeypatch.setattr(keeper, "_waited", lambda: 0.0)
+    for out, fails in (("left out", False), ("new", True)):
+        marks = {"left out": SiteMarks(7, 64)}
+        book.schedule = replace(book.schedule, waiting=frozenset({out}), marks=marks)
+        before = book.schedule.attempt
+        keeper._settle()
+        assert (book.schedule.attempt > before) == fails
