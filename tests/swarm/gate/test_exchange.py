@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -122,9 +123,14 @@ PLACE = "1-0x" + "0" * 40
 
 
 def test_a_listing_without_an_end_ends(tmp_path: Path) -> None:
-    with served(lying(tmp_path, page(1, then=PLACE), page(2, then=PLACE))) as url, pytest.raises(UnreachableError):
-        list(through(url).keys())
-    with served(lying(tmp_path, page(then=PLACE))) as url, pytest.raises(UnreachableError):
+    for pages in ((page(1, then=PLACE), page(2, then=PLACE)), (page(then=PLACE), page(then=PLACE))):
+        with served(lying(tmp_path, *pages)) as url, pytest.raises(UnreachableError, match="without an end"):
+            list(islice(through(url).keys(), 20))
+
+
+def test_a_listing_that_names_nothing_ends(tmp_path: Path) -> None:
+    empty = [page(then=PLACE.replace("1-", f"{number}-")) for number in range(1, 40)]
+    with served(lying(tmp_path, *empty)) as url, pytest.raises(UnreachableError, match="without an end"):
         list(through(url).keys())
 
 
