@@ -41,7 +41,7 @@ KEPT_HOSTILE = KEPT.with_name("swarm_hostile.json")
 KEPT_MIXED = KEPT.with_name("swarm_mixed.json")
 SEEDS = (7, 1, 42)
 MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
-_SMOOTH = 10
+SMOOTH = 10
 
 
 def run(
@@ -153,7 +153,7 @@ def one_run(case: SwarmCase, seed: int, progress: Callable[[str], None]) -> dict
             signal += sum(one.signal for one in done)
             groups += sum(one.own + len(one.shared) for one in done)
             spent += time.process_time() - began
-            if number % _SMOOTH == _SMOOTH - 1 or number == case.rounds - 1:
+            if number % SMOOTH == SMOOTH - 1 or number == case.rounds - 1:
                 held_out.append((number + 1, measure()))
                 shown = f"reward {series[-1]:.3f}, held-out {held_out[-1][1]:.3f}"
                 progress(f"{case.name}, seed {seed}: round {number + 1}, {shown}")
@@ -174,5 +174,5 @@ def one_run(case: SwarmCase, seed: int, progress: Callable[[str], None]) -> dict
 
 def spread(series: Sequence[float]) -> float:
     """Root mean square of what a moving mean of ten rounds leaves of it."""
-    means = [statistics.fmean(series[max(0, at - _SMOOTH + 1) : at + 1]) for at in range(len(series))]
+    means = [statistics.fmean(series[max(0, at - SMOOTH + 1) : at + 1]) for at in range(len(series))]
     return math.sqrt(statistics.fmean((value - mean) ** 2 for value, mean in zip(series, means, strict=True)))

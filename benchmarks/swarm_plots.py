@@ -1,0 +1,129 @@
+"""`python -m benchmarks.swarm_plots`: draws docs/images/swarm.png and writes the tables of docs/swarm.md from the
+finished runs of `python -m benchmarks swarm`.
+
+Beside them the cumulative rewards that SAPO (2509.08721) gives for eight members of 0.5B parameters, nine tasks of
+reasoning_gym and 2,000 rounds; its curves are pictures.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.swarm import KEPT_MIXED, KEPT_RUNS, SMOOTH, kept
+from protocol.files import write_atomic
+
+ROOT = Path(__file__).parent.parent
+IMAGE, DOCUMENT = ROOT / "docs" / "images" / "swarm.png", ROOT / "docs" / "swarm.md"
+PUBLISHED = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.31, "2/6": 945.87}
+_MARK, _END = "<!-- {}: written by benchmarks/swarm_plots.py -->", "<!-- {}: end -->"
+Row = dict[str, Any]
+
+
+def by_mix(runs: Sequence[Row]) -> dict[str, list[Row]]:
+    """Mix → runs of the seeds that have all mixes, so that every mean is over the same seeds."""
+    seeds = [{run["seed"] for run in runs if run["mix"] == mix} for mix in PUBLISHED]
+    whole = set.intersection(*seeds)
+    return {mix: [run for run in runs if run["mix"] == mix and run["seed"] in whole] for mix in PUBLISHED}
+
+
+def smoothed(series: Sequence[float]) -> list[float]:
+    """Means over the SMOOTH rounds that end at each; shorter at the beginning."""
+    return [statistics.fmean(series[max(0, at + 1 - SMOOTH) : at + 1]) for at in range(len(series))]
+
+
+def mixes_table(runs: Sequence[Row]) -> str:
+    """A row for each mix: cumulative reward of every seed and their mean, beside the paper's."""
+    found = by_mix(runs)
+    if not all(found.values()):
+        return "Not all mixes have been run with one seed."
+    seeds = [str(run["seed"]) for run in found["8/0"]]
+    alone = _mean(found["8/0"], "cumulative")
+    lines = [
+        f"| mix | cumulative reward of seeds {', '.join(seeds)} | mean | over 8/0 | held-out reward | trained groups "
+        "with an advantage | deviation from its mean of ten rounds | paper's cumulative reward | over 8/0 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for mix, rows in found.items():
+        cumulative = _mean(rows, "cumulative")
+        held_out = statistics.fmean(run["held_out"][-1][1] for run in rows)
+        cells = [
+            mix,
+            ", ".join(f"{run['cumulative']:.2f}" for run in rows),
+            f"{cumulative:.2f}",
+            f"{cumulative / alone - 1:+.1%}",
+            f"{held_out:.3f}",
+            f"{_mean(rows, 'signal'):.0%}",
+            f"{_mean(rows, 'spread'):.3f}",
+            f"{PUBLISHED[mix]}",
+            f"{PUBLISHED[mix] / PUBLISHED['8/0'] - 1:+.1%}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def mixed_table(found: Row) -> str:
+    """A row for each of the unlike models: the held-out reward alone and with sharing, and the gain of every seed."""
+    if "gains" not in found:
+        return "No seed has both mixes yet."
+    ends = {(row["mix"], row["seed"]): row["end"] for row in found["rows"]}
+    lines = ["| model | alone (8/0) | with sharing (4/4) | gain | of each seed |", "|---|---|---|---|---|"]
+    for name, gain in found["gains"].items():
+        each = ", ".join(f"{ends['4/4', seed][name] - ends['8/0', seed][name]:+.3f}" for seed in found["seeds"])
+        weakest = " (weakest alone)" if name == found["weakest"] else ""
+        alone, shared = found["alone"][name], found["shared"][name]
+        lines.append(f"| {name}{weakest} | {alone:.3f} | {shared:.3f} | {gain:+.3f} | {each} |")
+    return "\n".join(lines)
+
+
+def draw(runs: Sequence[Row], path: Path) -> None:
+    """Rewards by round, and cumulative rewards over those without sharing beside the paper's."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    rounds, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    found = by_mix(runs)
+    for mix, rows in found.items():
+        curves = list(zip(*(smoothed(run["series"]) for run in rows), strict=True))
+        at = range(1, len(curves) + 1)
+        rounds.plot(at, [statistics.fmean(values) for values in curves], label=mix)
+        rounds.fill_between(at, list(map(min, curves)), list(map(max, curves)), alpha=0.12)
+    rounds.set_xlabel("round")
+    rounds.set_ylabel(f"mean reward of {SMOOTH} rounds; seeds' mean and range")
+    rounds.legend(title="own / shared")
+    alone = _mean(found["8/0"], "cumulative")
+    ours = [_mean(rows, "cumulative") / alone for rows in found.values()]
+    paper = [value / PUBLISHED["8/0"] for value in PUBLISHED.values()]
+    for place, (title, values) in enumerate((("ours", ours), ("paper", paper))):
+        bars.bar([number + 0.4 * place for number in range(len(values))], values, 0.38, label=title)
+    bars.set_xticks([number + 0.2 for number in range(len(found))], list(found))
+    bars.set_ylabel("cumulative reward over that of 8/0")
+    bars.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def write(document: Path, name: str, table: str) -> None:
+    """Put a table between its marks."""
+    text, mark, end = document.read_text(), _MARK.format(name), _END.format(name)
+    before, rest = text.split(mark)
+    _, after = rest.split(end)
+    write_atomic(document, f"{before}{mark}\n{table}\n{end}{after}".encode())
+
+
+def _mean(rows: Sequence[Row], key: str) -> float:
+    return statistics.fmean(row[key] for row in rows)
+
+
+def main() -> None:
+    runs = kept(KEPT_RUNS)
+    write(DOCUMENT, "mixes", mixes_table(runs))
+    if all(by_mix(runs).values()):
+        draw(runs, IMAGE)
+    if KEPT_MIXED.is_file():
+        write(DOCUMENT, "mixed", mixed_table(json.loads(KEPT_MIXED.read_bytes())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Tables and picture of the swarm's comparison say what the runs say, of the seeds that have all mixes."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.swarm_plots import PUBLISHED, by_mix, draw, mixed_table, mixes_table, smoothed, write
+
+
+def run(mix: str, seed: int, cumulative: float) -> dict[str, Any]:
+    held_out, series = [[0, 0.0], [12, cumulative / 40]], [cumulative / 12] * 12
+    return {
+        "mix": mix, "seed": seed, "cumulative": cumulative, "held_out": held_out, "series": series,
+        "signal": 0.5, "spread": 0.01,
+    }  # fmt: skip
+
+
+RUNS = [run(mix, seed, 10.0 + seed * (mix == "4/4")) for seed in (1, 3) for mix in PUBLISHED]
+
+
+def test_means_are_over_the_seeds_that_have_all_mixes() -> None:
+    found = mixes_table([*RUNS, run("4/4", 9, 1000.0)])
+    assert "| 4/4 | 11.00, 13.00 | 12.00 | +20.0% | 0.300 | 50% | 0.010 | 1093.31 | +94.6% |" in found
+    assert "| 8/0 | 10.00, 10.00 | 10.00 | +0.0% |" in found
+    assert {one["seed"] for rows in by_mix([*RUNS, run("4/4", 9, 1.0)]).values() for one in rows} == {1, 3}
+    assert "Not all mixes" in mixes_table(RUNS[:3])
+
+
+def test_a_model_gains_what_its_seeds_gain() -> None:
+    ends = {("8/0", 1): 0.1, ("4/4", 1): 0.3, ("8/0", 3): 0.2, ("4/4", 3): 0.1}
+    rows = [{"mix": mix, "seed": seed, "end": {"a": end, "b": 0.5}} for (mix, seed), end in ends.items()]
+    found = {
+        "seeds": [1, 3], "alone": {"a": 0.15, "b": 0.5}, "shared": {"a": 0.2, "b": 0.5},
+        "gains": {"a": 0.05, "b": 0.0}, "weakest": "a", "rows": rows,
+    }  # fmt: skip
+    lines = mixed_table(found).splitlines()
+    assert lines[2] == "| a (weakest alone) | 0.150 | 0.200 | +0.050 | +0.200, -0.100 |"
+    assert lines[3] == "| b | 0.500 | 0.500 | +0.000 | +0.000, +0.000 |"
+    assert "No seed" in mixed_table({"rows": []})
+
+
+def test_curves_are_means_of_the_rounds_before() -> None:
+    assert smoothed([1.0] * 3 + [2.0] * 17)[-1] == 2.0
+    assert smoothed([0.0, 1.0, 2.0]) == [0.0, 0.5, 1.0]
+
+
+def test_the_table_stands_between_its_marks_and_there_is_a_picture(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    begin, end = "<!-- mixes: written by benchmarks/swarm_plots.py -->", "<!-- mixes: end -->"
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    write(page, "mixes", "new")
+    assert page.read_text() == f"before\n{begin}\nnew\n{end}\nafter\n"
+    draw(RUNS, tmp_path / "images" / "swarm.png")
+    assert (tmp_path / "images" / "swarm.png").read_bytes().startswith(b"\x89PNG")
