@@ -97,9 +97,11 @@ class LyingGate(SwarmGate):
     """Says what it likes."""
 
     pages: list[EnvelopeListing]
+    asked = 0
     where = "http://127.0.0.1:1/nowhere"
 
     def listing(self, after: str | None) -> EnvelopeListing:
+        self.asked += 1
         return self.pages[min(int((after or "0-").split("-")[0]), len(self.pages) - 1)]
 
     def location(self, sha256: str) -> str:
@@ -130,8 +132,10 @@ def test_a_listing_without_an_end_ends(tmp_path: Path) -> None:
 
 def test_a_listing_that_names_nothing_ends(tmp_path: Path) -> None:
     empty = [page(then=PLACE.replace("1-", f"{number}-")) for number in range(1, 40)]
-    with served(lying(tmp_path, *empty)) as url, pytest.raises(UnreachableError, match="without an end"):
+    gate = lying(tmp_path, *empty)
+    with served(gate) as url, pytest.raises(UnreachableError, match="without an end"):
         list(through(url).keys())
+    assert gate.asked == 1, "nothing else would stop whoever counts keys"
 
 
 def test_nothing_leads_into_the_members_own_network(tmp_path: Path) -> None:
