@@ -20,8 +20,8 @@ from swarm.gate.members import Members
 TICKET_SECONDS = 900
 LOOKS_AT_ONCE = 2
 """An envelope may have 32 MiB, and takes several times that while it is opened."""
-_SHOWN_SECONDS = 1.0
-"""A listing is made at most so often, however many look."""
+_SHOWN_SECONDS = 5.0
+"""A listing is made at most so often, however many look: one of a thousand members takes 0.2 s of processor time."""
 
 
 class GateStore(Protocol):
