@@ -122,7 +122,10 @@ def test_only_stake_opens_it(gate: GateProcess, on_chain: ChainWorld) -> None:
     data = on_chain.envelope(2, 0, start=bytes(32))
     with pytest.raises(ServiceError, match="is no member"):
         stranger.publish(data)
-    on_chain.join(2)
+    on_chain.join(2, blocks=2)
+    with pytest.raises(ServiceError, match="is no member"):
+        stranger.publish(data)  # its block may still be replaced
+    on_chain.deployed.chain.mine(1)
     stranger.publish(data)
     on_chain.of(2).leave(on_chain.swarm, on_chain.world.account(2).address).send()
 
