@@ -22,6 +22,7 @@ from runtime.process import Daemon, serve
 log = logging.getLogger("muster.prefork")
 TICK = 0.1
 SAY_SECONDS = 10.0
+_ASKS = (signal.SIGINT, signal.SIGTERM)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before a process that died is started again: twice as long after every death, from the beginning after it
 lived for the longest of them."""
@@ -36,11 +37,11 @@ class Forked:
         self.is_ready = False
         self.due = 0.0
         """When it may be started again."""
-        self._pause, self._since, self._pipe = FIRST_PAUSE, 0.0, -1
+        self._pause, self._since, self._said, self._pipe = FIRST_PAUSE, 0.0, 0.0, -1
 
     def started(self, pid: int, pipe: int, now: float) -> None:
         """It writes a byte into `pipe` once it is built."""
-        self.pid, self._pipe, self._since, self.is_ready = pid, pipe, now, False
+        self.pid, self._pipe, self._since, self._said, self.is_ready = pid, pipe, now, now, False
 
     def look(self) -> bool:
         """Whether it became ready since the last look."""
@@ -49,6 +50,13 @@ class Forked:
         with suppress(BlockingIOError):
             self.is_ready = bool(os.read(self._pipe, 1))
         return self.is_ready
+
+    def overdue(self, now: float) -> float | None:
+        """Since when it is being built, every SAY_SECONDS; None otherwise."""
+        if self.pid is None or self.is_ready or now - self._said < SAY_SECONDS:
+            return None
+        self._said = now
+        return now - self._since
 
     def ended(self) -> int | None:
         """The exit code (negative: the signal) of one that ran and has ended, once; None of all others."""
@@ -87,15 +95,11 @@ class Prefork:
         """Until `stop`; or until the first cannot be built, then with its exit code."""
         gc.collect()
         gc.freeze()  # else the first collection in each process would copy all that they share
-        began = said = time.monotonic()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it: then nobody's end is told
         while not self._stopping:
-            now = time.monotonic()
-            code = self._look(now)
+            code = self._look(time.monotonic())
             if code is not None:
                 return code
-            if not self._is_up and now - said >= SAY_SECONDS:
-                said = now
-                log.info("waiting for %s since %.0f s", self._processes[0].name, now - began)
             time.sleep(TICK)
         return self._end()
 
@@ -110,29 +114,38 @@ class Prefork:
                 self._is_up = True
             code = one.ended()
             if code is not None and not self._is_up:
+                if code <= 0:  # all others have said why
+                    log.error("%s ended with %d before it served", one.name, code)
                 return code if code > 0 else 1
             if code is not None:
                 log.warning("%s ended with %d; again in %g s", one.name, code, one.wait_longer(now))
             if one.pid is None and now >= one.due:
                 self._start(number, now)
+            if (waited := one.overdue(now)) is not None:
+                log.info("waiting for %s since %.0f s", one.name, waited)
         return None
 
     def _start(self, number: int, now: float) -> None:
-        parent = os.getpid()
-        reader, writer = os.pipe()
-        pid = os.fork()
+        parent, one = os.getpid(), self._processes[number]
+        try:
+            pid, pipe = _forked()
+        except OSError as error:  # no memory, no room for processes: those that serve must not end of that
+            if not self._is_up:
+                raise
+            log.warning("%s cannot be started: %s; again in %g s", one.name, error.strerror, one.wait_longer(now))
+            return
         if pid == 0:
             die_with_parent(parent)
-            os.close(reader)
-            self._become(number, writer)
-        os.close(writer)
-        os.set_blocking(reader, False)
-        self._processes[number].started(pid, reader, now)
+            self._become(number, pipe)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKS)
+        os.set_blocking(pipe, False)
+        one.started(pid, pipe, now)
 
     def _become(self, number: int, writer: int) -> NoReturn:
         """In the new process. What `make` raises goes up to whoever called the parent, and ends this process."""
-        for one in (signal.SIGINT, signal.SIGTERM):
+        for one in _ASKS:
             signal.signal(one, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKS)
         daemon = self._make(number)
         os.write(writer, b"r")
         os.close(writer)
@@ -146,3 +159,20 @@ class Prefork:
         for pid in alive:
             os.waitpid(pid, 0)
         return 0
+
+
+def _forked() -> tuple[int, int]:
+    """What `os.fork` returns, and an end of a pipe from the new process to the old. Signals that ask to end wait, in
+    both: in the new one our handlers would stop nothing."""
+    reader, writer = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ASKS)
+    try:
+        pid = os.fork()
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKS)
+        os.close(reader)
+        os.close(writer)
+        raise
+    mine, other = (reader, writer) if pid else (writer, reader)
+    os.close(other)
+    return pid, mine

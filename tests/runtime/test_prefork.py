@@ -1,5 +1,6 @@
 """Processes that share a port: each answers, one that dies is replaced, none outlives its parent."""
 
+import errno
 import os
 import signal
 import socket
@@ -14,20 +15,29 @@ import pytest
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from runtime.http_server import bound, held
-from runtime.prefork import FIRST_PAUSE, LONGEST_PAUSE, Forked
+from runtime.prefork import FIRST_PAUSE, LONGEST_PAUSE, Forked, Prefork
 from tests.conftest import free_port
 
 SERVICE = """
-import os, socket, sys, threading
+import logging, os, socket, sys, threading
 from protocol.errors import ConfigError
 from runtime.http_server import bound, held
+from runtime import prefork
 from runtime.prefork import Prefork
 from runtime.process import serve
 
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
+prefork.SAY_SECONDS = 0.5
 port, folder = int(sys.argv[1]), sys.argv[2]
+
+if os.path.exists(f"{folder}/slow fork"):
+    die_with_parent = prefork.die_with_parent
+    prefork.die_with_parent = lambda parent: (die_with_parent(parent), threading.Event().wait(2))
 
 class Says:
     def __init__(self, number):
+        if os.path.exists(f"{folder}/killed"):
+            os.kill(os.getpid(), 9)
         if os.path.exists(f"{folder}/broken"):
             raise ConfigError("it is broken", "mend it")
         if number and os.path.exists(f"{folder}/slow"):
@@ -58,9 +68,15 @@ except ConfigError as error:
 class PreforkService:
     """The program above as a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: Callable[[], object] | None = None) -> None:
         self.port, self.folder = free_port(), folder
-        self.parent = subprocess.Popen([sys.executable, "-c", SERVICE, str(self.port), str(folder)])
+        command = [sys.executable, "-c", SERVICE, str(self.port), str(folder)]
+        with self.log.open("w") as out:
+            self.parent = subprocess.Popen(command, stdout=out, preexec_fn=before)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
 
     def asked(self) -> tuple[int, int] | None:
         """Number and process of one that answers; None when nobody does."""
@@ -146,14 +162,71 @@ def test_a_parent_that_is_asked_to_end_lets_all_end_in_order(service: PreforkSer
     assert {path.name for path in service.folder.glob("stopped-*")} == {"stopped-0", "stopped-1", "stopped-2"}
 
 
-def test_what_keeps_the_first_from_being_built_is_said_once_and_ends_all(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_keeps_the_first_from_being_built_is_said_once_and_ends_all(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     service = PreforkService(tmp_path)
 
     assert service.parent.wait(60) == 7
-    assert capfd.readouterr().out.count("it is broken") == 1
+    assert service.log.read_text().count("it is broken") == 1
+
+
+def test_it_is_said_when_the_first_is_killed_while_it_is_built(tmp_path: Path) -> None:
+    (tmp_path / "killed").touch()
+    service = PreforkService(tmp_path)
+
+    assert service.parent.wait(60) == 1
+    assert "process 1 of 3 ended with -9 before it served" in service.log.read_text()
+
+
+def test_one_that_is_not_built_in_time_is_named_also_when_others_serve(service: PreforkService) -> None:
+    before = service.all_serve()
+    (service.folder / "slow").touch()
+    os.kill(before[2], signal.SIGKILL)
+
+    wait_for("a word", lambda: service.log.read_text().count("waiting for process 3 of 3 since") > 1, 20)
+
+
+def test_asked_to_end_while_one_was_just_forked_it_does_not_wait_for_that_one(tmp_path: Path) -> None:
+    (tmp_path / "slow fork").touch()
+    service = PreforkService(tmp_path)
+    children = Path(f"/proc/{service.parent.pid}/task/{service.parent.pid}/children")
+    wait_for("a fork", lambda: bool(children.read_text().split()), 30, poll=0.05)
+
+    service.parent.send_signal(signal.SIGTERM)
+
+    assert service.parent.wait(6) == 0
+
+
+def test_whoever_starts_it_may_ignore_the_ends_of_children(tmp_path: Path) -> None:
+    service = PreforkService(tmp_path, lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    before = service.all_serve()
+
+    os.kill(before[1], signal.SIGKILL)
+    wait_for("the end of one", gone([before[1]]), 30)
+
+    assert service.all_serve()[0] == before[0]
+    service.parent.send_signal(signal.SIGTERM)
+    assert service.parent.wait(30) == 0
+
+
+def test_a_machine_that_cannot_fork_for_a_while_costs_no_more_than_that_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = Prefork(1, lambda number: pytest.fail("nothing is forked"), socket.socket())
+    parent._is_up = True
+    files = len(os.listdir("/proc/self/fd"))
+
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    assert parent._look(100.0) is None
+    assert parent._look(100.0 + FIRST_PAUSE / 2) is None
+    (one,) = parent._processes
+    assert (one.pid, one.due) == (None, 100.0 + FIRST_PAUSE)
+    assert len(os.listdir("/proc/self/fd")) == files
+
+    parent._is_up = False
+    with pytest.raises(BlockingIOError):
+        parent._look(200.0)
 
 
 def test_what_keeps_one_from_being_built_again_does_not_end_the_others(service: PreforkService) -> None:
