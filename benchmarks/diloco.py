@@ -15,6 +15,7 @@ reduce a shard. `utilisation`: simulated with INTELLECT-1's lines
 (benchmarks/diloco_links.py). Null is what is not measured yet.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from trainer.state.records import read_records, write_records
 
 FOLDER = Path(__file__).parent.parent / "build" / "diloco"
 JOURNAL, WARMUP = "journal.jsonl", "warmup"
+PEER_RESULT = Path(__file__).parent / "results" / "diloco_peer.json"
 SEEDS: tuple[int, ...] = (1, 2, 3)
 KEEP_SECONDS = 60.0
 NORMAL_BYTES = 0.935
@@ -173,7 +175,7 @@ def summary(runs: Runs, last: int, inner_steps: tuple[int, int, int]) -> dict[st
         "recovery_s": None,
         "utilisation": {
             "ours": simulated(_mean(runs, "h100-int8", "bytes_each", 6) or NORMAL_BYTES),
-            "peer": {"INTELLECT-1, published": PUBLISHED, "torchft": None},
+            "peer": {"INTELLECT-1, published": PUBLISHED, "torchft": _torchft()},
         },
         "bytes_ratio_reducing": {
             "int8": _mean(runs, "h100-int8", "ratio_reducing", 1),
@@ -184,6 +186,11 @@ def summary(runs: Runs, last: int, inner_steps: tuple[int, int, int]) -> dict[st
         | {name: gaps(name, "h100") for name in ("h100-int8", "h100-int8-quantile", "h100-sparse")},
         "runs": {f"{seed} {name}": run for (seed, name), run in runs.items()},
     }
+
+
+def _torchft() -> dict[str, Any] | None:
+    """As `python -m benchmarks diloco_peer` was kept, with ours on the same lines."""
+    return json.loads(PEER_RESULT.read_bytes())["utilisation"] if PEER_RESULT.exists() else None
 
 
 def _mean(runs: Runs, name: str, figure: str, digits: int) -> float | None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
-# build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; schemathesis, which calls
-# the service by its document, in build/peers-schemathesis.
+# build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; torchft in
+# build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pip=(.venv/bin/python -m pip install --quiet --no-deps)
@@ -15,6 +15,12 @@ if [ ! -e build/peers-trl/trl ]; then
 fi
 if [ ! -e build/peers-shardcast/shardcast ]; then
   "${pip[@]}" --target build/peers-shardcast shardcast==0.3.2 blake3==1.0.8
+fi
+if [ ! -e build/peers-torchft/torchft ]; then
+  "${pip[@]}" --target build/peers-torchft torchft==0.2.0 opentelemetry-sdk==1.39.1 opentelemetry-api==1.39.1 \
+    opentelemetry-exporter-otlp-proto-http==1.39.1 opentelemetry-exporter-otlp-proto-common==1.39.1 \
+    opentelemetry-proto==1.39.1 opentelemetry-semantic-conventions==0.60b1 googleapis-common-protos==1.72.0 \
+    protobuf==6.33.2 importlib_metadata==8.7.0 zipp==3.23.0
 fi
 if [ ! -e build/peers-schemathesis/schemathesis ]; then
   "${pip[@]}" --target build/peers-schemathesis schemathesis==4.32.5 graphql-core==3.3.2 harfile==0.6.0 \

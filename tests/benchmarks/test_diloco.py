@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import diloco, diloco_plots
+from benchmarks import diloco, diloco_peer, diloco_plots
 from benchmarks.diloco import summary
 from benchmarks.diloco_links import PARAMETERS, RING_SECONDS, Load, SiteLine, line_rate, load, utilisation
+from benchmarks.diloco_peer_role import _parts
 from benchmarks.diloco_runs import all_fetched, keep, kept_for_all, measured, reduced
 from benchmarks.diloco_sites import SITES
 from benchmarks.diloco_text import END, HELD_OUT, PackageText, SiteStreams
@@ -232,3 +233,18 @@ def test_a_ring_of_bytes_takes_the_time_that_its_line_was_reckoned_from() -> Non
     every, parts = (load(way, 8e9, 8, 1.0) for way in ("all fetch all", "each reduces a shard"))
     assert (every.upload + every.download, every.download) == (64e9, 56e9)
     assert parts.upload + parts.download == float(reduced_fetch(8 * 10**9, 8, Fraction(1)).total)
+
+
+def test_torchft_is_given_the_same_model() -> None:
+    from benchmarks.diloco_training import Scale, TrainedModel
+
+    weights = TrainedModel(Scale(), 1, 1).weights
+    assert sum(one.size for one in weights.values()) == diloco_peer.PARAMETERS == sum(_parts(diloco_peer.PARAMETERS))
+    assert len(weights) == len(_parts(diloco_peer.PARAMETERS))
+
+
+def test_without_torchft_its_figure_is_null(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(diloco_peer, "PEER", tmp_path / "none")
+    found = diloco_peer.run(True, print)
+    assert found["torchft"] is found["utilisation"]["torchft, no delay"] is None
+    assert 0 < found["utilisation"]["ours, simulated"]["all fetch all"] < 1
