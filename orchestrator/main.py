@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from orchestrator.config import OrchestratorConfig
-from orchestrator.shared_metrics import share_metrics
+from orchestrator.server import Orchestrator
+from orchestrator.shared_metrics import forget_metrics
 from runtime.http_server import held
 from runtime.prefork import Prefork
 from runtime.process import Daemon, start
@@ -18,12 +19,9 @@ def run(config_path: Path) -> None:
 def daemon_of(config: OrchestratorConfig) -> Daemon:
     """The service, or the parent of its processes."""
     count = config.processes
-    if count > 1:
-        share_metrics(config.home / "metrics")
-    from orchestrator.server import Orchestrator  # only now: metrics are kept as the line above says
-
     if count == 1:
         return Orchestrator(config, config.key.open())
     port = held(config.host, config.port)
+    forget_metrics(config.home)
     signer = config.key.open()
     return Prefork(count, lambda number: Orchestrator(config, signer, number, count), port)

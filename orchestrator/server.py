@@ -25,6 +25,7 @@ from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
 from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
+from orchestrator.shared_metrics import share_metrics
 from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
@@ -36,6 +37,7 @@ from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from runtime.environment_files import publish_files
 from runtime.http_server import HttpServer, bound, server_options
+from runtime.presence import keep_last_words
 from runtime.process import make_home
 from storage.bucket import Bucket
 from storage.keys import object_key
@@ -51,11 +53,14 @@ class Orchestrator:
         home = config.home / f"process-{number + 1}" if number else config.home
         make_home(home)
         with contextlib.ExitStack() as stack:
-            if of == 1:
+            if of > 1:
+                share_metrics(config.home, number)
+            else:
                 self.listener = stack.enter_context(bound(config.host, config.port))
             app = build(config, signer, home, stack)
             if of > 1:
                 self.listener = stack.enter_context(bound(config.host, config.port, shared=True))
+                keep_last_words(config.home, "")  # another process's, before it was started again
             self.opened = stack.pop_all()
         self.server = HttpServer(server_options(app, config.connections))
         self.title = f"pool {config.pool} at {config.url}"

@@ -13,7 +13,8 @@ STALLED = "stalled"
 """In a home while the computation there does not move: since when (Unix seconds), and what."""
 LAST_WORDS = "last-words"
 """In a home after a process that could not go on: what it said last."""
-_EVENTS = ("events.sqlite", "*/events.sqlite")
+_EVENTS = ("events.sqlite", "*/events.sqlite", "*/process-*/events.sqlite")
+"""A role's home may lie in that of a profile, and those of a service's further processes in the service's."""
 _TAIL_BYTES = 4096
 
 

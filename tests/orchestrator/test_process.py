@@ -215,6 +215,7 @@ def test_processes_that_share_a_port_are_one_service(process: Process, game: Gam
     wait_for("the requests of both", lambda: times_ready(process) == 16, 20)
 
     first, second = listening(parent)
+    (process.home / "last-words").write_text("what kept one from starting, before\n")
     second.kill()
     wait_for("its end", lambda: second not in listening(parent), 30)
     look_whether_ready(process, 16)
@@ -222,6 +223,8 @@ def test_processes_that_share_a_port_are_one_service(process: Process, game: Gam
     assert first in listening(parent)
     look_whether_ready(process, 16)
     wait_for("the requests of all three", lambda: times_ready(process) == 48, 20)
+    assert len(list((process.home / "metrics").iterdir())) == 2, "one goes on with the file of another"
+    assert not (process.home / "last-words").exists()
     assert process.end(signal.SIGTERM) == 0
     assert not first.is_running()
 

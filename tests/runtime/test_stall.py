@@ -83,3 +83,13 @@ def test_why_a_process_ended_outlives_it(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "worker.log").symlink_to(tmp_path / "removed.log")
     assert gone(tmp_path) == f"no process works in {tmp_path}", "a log that is no longer there"
+
+
+def test_a_service_runs_as_long_as_one_of_its_processes_does(tmp_path: Path) -> None:
+    home = tmp_path / "orchestrator" / "process-2"
+    home.mkdir(parents=True)
+
+    with FileLock(home / "events.sqlite.lock"):
+        assert gone(tmp_path) == ""
+        assert gone(tmp_path / "orchestrator") == ""
+    assert "no process works" in gone(tmp_path)
