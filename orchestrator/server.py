@@ -102,7 +102,8 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: c
     uploads = Uploads(db, watch, bucket, receipts, config.max_upload_bytes)
     attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
     indexer = Indexer(watch, suite, attestor, config.poll_seconds, leader.leads)
-    limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds", "allow_private_sources"})
+    taken = {"lease_seconds", "lease_limit", "stall_seconds", "allow_private_sources", "processes"}
+    limits = config.model_dump(include=taken)
     access = pool_access(config, deployment, pool_config)
     parts = ServiceParts(
         db, watch, bucket, pool_config, uploads, indexer=indexer, batched=True, access=access, **limits

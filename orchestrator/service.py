@@ -56,6 +56,7 @@ class ServiceParts:
     batched: bool = False
     access: PoolAccess | None = None
     allow_private_sources: bool = False
+    processes: int = 1
 
 
 class Service:
@@ -72,7 +73,7 @@ class Service:
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads
         self.rates = SolveRates(parts.db, parts.watch, parts.config, parts.uploads.pool, parts.store.get)
-        self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock)
+        self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock, parts.processes)
         self.heartbeats = NewestHeartbeats(parts.db)
         self._batched = parts.batched
         self._slots = Together("slots", self._told)

@@ -36,9 +36,11 @@ MAX_KEPT = 16_384
 
 
 class AnnouncedSources:
-    """Safe to share between threads. `private`: URLs may lead into private networks."""
+    """Safe to share between threads. `private`: URLs may lead into private networks. `processes` share the port, and
+    each announcement reaches one of them: it is to be repeated so much more often."""
 
-    def __init__(self, pool: PoolId, private: bool, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, pool: PoolId, private: bool, clock: Callable[[], float] = time.time, processes: int = 1) -> None:
+        self._renew = max(ASKED_AGAIN_SECONDS, RENEW_SECONDS / processes)
         self._pool, self._clock = pool, clock
         self._http = httpx.Client(transport=bounded_transport(Reach(private=private)), trust_env=False)
         self._lock, self._dice = threading.Lock(), random.SystemRandom()
@@ -67,7 +69,7 @@ class AnnouncedSources:
             if sender not in self._listed and len(self._listed) >= MAX_KEPT:
                 raise HttpError(503, "the list of sources is full", "announce again", 60)
             self._listed[sender] = body
-        return AnnouncementTaken(next=RENEW_SECONDS)
+        return AnnouncementTaken(next=self._renew)
 
     def live(self) -> list[Announcement]:
         """Those that hold now; of many some, others each time."""

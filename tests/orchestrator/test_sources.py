@@ -59,6 +59,18 @@ def test_a_relay_is_listed_as_long_as_it_said(desk: Desk, relay: tuple[Announcer
     assert listed(desk) == []
 
 
+@pytest.mark.parametrize(("processes", "seconds"), [(2, 60.0), (4, 30.0), (64, 10.0)])
+def test_where_several_processes_have_each_a_list_it_is_announced_to_more_of_them(
+    desk: Desk, relay: tuple[Announcer, str], processes: int, seconds: float
+) -> None:
+    desk.service.sources = AnnouncedSources(POOL, True, lambda: desk.now, processes)
+    server, url = relay
+    said = signed(desk, NODE, url)
+    server.said = canonical_json(said)
+
+    assert desk.post(NODE, "/v1/sources", said).json() == {"next": seconds}
+
+
 def test_a_machine_that_did_not_ask_for_it_is_not_listed(desk: Desk, relay: tuple[Announcer, str]) -> None:
     server, url = relay
     hint = "does not answer with the announcement"

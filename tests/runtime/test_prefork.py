@@ -223,6 +223,7 @@ def test_a_machine_that_cannot_fork_for_a_while_costs_no_more_than_that_while(mo
     (one,) = parent._processes
     assert (one.pid, one.due) == (None, 100.0 + FIRST_PAUSE)
     assert len(os.listdir("/proc/self/fd")) == files
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "it can still be asked to end"
 
     parent._is_up = False
     with pytest.raises(BlockingIOError):
