@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments.errors import ScoringUnavailable
+from protocol.errors import IntegrityError
 from protocol.swarm.envelope import seal
 from swarm.config import MixConfig
 from swarm.exchange import envelope_key
@@ -12,7 +13,7 @@ from swarm.inbox import LATELY, EnvelopeInbox
 from swarm.inbox_state import InboxState
 from swarm.inspection import Allow, Inspected, Inspector
 from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
-from tests.swarm.test_hostile_exchange import FailingExchange
+from tests.swarm.test_hostile_exchange import BAD, FailingExchange
 
 FIRST, OTHER = (seal(honest_envelope(key), KEYS[key]) for key in (0, 1))
 
@@ -135,3 +136,21 @@ def test_what_was_judged_since_the_start_is_not_judged_again(tmp_path: Path) -> 
     for number in (1, 2, 3):
         again.collect(FailingExchange([FIRST, OTHER], {}), number)
     assert inspector.looks == 2
+
+
+class CountingExchange(FailingExchange):
+    """Counts what is fetched."""
+
+    gets = 0
+
+    def get(self, key: str, limit: int) -> bytes:
+        self.gets += 1
+        return super().get(key, limit)
+
+
+def test_what_was_refused_is_not_fetched_again_after_a_restart(tmp_path: Path) -> None:
+    inbox, exchange = inbox_in(tmp_path), CountingExchange([], {BAD: IntegrityError("other bytes")})
+    inbox.collect(exchange, 0)
+    inbox.clean()
+    restarted(inbox, tmp_path).collect(exchange, 1)
+    assert exchange.gets == 1

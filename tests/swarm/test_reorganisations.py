@@ -7,7 +7,7 @@ import time
 import pytest
 
 from swarm.registry import SwarmRegistry
-from tests.swarm.chain_world import STAKE, ChainWorld, home_of, run_rounds
+from tests.swarm.chain_world import DELAY, STAKE, ChainWorld, home_of, run_rounds
 
 
 def replace_blocks(made: ChainWorld, *names: int) -> None:
@@ -104,6 +104,17 @@ def test_a_proof_that_a_reorganisation_undoes_is_sent_again(on_chain: ChainWorld
     after = on_chain.of(1).member_of(on_chain.swarm, other)
     assert after.ejected
     assert after.stake == STAKE // 2
+
+
+def test_who_has_no_stake_left_is_not_accused_again(on_chain: ChainWorld) -> None:
+    other, registry = on_chain.world.account(1).address, registry_of(on_chain, 0)
+    registry.look([other])
+    assert registry.may_lose(other)
+    on_chain.of(1).leave(on_chain.swarm, other).send()
+    on_chain.deployed.chain.rpc("evm_increaseTime", DELAY + 1)
+    on_chain.of(1).withdraw(on_chain.swarm, other).send()
+    registry.look([other])
+    assert not registry.may_lose(other)
 
 
 def test_a_proof_is_not_sent_twice_without_one(on_chain: ChainWorld, caplog: pytest.LogCaptureFixture) -> None:
