@@ -117,6 +117,15 @@ def test_who_has_no_stake_left_is_not_accused_again(on_chain: ChainWorld) -> Non
     assert not registry.may_lose(other)
 
 
+def test_who_was_judged_is_asked_about_also_when_nothing_else_is_known_of_it(on_chain: ChainWorld) -> None:
+    """As after a reorganisation that undid its joining, and in which it joined again."""
+    own, other = (on_chain.world.account(name).address for name in (0, 1))
+    registry = registry_of(on_chain, 0)
+    assert other not in registry.members
+    registry.refresh(own, [other])
+    assert registry.may_lose(other)
+
+
 def test_a_proof_is_not_sent_twice_without_one(on_chain: ChainWorld, caplog: pytest.LogCaptureFixture) -> None:
     member = on_chain.member(0)
     on_chain.share(1, 0)
