@@ -3,7 +3,8 @@
 Honest members are the real code in one process; a quarter of the keys is hostile. All rows of a seed have the same
 honest members with the same problems and noise, so what differs is what the attackers did. `success` is the share of
 honest members' completions of held-out problems that show what was planted; a policy that nobody poisoned shows some of
-it too, which `without` says. First four members, of whom one is hostile, then eight, of whom two are.
+it too, which `without` says. First eight members, of whom two are hostile, with several seeds, then four, of whom one
+is.
 """
 
 import statistics
@@ -89,9 +90,11 @@ class HostileCase:
         return self.members - self.hostile
 
 
+SEEDS = (7, 101, 102)
 CASES = tuple(
-    HostileCase(attack, defended, members=members, hostile=members // 4, rounds=rounds)
-    for members, rounds in ((4, 14), (8, 20))
+    HostileCase(attack, defended, seed, members, members // 4, rounds)
+    for members, rounds, seeds in ((8, 20, SEEDS), (4, 14, SEEDS[:1]))
+    for seed in seeds
     for attack in (None, *ATTACKS)
     for defended in (True, False)
 )
@@ -222,15 +225,17 @@ def missing(
 
 def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The rows as {share, reward_ratio, attacks: [{name, success, success_undefended, …}], rows}; rewards as shares of
-    those of the same honest members without attackers, with the same defences."""
-    kinds: dict[tuple[int, int, int], dict[tuple[str, bool], dict[str, Any]]] = {}
+    those of the same honest members without attackers, with the same defences; means over the seeds, whose ratios are
+    in `each`. `reward_ratio`: the least of those means."""
+    kinds: dict[tuple[int, int], dict[int, dict[tuple[str, bool], dict[str, Any]]]] = {}
     for row in rows:
-        kinds.setdefault((row["members"], row["rounds"], row["seed"]), {})[row["attack"], row["defended"]] = row
+        seeds = kinds.setdefault((row["members"], row["rounds"]), {})
+        seeds.setdefault(row["seed"], {})[row["attack"], row["defended"]] = row
     attacks = [
-        _compared(attack, found)
-        for found in kinds.values()
+        _over_seeds([_compared(attack, seeds[seed]) for seed in sorted(whole)])
+        for seeds in kinds.values()
         for attack in ATTACKS
-        if {(attack.name, True), (attack.name, False), ("", True), ("", False)} <= found.keys()
+        if (whole := [seed for seed, found in seeds.items() if _is_whole(attack, found)])
     ]
     shares = {row["hostile"] / row["members"] for row in rows if row["hostile"]}
     ratios = [one["reward_ratio"] for one in attacks]
@@ -240,6 +245,18 @@ def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "attacks": attacks,
         "rows": list(rows),
     }
+
+
+def _is_whole(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]) -> bool:
+    return {(attack.name, True), (attack.name, False), ("", True), ("", False)} <= found.keys()
+
+
+def _over_seeds(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    means = {
+        key: value if key in ("name", "members", "rounds") else round(statistics.fmean(one[key] for one in each), 4)
+        for key, value in each[0].items()
+    }
+    return means | {"seeds": len(each), "each": [one["reward_ratio"] for one in each]}
 
 
 def _compared(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]) -> dict[str, Any]:

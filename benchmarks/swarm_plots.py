@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.swarm import KEPT_MIXED, KEPT_RUNS, SMOOTH, kept
+from benchmarks.swarm import KEPT_HOSTILE, KEPT_MIXED, KEPT_RUNS, SMOOTH, kept
 from protocol.files import write_atomic
 
 ROOT = Path(__file__).parent.parent
@@ -77,6 +77,30 @@ def mixed_table(found: Row) -> str:
     return "\n".join(lines)
 
 
+def hostile_table(found: Row) -> str:
+    """A row for each attack on eight members: how many held-out completions show it, and rewards over those without."""
+    attacks = [one for one in found.get("hostile", {}).get("attacks", ()) if one["members"] == 8]
+    lines = [
+        "| attack | seeds | shows it, undefended | defended (without the attacker) | hostile of the shared groups"
+        " trained on, undefended, defended | cumulative reward over that without it, undefended | defended"
+        " | of each seed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for one in attacks:
+        cells = [
+            one["name"],
+            str(one["seeds"]),
+            f"{one['success_undefended']:.1%}",
+            f"{one['success']:.1%} ({one['without']:.1%})",
+            f"{one['hostile_share_undefended']:.0%}, {one['hostile_share']:.0%}",
+            f"{one['reward_ratio_undefended']:.2f}",
+            f"{one['reward_ratio']:.2f}",
+            ", ".join(f"{ratio:.2f}" for ratio in one["each"]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def draw(runs: Sequence[Row], path: Path) -> None:
     """Rewards by round, and cumulative rewards over those without sharing beside the paper's."""
     from matplotlib.figure import Figure
@@ -121,6 +145,8 @@ def main() -> None:
     write(DOCUMENT, "mixes", mixes_table(runs))
     if all(by_mix(runs).values()):
         draw(runs, IMAGE)
+    if KEPT_HOSTILE.is_file():
+        write(DOCUMENT, "hostile", hostile_table(json.loads(KEPT_HOSTILE.read_bytes())))
     if KEPT_MIXED.is_file():
         write(DOCUMENT, "mixed", mixed_table(json.loads(KEPT_MIXED.read_bytes())))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from attacks.swarm import POISONS, Worked
-from benchmarks.swarm_hostile import ATTACKS, CASES, HostileCase, missing, table
+from benchmarks.swarm_hostile import ATTACKS, CASES, SEEDS, HostileCase, missing, table
 from benchmarks.swarm_thousand import SharingCrowd, one_crowd
 from environments.texts import TextEnvironments
 from tests.protocol.swarm.samples import ENVIRONMENTS
@@ -36,6 +36,14 @@ def test_the_table_compares_with_the_same_members_alone() -> None:
     assert (one["hostile_share"], found["share"], found["reward_ratio"]) == (0.75, 0.25, 0.95)
 
 
+def test_attacks_are_means_over_the_seeds_that_have_all_four() -> None:
+    first = [row(attack, defended, 0.1, 2.0) for attack in ("", "phrase") for defended in (True, False)]
+    second = [one | {"seed": 8, "cumulative": 1.0 if one["attack"] else 2.0, "success": 0.3} for one in first]
+    third = [one | {"seed": 9, "cumulative": 50.0} for one in first[:3]]
+    (one,) = table([*first, *second, *third])["attacks"]
+    assert (one["seeds"], one["each"], one["reward_ratio"], one["success"]) == (2, [1.0, 0.5], 0.75, 0.2)
+
+
 def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.swarm_hostile.one_case", lambda case, base, progress: {"name": case.name})
     done = [
@@ -43,7 +51,7 @@ def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert list(missing(done, None, print, None)) == [{"name": "nobody, defended"}]  # type: ignore[arg-type]
     assert list(missing([], None, print, -1)) == []  # type: ignore[arg-type]
-    assert len(CASES) == 4 * (1 + len(ATTACKS))
+    assert len(CASES) == 2 * (len(SEEDS) + 1) * (1 + len(ATTACKS)) == len(set(CASES))
     assert all(case.hostile / case.members == 0.25 for case in CASES)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.swarm_plots import PUBLISHED, by_mix, draw, mixed_table, mixes_table, smoothed, write
+from benchmarks.swarm_plots import PUBLISHED, by_mix, draw, hostile_table, mixed_table, mixes_table, smoothed, write
 
 
 def run(mix: str, seed: int, cumulative: float) -> dict[str, Any]:
@@ -36,6 +36,16 @@ def test_a_model_gains_what_its_seeds_gain() -> None:
     assert lines[2] == "| a (weakest alone) | 0.150 | 0.200 | +0.050 | +0.200, -0.100 |"
     assert lines[3] == "| b | 0.500 | 0.500 | +0.000 | +0.000, +0.000 |"
     assert "No seed" in mixed_table({"rows": []})
+
+
+def test_attacks_on_eight_members_are_a_row_each() -> None:
+    one = {
+        "name": "phrase", "members": 8, "seeds": 2, "success": 0.01, "success_undefended": 0.5, "without": 0.002,
+        "hostile_share": 0.25, "hostile_share_undefended": 0.75, "reward_ratio": 0.985,
+        "reward_ratio_undefended": 0.5, "each": [0.97, 1.0],
+    }  # fmt: skip
+    lines = hostile_table({"hostile": {"attacks": [one, one | {"members": 4}]}}).splitlines()
+    assert lines[2:] == ["| phrase | 2 | 50.0% | 1.0% (0.2%) | 75%, 25% | 0.50 | 0.98 | 0.97, 1.00 |"]
 
 
 def test_curves_are_means_of_the_rounds_before() -> None:
