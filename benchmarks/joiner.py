@@ -28,6 +28,7 @@ from demo.supervisor import Child
 from engines.runtime import torch_environment, vllm_installed
 from protocol.errors import ConfigError, MusterError
 
+ROOT = Path(__file__).parent.parent
 STEPS, SWAPS, QUICK_SWAPS = 51, 4, 2
 """Steps that are published before anybody joins, which are 0 to 50."""
 _SNAPSHOT = 48
@@ -101,7 +102,8 @@ def _beyond(parts: dict[str, dict[str, Any]], unit: str, suffix: str) -> dict[st
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, **torch_environment(), "PYTHONUNBUFFERED": "1"}
+    """Where processes find this package too, which is not installed with the others."""
+    return {**os.environ, **torch_environment(), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
 
 
 def _role(network: JoinerNetwork, *arguments: object) -> dict[str, float]:
