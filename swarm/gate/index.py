@@ -67,16 +67,17 @@ class EnvelopeIndex:
 
     def ask(self, member: str, sha256: str, size: int, now: float, most: int, most_bytes: int) -> bool:
         """Note that a member asks to upload an object; False if with it these would be more than so many, or so many
-        bytes, in an hour. One that was asked for in that hour counts once."""
+        bytes, in an hour. One that was asked for in that hour counts once, with the most bytes. Times far ahead are
+        those of a clock that was wrong."""
 
         def note(db: sqlite3.Connection) -> bool:
-            db.execute("DELETE FROM asked WHERE time <= ?", (now - HOUR,))
+            db.execute("DELETE FROM asked WHERE time <= ? OR time > ?", (now - HOUR, now + HOUR))
             query = "SELECT count(*), coalesce(sum(size), 0) FROM asked WHERE member = ? AND sha256 <> ?"
             count, held = db.execute(query, (member, sha256)).fetchone()
             if count + 1 > most or held + size > most_bytes:
                 return False
-            query = "INSERT INTO asked (member, sha256, size, time) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-            db.execute(query, (member, sha256, size, now))
+            query = "INSERT INTO asked (member, sha256, size, time) VALUES (?, ?, ?, ?) ON CONFLICT"
+            db.execute(query + " DO UPDATE SET size = max(size, excluded.size)", (member, sha256, size, now))
             return True
 
         return self._do(note)

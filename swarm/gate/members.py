@@ -57,7 +57,7 @@ class StakedMembers:
         known, since = self._known.get(address, (None, 0.0))
         if known is None or self._clock() - since > self._seconds:
             answered = self._ask(address)
-            known = self._known[address][0] if address in self._known else None
+            known, _ = self._known.get(address, (None, 0.0))
             if known is None and not answered:
                 raise HttpError(503, "whether you are a member is being asked", "try again", 1)
         if not known:
@@ -67,10 +67,12 @@ class StakedMembers:
         """With all others who were not answered yet; whether the chain was asked about this one now. Strangers' keys
         cost nothing, so each must not cost a call."""
         with self._lock:
-            if address in self._wanted or len(self._wanted) < _MOST_AT_ONCE:
-                self._wanted[address] = None
             now = self._clock()
-            if now < self._next or address not in self._wanted:
+            due = now >= self._next
+            # Strangers who fill it and never come again keep out neither who has stake nor whoever comes next.
+            if due or address in self._known or len(self._wanted) < _MOST_AT_ONCE:
+                self._wanted[address] = None
+            if not due:
                 return False
             # Nobody else waits for an answer that may take long.
             self._next = math.inf
@@ -88,11 +90,12 @@ class StakedMembers:
         settled = self._swarms.client.head().number - self._confirmations
         views = {one.member: one for one in self._swarms.members_of(self._number, asked)}
         for address in asked:
-            # Who never joined is forgotten: only stake may take memory for long.
-            self._known.pop(address, None)
             one = views.get(address)
             if one is not None and 0 < one.joined_block < settled:
                 self._known[address] = one.active and not one.ejected, now
+            else:
+                # Who never joined is forgotten: only stake may take memory for long.
+                self._known.pop(address, None)
 
 
 def _stranger(address: str) -> HttpError:

@@ -71,6 +71,9 @@ class SwarmGate:
         if there is None:
             ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
             return UploadNeeded(key=key, **ticket.model_dump())
+        if there != body.size:
+            # It was counted with those.
+            raise HttpError(409, f"{there} bytes lie there, not {body.size}", "ask with its size")
         if not self._looking.acquire(blocking=False):
             raise HttpError(503, "other envelopes are being looked at", "try again", 1)
         try:

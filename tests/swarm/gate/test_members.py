@@ -111,3 +111,48 @@ def test_what_waits_is_bounded(swarms: ScriptedSwarms) -> None:
     status(members, next(iter(members._wanted)))
     assert not members._wanted
     assert not members._known, "strangers take no memory for long"
+
+
+def flooded(members: StakedMembers) -> None:
+    for _ in range(600):
+        status(members, eip712.checked_address("0x" + secrets.token_hex(20)))
+
+
+def test_strangers_who_never_come_again_keep_nobody_out(swarms: ScriptedSwarms) -> None:
+    clock = GateClock()
+    members = members_of(swarms, clock)
+    flooded(members)
+    clock.now += 2
+    assert status(members, FIRST) == 200, "asked about, however many wait"
+    assert swarms.calls == 2
+    assert not members._wanted
+
+
+def test_who_left_cannot_hide_behind_strangers(swarms: ScriptedSwarms) -> None:
+    clock = GateClock()
+    members = members_of(swarms, clock)
+    assert status(members, FIRST) == 200
+    swarms.stands(FIRST, 10, release=5)
+    clock.now += 16
+    flooded(members)
+    status(members, FIRST)
+    clock.now += 2
+    status(members, STRANGER)
+    assert status(members, FIRST) == 403
+
+
+def test_who_is_being_asked_about_again_is_known_meanwhile(swarms: ScriptedSwarms) -> None:
+    members = members_of(swarms, clock := GateClock())
+    found = []
+
+    class AsksMeanwhile(dict[str, tuple[bool, float]]):
+        def pop(self, key: str, default: object = None) -> object:  # type: ignore[override]
+            gone = super().pop(key, default)
+            found.append(status(members, FIRST))
+            return gone
+
+    assert status(members, FIRST) == 200
+    members._known = AsksMeanwhile(members._known)
+    clock.now += 16
+    assert status(members, FIRST) == 200
+    assert set(found) <= {200}

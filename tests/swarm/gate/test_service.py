@@ -102,6 +102,36 @@ def test_so_many_bytes_an_hour(tmp_path: Path) -> None:
     assert not gate.upload(FIRST, asking(b"b" * 400)).exists
 
 
+def test_who_asks_again_with_more_bytes_is_counted_with_those(tmp_path: Path) -> None:
+    gate = gate_of(tmp_path, CountingStore(), bytes_per_hour=1000)
+    for data in (b"a" * 600, b"b" * 600):
+        assert not gate.upload(FIRST, EnvelopeUpload(sha256=asking(data).sha256, size=1)).exists
+    assert not gate.upload(FIRST, asking(b"a" * 600)).exists
+    assert refused(gate, FIRST, asking(b"b" * 600))[0] == 429
+
+
+def test_what_lies_there_is_looked_at_for_who_asked_for_so_many_bytes(tmp_path: Path) -> None:
+    """Or a look at the longest of another member counts as one byte."""
+    store = CountingStore()
+    gate = gate_of(tmp_path, store)
+    body = store.leave(signed(0, 0))
+    short = EnvelopeUpload(sha256=body.sha256, size=1)
+    assert refused(gate, FIRST, short) == (409, f"{body.size} bytes lie there, not 1")
+    assert store.gets == 0
+    assert gate.upload(FIRST, body).exists
+
+
+def test_a_clock_that_was_far_ahead_keeps_nobody_out(tmp_path: Path) -> None:
+    clock = GateClock()
+    gate = gate_of(tmp_path, CountingStore(), per_hour=1, clock=clock)
+    clock.now += 1000 * HOUR
+    assert not gate.upload(FIRST, asking(b"0")).exists
+    clock.now -= 1000 * HOUR
+    assert not gate.upload(FIRST, asking(b"1")).exists
+    clock.now -= 1
+    assert refused(gate, FIRST, asking(b"2"))[0] == 429, "a second back forgets nothing"
+
+
 def test_looks_are_counted_as_uploads_are(tmp_path: Path) -> None:
     """Or who asks about all that lies there has the gate read all of it."""
     store = CountingStore()
