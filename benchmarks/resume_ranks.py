@@ -22,11 +22,10 @@ from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.commands import LearnerGroup
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.exits import EXIT_DONE, EXIT_LOST
+from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner
 from trainer.meeting import loopback_store, meeting_environment
 from trainer.model.sharding import make_placement
-from trainer.ranks import RanksLostError
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.progress import TrainingProgress
 from trainer.state.records import Records

@@ -62,6 +62,7 @@ EXAMPLES = {
     "weights ls": "muster weights ls",
     "weights verify": "muster weights verify 12",
     "weights fetch": "muster weights fetch 12 --pool 1 --orchestrator https://pool.example",
+    "site data": "muster site data --config site.json",
     "site keep": "muster site keep --config keeper.json",
     "site run": "muster site run --config site.json",
     "site status": "muster site status --home site",

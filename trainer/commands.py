@@ -1,33 +1,23 @@
-"""One learner on every rank, driven by rank 0: what it does, all do, and all agree on whether it worked."""
+"""One learner on every rank, driven by rank 0."""
 
-import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
-from protocol.errors import MusterError
+from trainer.everywhere import Everywhere
 from trainer.learner import Learner
-from trainer.ranks import Ranks, RanksLostError
+from trainer.ranks import Ranks
 from trainer.rollouts import Group
 from trainer.state.checkpoint import PendingCheckpoint
 from trainer.step_metrics import StepMetrics
 
-log = logging.getLogger("muster.trainer")
-_END = "end"
 
-
-class LearnerGroup:
-    """The learners of all ranks. Rank 0 calls the methods, the others are in `follow` meanwhile.
-
-    A MusterError or OSError on any rank becomes a MusterError on rank 0; the group goes on. Anything else ends the
-    process in which it happens, and with it, as a RanksLostError, the others.
-    """
+class LearnerGroup(Everywhere):
+    """The learners of all ranks."""
 
     def __init__(self, ranks: Ranks, make: Callable[[], Learner]) -> None:
-        self._ranks, self._make = ranks, make
+        super().__init__(ranks)
+        self._make = make
         self._pending: PendingCheckpoint | None = None
         self.learner = make()
 
@@ -54,44 +44,6 @@ class LearnerGroup:
     def renew(self) -> None:
         """Start with fresh learners at policy step 0."""
         self._everywhere("renew")
-
-    def end(self, code: int) -> None:
-        """Let the other ranks, if they are still there, end with this exit code."""
-        with suppress(RanksLostError):
-            self._ranks.command((_END, (code,)))
-
-    def follow(self) -> int:
-        """Do what rank 0 says until it ends; returns the exit code. For every other rank."""
-        while True:
-            name, arguments = self._ranks.command()
-            if name == _END:
-                return int(arguments[0])
-            try:
-                self._together(name, arguments)
-            except RanksLostError:
-                raise
-            except MusterError as error:
-                log.debug("rank 0 decides about: %s", error)
-
-    def _everywhere(self, name: str, *arguments: Any) -> Any:
-        self._ranks.command((name, arguments))
-        return self._together(name, arguments)
-
-    def _together(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        result, failure = None, None
-        try:
-            result = self._do(name, arguments)
-        except RanksLostError:
-            raise
-        except MusterError as error:
-            failure = error
-        except OSError as error:
-            failure = MusterError(
-                f"cannot use {error.filename}: {error.strerror}", "look at the disk and its permissions"
-            )
-        if self._ranks.sum(torch.tensor(float(failure is not None))).item():
-            raise failure or MusterError(f"{name} failed on another rank", "its log says why")
-        return result
 
     def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:

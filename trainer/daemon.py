@@ -25,7 +25,7 @@ from trainer.collector import FileCollector, StepFiles
 from trainer.commands import LearnerGroup
 from trainer.config import TrainerConfig
 from trainer.evaluation.evaluations import Candidate, Evaluations
-from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG
+from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG, RanksLostError
 from trainer.followers import lead
 from trainer.guards import UnstableError, check_step
 from trainer.inbox import file_id
@@ -37,7 +37,6 @@ from trainer.metrics.peak import peak_flops, throughput
 from trainer.metrics.sinks import MetricsSinks
 from trainer.model.sharding import Placement
 from trainer.publisher import StepPublisher
-from trainer.ranks import RanksLostError
 from trainer.reports import Reports
 from trainer.resting_tables import RestingTables
 from trainer.rollouts import Group

@@ -1,4 +1,6 @@
-"""Exit codes of the trainer's process; docs/training.md says what to do about each."""
+"""Exit codes of the trainer's process, and the error that means one of them; docs/training.md says what to do."""
+
+from protocol.errors import MusterError
 
 EXIT_DONE = 0
 EXIT_WRONG = 2  # what a person must put right, as for every command
@@ -6,3 +8,7 @@ EXIT_LOST = 3  # a rank is gone: start again
 EXIT_STOPPED = 4  # as asked, before the last step: start again to go on
 EXIT_UNSTABLE = 5  # a guard stopped the run before a bad step was published
 FINAL_EXITS = frozenset({EXIT_DONE, EXIT_WRONG, EXIT_STOPPED, EXIT_UNSTABLE})
+
+
+class RanksLostError(MusterError):
+    """Another rank died or fell silent: this process can only end, all start again and resume together."""

@@ -6,10 +6,9 @@ from pathlib import Path
 from protocol.config import PoolConfig
 from trainer.commands import LearnerGroup
 from trainer.config import TrainerConfig
-from trainer.exits import EXIT_LOST
+from trainer.exits import EXIT_LOST, RanksLostError
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
-from trainer.ranks import RanksLostError
 
 log = logging.getLogger("muster.trainer")
 _LAST_SECONDS = 5.0

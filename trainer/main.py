@@ -33,9 +33,9 @@ def _rank(config: TrainerConfig) -> Daemon:
     from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
     from trainer.data.keeper import DataKeeper
+    from trainer.exits import RanksLostError
     from trainer.followers import FollowingRank
     from trainer.model.sharding import make_placement
-    from trainer.ranks import RanksLostError
 
     try:
         placement = make_placement(config.parallel, config.memory, config.engine.device)

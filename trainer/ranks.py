@@ -18,17 +18,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from protocol.errors import MusterError, first_line
+from protocol.errors import first_line
+from trainer.exits import RanksLostError
 from trainer.meeting import meet
 
 T = TypeVar("T")
 _SIGN_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _ALIVE = "muster/alive"
-
-
-class RanksLostError(MusterError):
-    """Another rank died or fell silent: this process can only end, all start again and resume together."""
 
 
 class Ranks(Protocol):

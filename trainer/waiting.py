@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.waits import WAITS
-from trainer.ranks import RanksLostError
+from trainer.exits import RanksLostError
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")

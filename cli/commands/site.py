@@ -34,6 +34,28 @@ def keep(config: ConfigOption) -> None:
     run_keeper(config)
 
 
+@app.command("data")
+def data(config: ConfigOption, json: JsonOption = False) -> None:
+    """What a text run's document has to say as `data`: a hash of a site's documents and tokenizer, which all sites have
+    alike. Reads every document once."""
+    from protocol.documents import load_document
+    from runtime.process import make_home
+    from trainer.basemodel import model_folder
+    from trainer.sites.config import SiteConfig
+    from trainer.text.run_data import data_digest, text_corpus
+
+    found = load_document(config, SiteConfig)
+    if found.text is None:
+        raise ConfigError(f"{config} is of no text run", "give it `text`")
+    make_home(found.home)
+    corpus = text_corpus(found.text, found.home)
+    shown = {
+        "data": data_digest(corpus, found.text, model_folder(found.model)),
+        "documents": len(corpus) - found.text.heldout, "kept_apart": found.text.heldout,
+    }  # fmt: skip
+    emit(shown, json, lambda: fields({name.replace("_", " "): str(value) for name, value in shown.items()}))
+
+
 @app.command("status")
 def status(
     home: Annotated[Path, typer.Option(file_okay=False, help="Home of a site, or of the keeper.")],

@@ -11,8 +11,11 @@ from protocol.api.base import at_most
 MAX_FIGURES = 16
 LARGEST = 1e9
 """Of a figure's size, unless it counts something."""
-COUNTS: Mapping[str, float] = {"tokens": float(1 << 48), "trained_tokens": float(1 << 48), "flops": 1e30}
-"""Figures that are added up, from 0 to these: the sum of all sites' is still a number that a database holds."""
+_COUNTABLE = float(1 << 48)
+COUNTS: Mapping[str, float] = {
+    "tokens": _COUNTABLE, "trained_tokens": _COUNTABLE, "documents": _COUNTABLE, "flops": 1e30,
+}  # fmt: skip
+"""Figures that count something, from 0 to these: the sum of all sites' is still a number that a database holds."""
 FigureName = Annotated[str, Field(pattern=r"^[a-z_]{1,24}$")]
 
 

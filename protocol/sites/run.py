@@ -18,8 +18,9 @@ class SitesRun(Document):
     """`sites`: who may take part (EIP-55). `keeper`: who writes the log. `seed`: 32 bytes in hex by which data is dealt
     to the sites. `work`: what they train on, `own` data that all of them have, or what the keeper says of each outer
     step (`given`). `chain_id`, `pools`, `pool`: the pool whose policy is trained; zeros where there is none;
-    `pool_config`: SHA-256 of that pool's document, by which all sites train. `name` keeps runs apart that are alike in
-    everything else."""
+    `pool_config`: SHA-256 of that pool's document, by which all sites train. `data`: of the documents of a text run and
+    how they become tokens, which all sites must have alike (`muster site data`). `name` keeps runs apart that are alike
+    in everything else."""
 
     version: Literal[1] = 1
     kind: Literal["sites-run"] = "sites-run"
@@ -31,6 +32,7 @@ class SitesRun(Document):
     keeper: Address
     sites: tuple[Address, ...] = Field(min_length=1, max_length=MAX_SITES)
     seed: Hex64 = "0" * 64
+    data: Hex64 | None = None
     work: Literal["own", "given"] = "own"
     settings: SitesConfig = SitesConfig()
 

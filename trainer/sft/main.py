@@ -35,8 +35,8 @@ def _build(config: SftConfig) -> Daemon:
 
 
 def _rank(config: SftConfig) -> Daemon:
+    from trainer.exits import RanksLostError
     from trainer.model.sharding import make_placement
-    from trainer.ranks import RanksLostError
     from trainer.sft.run import SftRun
 
     try:

@@ -5,7 +5,6 @@ from pathlib import Path
 from protocol.errors import ConfigError
 from protocol.models.tokenizer import load_tokenizer
 from protocol.sites.layout import Tensors
-from trainer.basemodel import model_folder
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.sft.examples import ConversationEncoder, Example
@@ -13,35 +12,39 @@ from trainer.sft.learner import ImitationLearner
 from trainer.sft.run import epoch_order, load_examples
 from trainer.sites.config import ImitationConfig
 from trainer.sites.inner import Share
-from trainer.sites.model_tensors import model_tensors, set_tensors
+from trainer.sites.learners import ImitationLearners
+
+
+def imitation_learners(config: ImitationConfig, folder: Path, placement: Placement) -> ImitationLearners:
+    """Of one rank, as `placement` says."""
+    policy = Policy(folder, config.dtype, placement)
+    return ImitationLearners(ImitationLearner(policy, config.optimizer, config.updates))
 
 
 class ImitationWork:
     """Goes through all conversations epoch by epoch, in an order that the seed decides anew each time, and learns from
     those that are this site's; `place` counts all that it has passed. An InnerWork."""
 
-    def __init__(self, config: ImitationConfig, model: str) -> None:
-        folder = model_folder(model)
+    def __init__(self, config: ImitationConfig, folder: Path, learners: ImitationLearners) -> None:
         encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
         self._config = config
         self._examples, self._heldout = load_examples(config, encoder)
-        placement = Placement(device=config.device)
-        self._learner = ImitationLearner(Policy(folder, config.dtype, placement), config.optimizer, config.updates)
+        self._learners = learners
         self.place = 0
         self._losses: list[float] = []
 
     def weights(self) -> Tensors:
-        return model_tensors(self._learner.policy.model)
+        return self._learners.weights()
 
     def load(self, weights: Tensors) -> None:
-        set_tensors(self._learner.policy.model, weights)
+        self._learners.load(weights)
         self._losses.clear()
 
     def train(self, share: Share, number: int) -> int:
         batch = self._batch(share)
         if not batch:
             return 0
-        made = self._learner.update(batch)
+        made = self._learners.update(batch)
         self._losses.append(made.loss)
         return made.tokens
 
@@ -53,13 +56,13 @@ class ImitationWork:
         """Mean loss (nats) of the conversations that are kept apart. Raises ConfigError where there are none."""
         if not self._heldout:
             raise ConfigError("no conversations are kept apart", "set `imitation.heldout`")
-        return self._learner.loss(self._heldout)
+        return self._learners.loss(self._heldout)
 
     def save(self, folder: Path) -> None:
-        self._learner.start_checkpoint(folder, {"place": self.place}).wait()
+        self._learners.save(folder, {"place": self.place})
 
     def restore(self, folder: Path) -> None:
-        self.place = int(self._learner.load_checkpoint(folder)["place"])
+        self.place = int(self._learners.restore(folder)["place"])
         self._losses.clear()
 
     def _batch(self, share: Share) -> list[Example]:

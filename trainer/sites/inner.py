@@ -13,13 +13,21 @@ from protocol.sites.layout import Tensors
 @dataclass(frozen=True)
 class Share:
     """What of a run's data is `site`'s in outer step `step`, while `members` take part. `seed`: 32 bytes. `items`: what
-    the outer step trains on (32 bytes each), None where that is the work's own matter."""
+    the outer step trains on (32 bytes each), None where that is the work's own matter. `places`: where in the data
+    those stood, ascending, who made the newest outer step, if this site is none of them."""
 
     seed: bytes
     site: str
     members: tuple[str, ...]
     items: tuple[bytes, ...] | None = None
     step: int = 0
+    places: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> int:
+        """Where in the data this site begins at least: the middle of `places`, the lower of two, so that no minority
+        moves it. 0 where it goes on from its own."""
+        return self.places[(len(self.places) - 1) // 2] if self.places else 0
 
     def mine(self, item: bytes) -> bool:
         """Whether an item of data that all sites have is this one's: each is dealt to exactly one of the members."""

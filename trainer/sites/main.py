@@ -2,34 +2,41 @@
 
 import logging
 import os
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.config import PoolConfig
 from protocol.documents import load_document
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
+from protocol.lifetime import die_with_parent
 from protocol.locks import locked
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from runtime.process import Daemon, start
 from storage.bucket import Bucket
+from trainer.config import ParallelConfig
+from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.inner import InnerWork
 from trainer.sites.keeper import SitesKeeper
-from trainer.sites.pool_run import check_run_of
 from trainer.sites.site import Site
 from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
 from trainer.sites.turns import keep, take_part
 
+if TYPE_CHECKING:  # the keeper's and a site's help need no PyTorch
+    from trainer.model.sharding import Placement
+
 log = logging.getLogger("muster.sites")
 _LOCK, _RUN, _LOCK_SECONDS = "site.lock", "run.sha256", 10.0
+_LEAST_COLLECTIVE = 60.0
+"""Seconds: processes take that long to start."""
 
 
 def run_keeper(config_path: Path) -> None:
@@ -74,8 +81,12 @@ class KeeperDaemon:
 
 
 class SiteDaemon:
-    def __init__(self, site: Site, config: ProcessSettings, held: ExitStack) -> None:
-        self._site, self._config, self._held = site, config, held
+    """`end`: told how it ended, for the other ranks."""
+
+    def __init__(
+        self, site: Site, config: ProcessSettings, held: ExitStack, end: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._site, self._config, self._held, self._end = site, config, held, end
         self._stopping = threading.Event()
         self._status = StatusFile(config.home, site.status)
 
@@ -85,11 +96,16 @@ class SiteDaemon:
     def run(self) -> int:
         print_timeouts(self._site.run)
         self._status.write()
-        self._site.start(self._asked)
-        take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        try:
+            self._site.start(self._asked)
+            take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        except RanksLostError as error:
+            log.error("%s", error)
+            return EXIT_LOST
         self._site.leave()
         self._status.write()
-        return 0
+        self._end(EXIT_DONE)
+        return EXIT_DONE
 
     def _asked(self) -> bool:
         """Whether to stop; whoever waits for an answer is shown meanwhile what for."""
@@ -141,38 +157,46 @@ def _keeper(config: KeeperConfig) -> Daemon:
 
 
 def _site(config: SiteConfig) -> Daemon:
+    compute = config.compute
+    _prepare(compute.threads)
+    from engines.loading import set_threads
+    from trainer.launch import Launcher, launched
+
+    run = load_document(config.run, SitesRun)
+    parallel = compute.parallel.parallel(max(_LEAST_COLLECTIVE, Timeouts.of_run(run).collective))
+    if parallel.ranks > 1 and not launched():
+        return Launcher(parallel, sys.orig_argv[1:])
+    set_threads(compute.threads)
+    if launched():
+        die_with_parent()
+    return _rank(config, parallel)
+
+
+def _rank(config: SiteConfig, parallel: ParallelConfig) -> Daemon:
+    """One process of a site; the first rank talks to bucket and log, the others to it alone."""
+    from trainer.model.sharding import make_placement
+    from trainer.sites.works import FollowingSiteRank, learners_of
+
+    compute = config.compute
+    try:
+        placement = make_placement(parallel, compute.memory, compute.device)
+        if placement.ranks.rank:
+            return FollowingSiteRank(learners_of(config, placement))
+        return _first_rank(config, placement)
+    except RanksLostError as error:
+        log.error("%s", error)
+        sys.exit(EXIT_LOST)
+
+
+def _first_rank(config: SiteConfig, placement: "Placement") -> Daemon:
     run, account, held = opened(config)
     if account.address not in run.sites:
         raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
+    from trainer.sites.works import work_of
+
     bucket = Bucket(config.s3)
-    inner = _imitation(config) if config.imitation is not None else _reinforcement(config, run, bucket)
-    return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home), config, held)
-
-
-def _imitation(config: SiteConfig) -> InnerWork:
-    assert config.imitation is not None
-    _prepare(config.imitation.threads)
-    from engines.loading import set_threads
-    from trainer.sites.imitation import ImitationWork
-
-    set_threads(config.imitation.threads)
-    return ImitationWork(config.imitation, config.model)
-
-
-def _reinforcement(config: SiteConfig, run: SitesRun, bucket: Bucket) -> InnerWork:
-    settings = config.reinforcement
-    assert settings is not None
-    pool = load_document(settings.pool, PoolConfig)
-    check_run_of(run, pool)
-    _prepare(settings.threads)
-    from engines.loading import set_threads
-    from trainer.basemodel import model_folder
-    from trainer.model.sharding import Placement
-    from trainer.sites.reinforcement import ReinforcementWork
-
-    set_threads(settings.threads)
-    placement = Placement(device=settings.device, memory=settings.memory)
-    return ReinforcementWork(pool, model_folder(config.model), bucket.get, placement, settings.seed)
+    inner, learners = work_of(config, run, bucket.get, placement)
+    return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home), config, held, learners.end)
 
 
 def _prepare(threads: int) -> None:

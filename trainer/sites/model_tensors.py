@@ -1,31 +1,40 @@
-"""A model's trained parameters as the float32 tensors that outer steps are made of."""
+"""A model's trained parameters as the float32 tensors that outer steps are made of, whole even where several ranks hold
+parts of them."""
 
 from typing import Any
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
 
-from protocol.errors import ConfigError
-from protocol.sites.layout import Tensors
+from protocol.sites.layout import F32, Tensors
+from trainer.model.sharding import whole
 
 
-def model_tensors(model: Any) -> Tensors:
-    """Copies in the host's memory. Raises ConfigError for a model that several ranks hold parts of."""
-    return {name: _whole(name, one).to("cpu", torch.float32, copy=True).numpy() for name, one in _trained(model)}
+def model_tensors(model: Any, wanted: bool = True) -> Tensors:
+    """Copies in the host's memory; none where they are not `wanted`. Every rank must call it."""
+    made: dict[str, F32] = {}
+    for name, one in _trained(model):
+        value = whole(one)
+        if wanted:
+            made[name] = value.to("cpu", torch.float32, copy=True).numpy()
+    return made
 
 
 @torch.no_grad()
-def set_tensors(model: Any, tensors: Tensors) -> None:
-    """Put them in place of the model's parameters."""
+def set_tensors(model: Any, tensors: Tensors | None) -> None:
+    """Put them in place of the model's parameters. Every rank must call it; those of rank 0 count."""
     for name, one in _trained(model):
-        one.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))
+        given = None if tensors is None else torch.from_numpy(np.ascontiguousarray(tensors[name]))
+        if not isinstance(one, DTensor):
+            assert given is not None, "a process alone has them"
+            one.copy_(given)
+            continue
+        mesh = one.device_mesh
+        value = torch.empty(one.shape) if given is None else given
+        spread = distribute_tensor(value.to(mesh.device_type), mesh, one.placements)  # rank 0's, one tensor at a time
+        one.to_local().copy_(spread.to_local())
 
 
 def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
     return [(name, one.detach()) for name, one in model.named_parameters() if one.requires_grad]
-
-
-def _whole(name: str, value: torch.Tensor) -> torch.Tensor:
-    if type(value) is not torch.Tensor:
-        raise ConfigError(f"{name} is held in parts by several ranks", "a site has one rank so far")
-    return value

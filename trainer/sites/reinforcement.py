@@ -1,6 +1,6 @@
 """A site's inner steps in reinforcement learning: a policy step's updates, on the files that are dealt to it."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from environments.errors import ScoringUnavailable
@@ -16,7 +16,7 @@ from trainer.loader import Loader
 from trainer.model.sharding import Placement
 from trainer.rollouts import Group
 from trainer.sites.inner import ItemsUnusable, Share
-from trainer.sites.model_tensors import model_tensors, set_tensors
+from trainer.sites.learners import ReinforcementLearners
 from trainer.step_metrics import StepMetrics
 
 FIGURES = (
@@ -25,26 +25,33 @@ FIGURES = (
 )  # fmt: skip
 
 
+def reinforcement_learners(
+    pool: PoolConfig, folder: Path, placement: Placement, seed: int = 0
+) -> ReinforcementLearners:
+    """Of one rank, as `placement` says."""
+    return ReinforcementLearners(Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed))
+
+
 class ReinforcementWork:
     """The updates that a trainer alone would make of these files, one an inner step; `place` in the schedule of the
     learning rate is the outer step's. An InnerWork."""
 
     def __init__(
-        self, pool: PoolConfig, folder: Path, open_object: OpenObject, placement: Placement, seed: int = 0
+        self, pool: PoolConfig, folder: Path, open_object: OpenObject, learners: ReinforcementLearners
     ) -> None:
         self._minibatches = pool.train.minibatches
         self._loader = Loader(pool, open_object, folder)
-        self._learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed)
+        self._learners = learners
         self._read: dict[bytes, list[Group]] = {}
-        self._updates: Generator[int, None, StepMetrics] | None = None
+        self._more = False
         self._metrics: StepMetrics | None = None
 
     def weights(self) -> Tensors:
-        return model_tensors(self._learner.policy.model)
+        return self._learners.weights()
 
     def load(self, weights: Tensors) -> None:
-        set_tensors(self._learner.policy.model, weights)
-        self._updates = self._metrics = None
+        self._learners.load(weights)
+        self._more, self._metrics = False, None
 
     def train(self, share: Share, number: int) -> int:
         """Raises ItemsUnusable for files that cannot be had or scored, or are malformed."""
@@ -53,8 +60,8 @@ class ReinforcementWork:
         if number:
             return self._update()
         groups = self._groups(share.own_items)
-        self._learner.step, self._learner.updates = share.step, share.step * self._minibatches
-        self._updates, self._metrics = self._learner.updates_of(groups), None
+        self._learners.begin(groups, share.step, share.step * self._minibatches)
+        self._more, self._metrics = True, None
         # Files without any signal have been used too: what they lead to is no change.
         return self._update() or sum(len(one.output) for group in groups for one in group)
 
@@ -65,21 +72,19 @@ class ReinforcementWork:
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def save(self, folder: Path) -> None:
-        self._learner.start_checkpoint(folder).wait()
+        self._learners.save(folder)
 
     def restore(self, folder: Path) -> None:
-        self._learner.load_checkpoint(folder)
-        self._updates = self._metrics = None
+        self._learners.restore(folder)
+        self._more, self._metrics = False, None
 
     def _update(self) -> int:
         """The next update; 0 once there is none left."""
-        if self._updates is None:
+        if not self._more:
             return 0
-        try:
-            return next(self._updates)
-        except StopIteration as end:
-            self._updates, self._metrics = None, end.value
-            return 0
+        tokens, self._metrics = self._learners.update()
+        self._more = self._metrics is None
+        return tokens
 
     def _groups(self, items: Sequence[bytes]) -> list[Group]:
         """Of all files; what was read is kept while one of them is waited for."""

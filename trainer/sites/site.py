@@ -29,6 +29,7 @@ from trainer.sites.exchange import SiteExchange, decoded
 from trainer.sites.inner import InnerWork, ItemsUnusable, Share
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
+from trainer.sites.places import OthersPlaces
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import (
@@ -60,6 +61,7 @@ class Site:
         self._states = StateFolder(home / "outer", self.state.layout, settings.shards)
         self._pending = PendingFolder(home / "pending", self.state.layout)
         self._patience = Patience(self.timeouts.window)
+        self._places = OthersPlaces(exchange, self.address, self.state.layout)
         self._owed: Tensors | None = None
         self._own: OwnContribution | None = None
         self._progress = InnerProgress()
@@ -223,10 +225,11 @@ class Site:
             return f"outer step {found.until} to begin: this site held up others, and is left out until then"
         return f"outer step {now.step} to end, to take part in the next"
 
-    def _share(self) -> Share:
+    def _share(self, step: int) -> Share:
         dealing = self.book.dealing
         items = None if dealing is None else dealing.items
-        return Share(bytes.fromhex(self.run.seed), self.address, self.book.dealt, items, self.state.step)
+        seed, places = bytes.fromhex(self.run.seed), self._places.of(self.book)
+        return Share(seed, self.address, self.book.dealt, items, step, places)
 
     def _train(self, now: Schedule) -> str:
         """One inner step, or the contribution that they led to."""
@@ -236,7 +239,7 @@ class Site:
         done, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
         try:
             if done.made < wanted:
-                tokens = self.inner.train(self._share(), done.made)
+                tokens = self.inner.train(self._share(self.state.step), done.made)
         except ItemsUnusable as error:
             return self._cannot_use(error, now)
         if tokens:
@@ -266,7 +269,7 @@ class Site:
     def _train_beyond(self) -> str:
         """One inner step while the contribution is exchanged: the next outer step's first ones."""
         done = self._progress
-        tokens = self.inner.train(self._share(), done.beyond)
+        tokens = self.inner.train(self._share(self.state.step + 1), done.beyond)
         done.left = done.left - 1 if tokens else 0
         if tokens:
             done.beyond, done.beyond_tokens = done.beyond + 1, done.beyond_tokens + tokens

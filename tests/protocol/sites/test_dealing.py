@@ -1,14 +1,16 @@
 """Each item is exactly one site's, by a rule that moves little when sites come and go."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
-from protocol.sites.dealing import Dealing, dealt_evenly, dealt_to
+from protocol.sites.dealing import Dealing, dealt_evenly, dealt_to, shuffled
 from tests.protocol.sites.samples import KEYS
 
 SITES = [key.address for key in KEYS]
 SEED = b"\x07" * 32
+ORDER = [5, 8, 9, 6, 0, 2, 7, 3, 4, 1]
 ITEMS = [number.to_bytes(32, "big") for number in range(2000)]
 
 
@@ -49,3 +51,24 @@ def test_a_dealing_names_what_is_dealt_evenly() -> None:
     }
     assert all(list(dealing.of(site)) == sorted(dealing.of(site)) for site in SITES)
     assert dealing.of("0xstranger") == ()
+
+
+@pytest.mark.parametrize("count", [*range(1, 70), 1000, 1023, 1024, 1025])
+def test_an_epoch_has_each_document_once(count: int) -> None:
+    assert sorted(shuffled(SEED, 3, at, count) for at in range(count)) == list(range(count))
+
+
+def test_epochs_and_seeds_differ_and_neighbours_are_torn_apart() -> None:
+    orders = [[shuffled(seed, epoch, at, 500) for at in range(500)] for seed in (SEED, bytes(32)) for epoch in (0, 1)]
+    assert len({tuple(one) for one in orders}) == 4
+    for order in orders:
+        stayed = sum(after == before + 1 for before, after in pairwise(order))
+        assert stayed < 10, "a random order of 500 has one such pair on average"
+        first = sum(one < 250 for one in order[:250])
+        assert 95 < first < 155, "half of each half, with a deviation of 5.6"
+    with pytest.raises(ValueError):
+        shuffled(SEED, 0, 5, 5)
+
+
+def test_the_order_of_an_epoch_is_part_of_the_protocol() -> None:
+    assert [shuffled(bytes(range(32)), 1, at, 10) for at in range(10)] == ORDER

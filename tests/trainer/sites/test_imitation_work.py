@@ -19,9 +19,10 @@ from protocol.waits import wait_for
 from runtime.keystore import store
 from tests.trainer.helpers import small_model
 from tests.trainer.sites.world import KEEPER, SITES, TRUSTED, MemoryBucket, make_run
+from trainer.model.sharding import Placement
 from trainer.sites.config import ImitationConfig
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.imitation import ImitationWork
+from trainer.sites.imitation import ImitationWork, imitation_learners
 from trainer.sites.inner import Share
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.site import Site
@@ -47,21 +48,25 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> ImitationConfig:
     return ImitationConfig(data=path, chat_template=False, dtype="float32", batch=3, heldout=4, optimizer=RATES)
 
 
+def work_of(config: ImitationConfig, base: Path) -> ImitationWork:
+    return ImitationWork(config, base, imitation_learners(config, base, Placement()))
+
+
 def test_each_conversation_of_an_epoch_is_one_sites(base: Path, config: ImitationConfig) -> None:
     learned: list[Any] = []
     for site in MEMBERS:
-        work = ImitationWork(config.model_copy(update={"batch": 1}), str(base))
+        work = work_of(config.model_copy(update={"batch": 1}), base)
         while work.place < 36:
             learned += [one.tokens for one in work._batch(Share(bytes(32), site, MEMBERS)) if work.place <= 36]
     assert len(learned) == len(set(learned)) == 36
-    none = ImitationWork(config, str(base))
+    none = work_of(config, base)
     assert none.train(Share(bytes(32), str(SITES[5].address), MEMBERS), 0) == 0, "nothing is dealt to who is no member"
 
 
 def test_two_sites_learn_and_one_goes_on_bit_for_bit(base: Path, config: ImitationConfig, tmp_path: Path) -> None:
     run = make_run(2, "imitation", admission=TRUSTED, inner_steps=5, training_seconds=1000, overlap=1)
     exchange = SiteExchange(MemoryBucket(), run)
-    works = [ImitationWork(config, str(base)) for _ in range(2)]
+    works = [work_of(config, base) for _ in range(2)]
     before = works[0].heldout_loss()
     keeper = SitesKeeper(exchange, KEEPER, OuterState.start(works[0].weights()), tmp_path / "keeper")
     keeper.start()
@@ -74,11 +79,11 @@ def test_two_sites_learn_and_one_goes_on_bit_for_bit(base: Path, config: Imitati
             site.turn()
     assert sites[0].state.digest == sites[1].state.digest == keeper.state.digest
     assert works[0].heldout_loss() < 0.8 * before
-    again = Site(exchange, SITES[0], ImitationWork(config, str(base)), tmp_path / "0")
+    again = Site(exchange, SITES[0], work_of(config, base), tmp_path / "0")
     again.start()
     assert again.state.digest == sites[0].state.digest
     works[0].save(tmp_path / "kept")
-    other = ImitationWork(config, str(base))
+    other = work_of(config, base)
     other.restore(tmp_path / "kept")
     share = Share(bytes(32), MEMBERS[0], MEMBERS)
     assert other.train(share, 0) == works[0].train(share, 0)

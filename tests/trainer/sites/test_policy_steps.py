@@ -27,7 +27,7 @@ from trainer.guards import UnstableError
 from trainer.model.sharding import Placement
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.model_tensors import model_tensors
-from trainer.sites.reinforcement import ReinforcementWork
+from trainer.sites.reinforcement import ReinforcementWork, reinforcement_learners
 from trainer.sites.site import Site
 from trainer.sites.timeouts import Patience
 
@@ -131,7 +131,9 @@ def sites_at_work(world: SiteTrainersWorld, home: Path, fatal: dict[int, int]) -
                 return
 
     for number in range(2):
-        work = CountedWork(CONFIG, world.base, world.view.get, Placement(), 5)
+        work = CountedWork(
+            CONFIG, world.base, world.view.get, reinforcement_learners(CONFIG, world.base, Placement(), 5)
+        )
         work.fatal = fatal.get(number, 1 << 30)
         works.append(work)
         site = Site(SiteExchange(world.view, world.run), SITES[number], work, home / f"site-{number}")

@@ -1,0 +1,91 @@
+"""A text run as processes: killed in mid-step, a site comes to the same bits as one that was not."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+
+from benchmarks.site_faults import local_s3, signed_twice
+from protocol.sites.run import SitesRun
+from protocol.waits import wait_for
+from storage.settings import S3Settings
+from tests.trainer.helpers import small_model
+from tests.trainer.sites.processes import RunOfProcesses
+from tests.trainer.sites.world import TRUSTED, make_run
+from trainer.sites.config import TextConfig
+from trainer.text.run_data import data_digest, text_corpus
+
+SECRET = 9
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
+    with local_s3(tmp_path_factory.mktemp("s3") / "data") as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path, dice = tmp_path_factory.mktemp("data") / "data.jsonl", random.Random(1)
+    texts = (dice.choice("abcd") * dice.randint(10, 90) for _ in range(300))
+    path.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    return {"files": [str(path)], "dtype": "float32", "batch_tokens": 1000, "sequence_tokens": 64}
+
+
+def made(home: Path, s3: S3Settings, base: Path, text: dict[str, Any], name: str) -> RunOfProcesses:
+    home.mkdir()
+    config = TextConfig.model_validate(text)
+    run: SitesRun = make_run(1, name, admission=TRUSTED, inner_steps=150, window_seconds=30, training_seconds=60)
+    digest = data_digest(text_corpus(config, home), config, base)
+    address = Account.from_key(bytes([SECRET]) * 32).address
+    run = run.model_copy(update={"sites": (address,), "data": digest})
+    return RunOfProcesses(home, s3, run, base, {"text": text}, (SECRET,), steps=3)
+
+
+def final_digest(of: RunOfProcesses, kill_at: tuple[int, ...] = ()) -> str:
+    """Of the state after the last outer step; the site is killed in the middle of those steps' inner steps."""
+    with of.kept() as keeper:
+        process = of.start(0)
+        for step in kill_at:
+            wait_for(
+                f"the middle of outer step {step}",
+                lambda step=step: of.status(0)["step"] == step and of.status(0)["inner_steps"] > 10,  # type: ignore[misc]
+                120, poll=0.005,
+            )  # fmt: skip
+            process.kill()
+            process.wait()
+            process = of.start(0)
+        assert process.wait(180) == 0, of.log(0)[-3000:]
+        assert keeper.state.step == 3
+        assert signed_twice(keeper.exchange) == 0
+        return keeper.state.digest.hex()
+
+
+@pytest.mark.slow
+def test_a_site_that_is_killed_in_mid_step_comes_to_the_same_bits(
+    s3: S3Settings, base: Path, text: dict[str, Any], tmp_path: Path
+) -> None:
+    killed = made(tmp_path / "killed", s3, base, text, "killed")
+    assert final_digest(made(tmp_path / "whole", s3, base, text, "whole")) == final_digest(killed, (1, 2))
+    assert killed.log(0).count("time-outs of killed") == 3
+
+
+def test_a_site_with_other_documents_is_refused(
+    s3: S3Settings, base: Path, text: dict[str, Any], tmp_path: Path
+) -> None:
+    other = made(tmp_path / "other", s3, base, text, "other")
+    (tmp_path / "more.txt").write_text("more")
+    other.work = {"text": text | {"files": [*text["files"], str(tmp_path / "more.txt")]}}
+    process = other.start(0)
+    assert process.wait(120) == 2
+    assert "this site's documents and tokenizer are" in other.log(0)
+    assert "Traceback" not in other.log(0)
