@@ -2,10 +2,12 @@
 
 import json
 import random
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from eth_account import Account
 
@@ -20,6 +22,8 @@ from trainer.sites.config import TextConfig
 from trainer.text.run_data import data_digest, text_corpus
 
 SECRET = 9
+Process = subprocess.Popen[bytes]
+Kill = Callable[[RunOfProcesses, Process], Process]
 
 
 @pytest.fixture(scope="module")
@@ -41,29 +45,47 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"files": [str(path)], "dtype": "float32", "batch_tokens": 1000, "sequence_tokens": 64}
 
 
+def whole_site(of: RunOfProcesses, process: Process) -> Process:
+    process.kill()
+    process.wait()
+    return of.start(0)
+
+
+def rank(number: int) -> Kill:
+    """One rank of the site, which starts all of them again itself."""
+
+    def kill(_: RunOfProcesses, process: Process) -> Process:
+        ranks = psutil.Process(process.pid).children(recursive=True)
+        [one] = [one for one in ranks if one.environ().get("RANK") == str(number)]
+        one.kill()
+        return process
+
+    return kill
+
+
 def made(home: Path, s3: S3Settings, base: Path, text: dict[str, Any], name: str) -> RunOfProcesses:
     home.mkdir()
     config = TextConfig.model_validate(text)
-    run: SitesRun = make_run(1, name, admission=TRUSTED, inner_steps=150, window_seconds=30, training_seconds=60)
+    run: SitesRun = make_run(1, name, admission=TRUSTED, inner_steps=60, window_seconds=30, training_seconds=60)
     digest = data_digest(text_corpus(config, home), config, base)
     address = Account.from_key(bytes([SECRET]) * 32).address
     run = run.model_copy(update={"sites": (address,), "data": digest})
     return RunOfProcesses(home, s3, run, base, {"text": text}, (SECRET,), steps=3)
 
 
-def final_digest(of: RunOfProcesses, kill_at: tuple[int, ...] = ()) -> str:
-    """Of the state after the last outer step; the site is killed in the middle of those steps' inner steps."""
+def in_middle(of: RunOfProcesses, step: int) -> bool:
+    now = of.status(0)
+    return now["step"] == step and now["inner_steps"] > 5
+
+
+def final_digest(of: RunOfProcesses, kills: Sequence[Kill] = ()) -> str:
+    """Of the state after the last outer step. `kills` come in the middle of the second outer step's inner steps and of
+    those after it."""
     with of.kept() as keeper:
         process = of.start(0)
-        for step in kill_at:
-            wait_for(
-                f"the middle of outer step {step}",
-                lambda step=step: of.status(0)["step"] == step and of.status(0)["inner_steps"] > 10,  # type: ignore[misc]
-                120, poll=0.005,
-            )  # fmt: skip
-            process.kill()
-            process.wait()
-            process = of.start(0)
+        for step, kill in enumerate(kills, 1):
+            wait_for(f"the middle of outer step {step}", lambda step=step: in_middle(of, step), 120, poll=0.005)  # type: ignore[misc]
+            process = kill(of, process)
         assert process.wait(180) == 0, of.log(0)[-3000:]
         assert keeper.state.step == 3
         assert signed_twice(keeper.exchange) == 0
@@ -71,11 +93,25 @@ def final_digest(of: RunOfProcesses, kill_at: tuple[int, ...] = ()) -> str:
 
 
 @pytest.mark.slow
+def test_a_site_of_two_ranks_that_loses_one_comes_to_the_same_bits(
+    s3: S3Settings, base: Path, text: dict[str, Any], tmp_path: Path
+) -> None:
+    two = text | {"parallel": {"ranks": 2}, "memory": {"row_tokens": 256}}
+    killed = made(tmp_path / "killed", s3, base, two, "killed ranks")
+    whole = made(tmp_path / "whole", s3, base, two, "whole ranks")
+    assert final_digest(whole) == final_digest(killed, [rank(1), rank(0)])
+    assert killed.log(0).count("all start again") == 2
+    assert whole.log(0).count("all start again") == 0
+
+
+@pytest.mark.slow
 def test_a_site_that_is_killed_in_mid_step_comes_to_the_same_bits(
     s3: S3Settings, base: Path, text: dict[str, Any], tmp_path: Path
 ) -> None:
     killed = made(tmp_path / "killed", s3, base, text, "killed")
-    assert final_digest(made(tmp_path / "whole", s3, base, text, "whole")) == final_digest(killed, (1, 2))
+    assert final_digest(made(tmp_path / "whole", s3, base, text, "whole")) == final_digest(
+        killed, [whole_site, whole_site]
+    )
     assert killed.log(0).count("time-outs of killed") == 3
 
 
