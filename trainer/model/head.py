@@ -20,20 +20,23 @@ class HeadTask:
     """What the head is asked about the row it sees next.
 
     rows: [N] int64, which hidden states. targets: [N] int64, the token that each of them predicts. temperature divides
-    the logits. entropy_gradient: whether the entropy is part of the loss.
+    the logits. entropy_gradient: whether the entropy is part of the loss. largest: whether the largest logit is asked
+    for too.
     """
 
     rows: Tensor
     targets: Tensor
     temperature: float = 1.0
     entropy_gradient: bool = True
+    largest: bool = False
 
 
 class ChunkedHead(nn.Linear):
     """In the place of a model's output projection, with its parameters under their names, tied or not.
 
     `task` must be set before each forward pass of the model, whose `logits` are then [1, N, 2] float32: ln p of the
-    target and the entropy (nats) of softmax(logits / temperature). Logits take about `chunk_bytes`, whatever N is.
+    target and the entropy (nats) of softmax(logits / temperature); or [1, N, 3] with the largest of the logits /
+    temperature besides. Logits take about `chunk_bytes`, whatever N is.
     """
 
     task: HeadTask | None = None
@@ -50,9 +53,10 @@ class ChunkedHead(nn.Linear):
             chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
         scale = 1.0 / task.temperature
         chunked: Any = _Chunked.apply
-        logp, entropy = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
+        logp, entropy, largest = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
         entropy = entropy if task.entropy_gradient else entropy.detach()
-        return torch.stack([logp.unsqueeze(0), entropy.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
+        found = [logp, entropy, largest] if task.largest else [logp, entropy]
+        return torch.stack([one.unsqueeze(0) for one in found], dim=-1)  # no view: FSDP's hooks hang on it
 
 
 def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
@@ -71,17 +75,18 @@ def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
 
 
 class _Chunked(torch.autograd.Function):
-    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], entropy [N]."""
+    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], entropy [N], largest logit [N]."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float, rows: int
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
-        logp, entropy, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
+        logp, entropy, total, largest = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(4))
         for at in _slices(hidden.shape[0], rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
+            largest[at] = logs.amax(-1)
             total[at] = torch.logsumexp(logs, dim=-1)
             logs.sub_(total[at].unsqueeze(-1))
             logp[at] = logs.gather(-1, targets[at].unsqueeze(-1)).squeeze(-1)
@@ -89,10 +94,10 @@ class _Chunked(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
         ctx.scale, ctx.rows = scale, rows
         ctx.set_materialize_grads(False)
-        return logp, entropy
+        return logp, entropy, largest
 
     @staticmethod
-    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None, grad_largest: Tensor | None) -> Any:
         hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
@@ -101,7 +106,10 @@ class _Chunked(torch.autograd.Function):
         for at in _slices(hidden.shape[0], ctx.rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
             logs.sub_(total[at].unsqueeze(-1))
+            top = None if grad_largest is None else logs.argmax(-1, keepdim=True)
             grad = _logits_gradient(logs, targets[at], entropy[at], _part(grad_logp, at), _part(grad_entropy, at))
+            if top is not None and grad_largest is not None:
+                grad.scatter_add_(-1, top, grad_largest[at].unsqueeze(-1))
             grad.mul_(ctx.scale)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)

@@ -56,12 +56,13 @@ class Policy:
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
-        self.head.task = HeadTask(row.rows, row.targets, temperature, entropy_gradient)
-        packing = {"position_ids": row.layout.positions, "packed": row.layout} if self.packs else {}
-        with self._precision():
-            answer = self.model(input_ids=row.tokens, use_cache=False, **packing)
-        logp, entropy = answer.logits[0].unbind(-1)
+        logp, entropy = self._answer(row, HeadTask(row.rows, row.targets, temperature, entropy_gradient))
         return logp, entropy
+
+    def logprobs_and_largest(self, row: MicroBatch) -> tuple[Tensor, Tensor]:
+        """ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1."""
+        logp, _, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, False, largest=True))
+        return logp, largest
 
     @torch.no_grad()
     def sample_logprobs(self, samples: Sequence[TrainRollout], temperature: float) -> list[Tensor]:
@@ -80,6 +81,15 @@ class Policy:
         if first:
             write_folder(folder, lambda aside: self._fill(aside, weights))
         return folder
+
+    def _answer(self, row: MicroBatch, task: HeadTask) -> tuple[Tensor, ...]:
+        """What the head says of the row."""
+        self.head.task = task
+        packing = {"position_ids": row.layout.positions, "packed": row.layout} if self.packs else {}
+        with self._precision():
+            answer = self.model(input_ids=row.tokens, use_cache=False, **packing)
+        found: tuple[Tensor, ...] = answer.logits[0].unbind(-1)
+        return found
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         """Mixed precision; sharding brings its own."""

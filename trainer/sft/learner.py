@@ -34,10 +34,11 @@ class ImitationMetrics:
 
 class ImitationLearner:
     """A policy that learns by imitation; `updates` counts those taken of `total`. Every rank has one and is given the
-    same examples."""
+    same examples. `max_z_loss`, times the mean square of the largest logit, is added to what is minimised (Baichuan 2,
+    2309.10305; INTELLECT-1): logits that drift away are no use to a softmax, and end in overflow."""
 
-    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int) -> None:
-        self.policy, self.placement = policy, policy.placement
+    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int, max_z_loss: float = 0.0) -> None:
+        self.policy, self.placement, self._max_z_loss = policy, policy.placement, max_z_loss
         self._config = TrainConfig(steps=total, optimizer=optimizer)
         self._optimizers = build_optimizers(policy.model, self._config)
         self.updates = 0
@@ -69,8 +70,13 @@ class ImitationLearner:
         return state.extra
 
     def _step(self, row: MicroBatch, targets: int) -> torch.Tensor:
-        lost = -self.policy.logprobs(row, 1.0)[0].sum()
-        (lost / max(1, targets)).backward()  # type: ignore[no-untyped-call]
+        if self._max_z_loss:
+            logp, largest = self.policy.logprobs_and_largest(row)
+            lost = -logp.sum()
+            minimised = lost + self._max_z_loss * largest.square().sum()
+        else:
+            minimised = lost = -self.policy.logprobs(row, 1.0)[0].sum()
+        (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
         return lost.detach()
 
     def _sum(self, examples: Sequence[Example], of_row: RowLoss) -> float:

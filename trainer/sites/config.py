@@ -46,7 +46,7 @@ class ComputeOfSite(Document):
 class ImitationConfig(ComputeOfSite):
     """A site's inner steps on conversations (docs/training.md, *Supervised fine-tuning*): `data` is the same file on
     all sites, each of which trains on the conversations that are dealt to it, `batch` of them an inner step. `updates`:
-    as many inner steps the schedule of the learning rate is for."""
+    as many inner steps the schedule of the learning rate is for. `max_z_loss`: as for text."""
 
     data: Path
     chat_template: bool = True
@@ -57,6 +57,7 @@ class ImitationConfig(ComputeOfSite):
     updates: int = Field(1_000_000, ge=1)
     seed: int = Field(0, ge=0)
     optimizer: OptimizerConfig = _RATES
+    max_z_loss: float = Field(0.0, ge=0)
 
 
 class TextConfig(ComputeOfSite):
@@ -64,7 +65,8 @@ class TextConfig(ComputeOfSite):
     text in `field` or plain text, of which `separator` is the line that ends a document. An inner step sees
     `batch_tokens` tokens, in pieces of documents of at most `sequence_tokens`. The last `heldout` documents are kept
     apart, and their loss is measured at every outer step. `updates`: inner steps of the whole run, which the schedule
-    of the learning rate is for."""
+    of the learning rate is for. `max_z_loss`, times the mean square of the largest logit of a prediction, is added to
+    the loss that is minimised; `loss` is reported without it."""
 
     files: tuple[Path, ...] = Field(min_length=1)
     field: str = "text"
@@ -75,6 +77,7 @@ class TextConfig(ComputeOfSite):
     heldout: int = Field(0, ge=0)
     updates: int = Field(100_000, ge=1)
     optimizer: OptimizerConfig = INTELLECT_1
+    max_z_loss: float = Field(2e-4, ge=0)
 
 
 class ReinforcementConfig(ComputeOfSite):

@@ -18,7 +18,7 @@ from trainer.sites.learners import ImitationLearners
 def imitation_learners(config: ImitationConfig, folder: Path, placement: Placement) -> ImitationLearners:
     """Of one rank, as `placement` says."""
     policy = Policy(folder, config.dtype, placement)
-    return ImitationLearners(ImitationLearner(policy, config.optimizer, config.updates))
+    return ImitationLearners(ImitationLearner(policy, config.optimizer, config.updates, config.max_z_loss))
 
 
 class ImitationWork:

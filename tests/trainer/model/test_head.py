@@ -123,3 +123,25 @@ def test_a_head_that_is_no_projection_is_refused() -> None:
     model.set_output_embeddings(nn.Sequential())
     with pytest.raises(ConfigError, match="not a linear projection"):
         install_head(model)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_the_largest_logit_and_its_gradient(chunk: int) -> None:
+    torch.manual_seed(4)
+    head = a_head(8, 23, True, torch.float64)
+    head.chunk_bytes = 4 * 23 * chunk
+    hidden = torch.randn(1, 11, 8, dtype=torch.float64, requires_grad=True)
+    head.task = HeadTask(torch.arange(11), torch.arange(11), 0.8, largest=True)
+    logp, entropy, largest = head(hidden)[0].unbind(-1)
+    logits = _linear(head, hidden[0]) / 0.8
+    wanted = logits.amax(-1)
+    assert torch.allclose(largest, wanted, atol=1e-9)
+    inputs = [hidden, *head.parameters()]
+    got = torch.autograd.grad((largest.square() - logp + entropy).sum(), inputs)
+    plain_logp, plain_entropy = plain(head, hidden, head.task)
+    for ours, theirs in zip(
+        got, torch.autograd.grad((wanted.square() - plain_logp + plain_entropy).sum(), inputs), strict=True
+    ):
+        assert torch.allclose(ours, theirs, atol=1e-9)
+    head.task = HeadTask(torch.arange(11), torch.arange(11), 0.8)
+    assert head(hidden).shape == (1, 11, 2), "nobody pays for it who does not ask"

@@ -75,7 +75,7 @@ def made(home: Path, s3: S3Settings, base: Path, text: dict[str, Any], name: str
 
 def in_middle(of: RunOfProcesses, step: int) -> bool:
     now = of.status(0)
-    return now["step"] == step and now["inner_steps"] > 5
+    return bool(now["step"] == step and now["inner_steps"] > 5)
 
 
 def final_digest(of: RunOfProcesses, kills: Sequence[Kill] = ()) -> str:
