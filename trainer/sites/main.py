@@ -189,11 +189,12 @@ def _rank(config: SiteConfig, parallel: ParallelConfig) -> Daemon:
 
 
 def _first_rank(config: SiteConfig, placement: "Placement") -> Daemon:
+    from trainer.sites.works import check_work, work_of
+
+    check_work(config, load_document(config.run, SitesRun))
     run, account, held = opened(config)
     if account.address not in run.sites:
         raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
-    from trainer.sites.works import work_of
-
     bucket = Bucket(config.s3)
     inner, learners = work_of(config, run, bucket.get, placement)
     return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home), config, held, learners.end)

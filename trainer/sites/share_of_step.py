@@ -50,6 +50,10 @@ class InnerSteps:
     dealt: tuple[str, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        said = (f"{name.replace('_', ' ')} {value:.6g}" for name, value in self.figures.items())
+        return ", ".join([f"{self.steps} inner steps", f"{self.tokens} tokens", *said])
+
 
 @dataclass(frozen=True)
 class OwnContribution:

@@ -78,6 +78,7 @@ class Site:
         and after each outer step that was missing. Raises MusterError where it was, where there is no log within the
         run's time for joining, or it does not fit what is on disk."""
         kept = self._states.newest(self._restore)
+        own = None if kept is None else self._pending.newest(kept.digest.hex(), self.inner)
         began, newest = time.monotonic(), kept or self.state
         what = f"the log of {self.run.name} to begin"
         book = wait_for(what, self._newest, self.timeouts.join, 0.5, "start its keeper", stopped)
@@ -86,11 +87,17 @@ class Site:
                 newest = state
                 if stopped():
                     raise MusterError(f"stopped while catching up, at outer step {newest.step}")
+        self._book = book
         if kept is None or newest is not kept:
+            counted = own is not None and kept is not None and self._counted(own, kept.step)
+            if own is not None and not counted and self.run.work == "given":
+                self._undo()
             self.inner.load(newest.weights)
-            self._hold(newest, self._owed, InnerProgress())
-        self.state, self._book = newest, book
-        self._resume(self._pending.newest(newest.digest.hex(), self.inner))
+            self._hold(newest, own.owed if own is not None and counted else self._owed, InnerProgress())
+            own = None
+        self.state = newest
+        if own is not None:  # on its way still, and the inner work is where it was then
+            self._sent_off(own)
         self._mouth.find_place(book.notes.get(self.address, 0))
         seconds = time.monotonic() - began
         log.info("%s stands at outer step %d, caught up in %.3f s", self.address, newest.step, seconds)
@@ -152,10 +159,11 @@ class Site:
         self._progress = InnerProgress(int(said["made"]), int(said["tokens"]))
         self._owed = read_tensors(owed, self.state.layout) if owed.exists() else None
 
-    def _resume(self, own: OwnContribution | None) -> None:
-        """Go on with the contribution that is on its way, if there is one: the inner work is where it was then."""
-        if own is not None:
-            self._sent_off(own)
+    def _counted(self, own: OwnContribution, step: int) -> bool:
+        """Whether the outer step after state `step` was made of a contribution, which counted, by the log."""
+        after = next((one for _, one in self.book.chapters_back() if one.step <= step + 1), None)
+        made = after is not None and after.step == step + 1 and after.made_of.get(self.address) == own.digest
+        return made and after is not None and self.address in after.counted
 
     def _sent_off(self, own: OwnContribution) -> None:
         self._own, overlap = own, self.run.settings.overlap
@@ -251,6 +259,7 @@ class Site:
             return f"outer step {now.step} to end: nothing of it is dealt to this site"
         limits = limits_at(self.exchange, self.state, self.book.dealing)
         work = InnerSteps(done.made, done.tokens, now.attempt, dealt, self.inner.figures())
+        log.info("to outer step %d: %s", now.step, work)
         own = make_own(self.state, self.inner.weights(), limits, self._account, work, self._owed)
         self._pending.keep(now.step, own, self.inner)
         self._sent_off(own)

@@ -34,23 +34,29 @@ def learners_of(config: SiteConfig, placement: Placement) -> SiteLearners:
     return reinforcement_learners(pool, folder, placement, config.reinforcement.seed)
 
 
+def check_work(config: SiteConfig, run: SitesRun) -> None:
+    """Raise ConfigError where the run is for other work, or for other data, before anything is loaded or claimed."""
+    if config.reinforcement is not None:
+        check_run_of(run, load_document(config.reinforcement.pool, PoolConfig))
+    if config.text is not None:
+        corpus = text_corpus(config.text, config.home)
+        check_data(run, data_digest(corpus, config.text, model_folder(config.model)))
+
+
 def work_of(
     config: SiteConfig, run: SitesRun, open_object: OpenObject, placement: Placement
 ) -> tuple[InnerWork, SiteLearners]:
-    """For rank 0, which tells the learners when it ends. Raises ConfigError where the run is for other work, or for
-    other data, before a model is loaded."""
+    """For rank 0, which tells the learners when it ends."""
     folder = model_folder(config.model)
     if config.imitation is not None:
         imitating = imitation_learners(config.imitation, folder, placement)
         return ImitationWork(config.imitation, folder, imitating), imitating
     if config.text is not None:
         corpus = text_corpus(config.text, config.home)
-        check_data(run, data_digest(corpus, config.text, folder))
         reading = text_learners(config.text, folder, placement)
         return TextWork(config.text, folder, corpus, run, reading), reading
     assert config.reinforcement is not None, "there is one kind"
     pool = load_document(config.reinforcement.pool, PoolConfig)
-    check_run_of(run, pool)
     learning = reinforcement_learners(pool, folder, placement, config.reinforcement.seed)
     return ReinforcementWork(pool, folder, open_object, learning), learning
 

@@ -15,7 +15,7 @@ from protocol.files import explained, write_atomic
 from trainer.text.corpus import Corpus, IndexedFile, TextFormat, documents_of, index_file
 
 log = logging.getLogger("muster.sites")
-_VERSION = 1
+_VERSION, _TOLD_BYTES = 1, 100 << 20
 
 
 def open_corpus(paths: Sequence[Path], form: TextFormat, folder: Path) -> Corpus:
@@ -36,7 +36,8 @@ def _indexed(path: Path, form: TextFormat, folder: Path) -> IndexedFile:
         with np.load(kept) as data:
             return IndexedFile(path, str(data["sha256"]), data["starts"], data["ends"])
     except (OSError, ValueError, KeyError, BadZipFile):
-        log.info("reading %s, %.1f MB", path, found.st_size / 1e6)
+        if found.st_size >= _TOLD_BYTES:
+            log.info("reading %s, %.0f MB", path, found.st_size / 1e6)
     made = index_file(path, form)
     out = io.BytesIO()
     np.savez(out, sha256=np.array(made.sha256), starts=made.starts, ends=made.ends)

@@ -157,6 +157,44 @@ def test_a_kill_anywhere_loses_and_repeats_nothing(
     assert signed_twice(world.keeper.exchange) == 0, "what a site signed it signs again, and nothing else"
 
 
+@pytest.mark.parametrize("mode", ["sparse", "int8"])
+def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Optimiser, place in the data and what is owed are those of the contribution that counted, so that the run goes on
+    as one without a kill."""
+
+    def work_at(name: str, kill: bool) -> tuple[list[str], dict[str, Any]]:
+        run = make_run(2, "taken back", mode=mode, admission=TRUSTED, inner_steps=3, training_seconds=1000)
+        world = SitesWorld(MemoryBucket(), run, tmp_path / name)
+        site = world.start(0)
+        world.until(2)
+        if kill:
+            monkeypatch.setattr(Site, "_hold", killed)
+            with pytest.raises(SiteKilled):
+                world.until(3)
+            monkeypatch.undo()
+            site = world.start(0)
+        while site.state.step < 3:
+            site.turn()
+            world.keeper.turn()
+        table: Any = site.inner
+        kept = {"place": table.place, "owed": site._owed, **table.velocity}
+        world.sites = {0: site}
+        world.until(5)
+        return [one.digest.hex() for one in replayed(world.keeper.exchange)], kept
+
+    def killed(*_: Any) -> None:
+        raise SiteKilled
+
+    whole, wanted = work_at("whole", kill=False)
+    states, found = work_at("killed", kill=True)
+    assert states == whole
+    assert (mode == "sparse") == (found["owed"] is not None)
+    assert found["place"] == wanted["place"]
+    assert all(np.array_equal(found[name], wanted[name]) for name in ("table", "bias"))
+
+
 def test_a_keeper_that_is_killed_anywhere_writes_one_log(bucket: MemoryBucket, tmp_path: Path) -> None:
     fuse = Fuse(bucket)
     run = make_run(2, "keeper-kills", admission=TRUSTED, inner_steps=1, training_seconds=1000)

@@ -125,3 +125,4 @@ def test_a_site_with_other_documents_is_refused(
     assert process.wait(120) == 2
     assert "this site's documents and tokenizer are" in other.log(0)
     assert "Traceback" not in other.log(0)
+    assert not (other.home / "site-0" / "run.sha256").exists(), "the run's document may be mended without a new home"
