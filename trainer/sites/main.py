@@ -14,22 +14,27 @@ from protocol.documents import load_document
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
 from protocol.locks import locked
-from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from runtime.process import Daemon, start
 from storage.bucket import Bucket
 from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.first_state import first_state
 from trainer.sites.inner import InnerWork
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.pool_run import check_run_of
+from trainer.sites.record_watch import RecordWatch
+from trainer.sites.run_chain import RunChain
 from trainer.sites.site import Site
 from trainer.sites.status_file import StatusFile
+from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 from trainer.sites.turns import keep, take_part
 
 log = logging.getLogger("muster.sites")
 _LOCK, _RUN, _LOCK_SECONDS = "site.lock", "run.sha256", 10.0
+_CHAIN_SECONDS = 30.0
+"""For which a process that ends waits for the chain."""
 
 
 def run_keeper(config_path: Path) -> None:
@@ -56,8 +61,10 @@ class ProcessSettings(Protocol):
 
 
 class KeeperDaemon:
-    def __init__(self, keeper: SitesKeeper, config: ProcessSettings, held: ExitStack) -> None:
-        self._keeper, self._config, self._held = keeper, config, held
+    def __init__(
+        self, keeper: SitesKeeper, config: ProcessSettings, held: ExitStack, recorder: StepRecorder | None = None
+    ) -> None:
+        self._keeper, self._config, self._held, self._recorder = keeper, config, held, recorder
         self._stopping = threading.Event()
         self._status = StatusFile(config.home, keeper.status)
 
@@ -68,14 +75,18 @@ class KeeperDaemon:
         self._status.write()
         self._keeper.start()
         print_timeouts(self._keeper.run)
+        if self._recorder is not None:
+            self._recorder.start()
         keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        if self._recorder is not None:
+            self._recorder.finish(_CHAIN_SECONDS)
         self._status.write()
         return 0
 
 
 class SiteDaemon:
-    def __init__(self, site: Site, config: ProcessSettings, held: ExitStack) -> None:
-        self._site, self._config, self._held = site, config, held
+    def __init__(self, site: Site, config: ProcessSettings, held: ExitStack, watch: RecordWatch | None = None) -> None:
+        self._site, self._config, self._held, self._watch = site, config, held, watch
         self._stopping = threading.Event()
         self._status = StatusFile(config.home, site.status)
 
@@ -85,9 +96,13 @@ class SiteDaemon:
     def run(self) -> int:
         print_timeouts(self._site.run)
         self._status.write()
+        if self._watch is not None:
+            self._watch.start()
         self._site.start(self._asked)
         take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
         self._site.leave()
+        if self._watch is not None:
+            self._watch.stop(_CHAIN_SECONDS)
         self._status.write()
         return 0
 
@@ -130,14 +145,11 @@ def _keeper(config: KeeperConfig) -> Daemon:
     run, account, held = opened(config)
     if account.address != run.keeper:
         raise ConfigError(f"the keeper of {run.name} is {run.keeper}, this key is {account.address}", "name its key")
-    _prepare(1)
-    from engines.loading import load_model
-    from trainer.basemodel import model_folder
-    from trainer.sites.model_tensors import model_tensors
-
-    model = load_model(model_folder(config.model), "float32").requires_grad_(True)
-    first = OuterState.start(model_tensors(model))
-    return KeeperDaemon(SitesKeeper(SiteExchange(Bucket(config.s3), run), account, first, config.home), config, held)
+    first = first_state(config.model)
+    exchange, chain = SiteExchange(Bucket(config.s3), run), _chain(config, run, account)
+    recorder = StepRecorder(chain, exchange, first, config.home) if chain is not None else None
+    keeper = SitesKeeper(exchange, account, first, config.home, recorder=recorder)
+    return KeeperDaemon(keeper, config, held, recorder)
 
 
 def _site(config: SiteConfig) -> Daemon:
@@ -146,7 +158,13 @@ def _site(config: SiteConfig) -> Daemon:
         raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
     bucket = Bucket(config.s3)
     inner = _imitation(config) if config.imitation is not None else _reinforcement(config, run, bucket)
-    return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home), config, held)
+    chain = _chain(config, run, account)
+    watch = RecordWatch(chain, account.address) if chain is not None else None
+    return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home, watch), config, held, watch)
+
+
+def _chain(config: RunMemberConfig, run: SitesRun, account: LocalAccount) -> RunChain | None:
+    return None if config.chain is None else RunChain(config.chain, run, account)
 
 
 def _imitation(config: SiteConfig) -> InnerWork:
