@@ -22,7 +22,10 @@ from protocol.eip712 import checked_address
 from protocol.errors import ConfigError
 from protocol.keccak import keccak
 
-SUITE = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases")
+SUITE = (
+    "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
+    "SiteRuns",
+)  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
 CONTRACTS = (*SUITE, "Timelock", "Swarms")
 """In the order of their deployment."""

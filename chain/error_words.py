@@ -45,11 +45,12 @@ UNSPOKEN = frozenset({
 """Errors that only a fault of ours causes, or a call that none of our programs makes."""
 
 _WORDS: dict[str, tuple[str, str]] = {
+    "AlreadyDisputed": ("dispute {dispute} of this step is open, or was decided", "see: muster site show"),
     "AlreadyAppealed": ("this outcome has been appealed already", "wait for the appeal's jury"),
     "AlreadyClosed": ("this part has been settled already", "nothing has to be done"),
     "AlreadyEjected": ("this one was found out and ejected already", "nothing has to be done"),
-    "AlreadyJoined": ("this key has joined the swarm before", "join with a new key: a key joins once"),
-    "AlreadyLeft": ("the membership has ended already", "muster swarm withdraw, once the stake is free"),
+    "AlreadyJoined": ("this key has joined it before", "join with a new key: a key joins once"),
+    "AlreadyLeft": ("the membership has ended already", "withdraw, once the stake is free"),
     "AlreadyMember": ("the node is in this pool already", "nothing has to be done"),
     "AlreadyOptedIn": ("the seat judges that already", "nothing has to be done"),
     "AlreadyRegistered": ("the node key has an operator already", "use another key for this node"),
@@ -60,7 +61,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "BadConsent": ("the node key did not sign this consent", "sign it with the node's key, for this operator"),
     "BadInvite": ("the pool's owner did not sign this invite", "ask for one for this node, pool and chain"),
     "BadRounds": ("these rounds are out of order, or recorded already", "record from round {next} on"),
-    "BadSignature": ("the member did not sign both of these envelopes", "check the two files"),
+    "BadSignature": ("the accused did not sign both of these", "check the two files"),
     "BadSwarmTerms": ("a swarm needs a document, a stake, and a delay from the network's shortest window to a year",
                       "check --stake and --delay"),
     "BadTerms": ("the term `{field}` is outside its bounds", "docs/contracts.md, Parameters, has them"),
@@ -93,7 +94,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "NotOptedIn": ("the seat does not judge that", "muster validator status says what it judges"),
     "NotOwner": ("this key does not own the pool", "use the key that created it"),
     "NotSeatOwner": ("this key does not own the seat", "use the key that bonded it"),
-    "NotStakeOwner": ("this key did not pay the stake", "use the key that joined the member"),
+    "NotStakeOwner": ("this key did not pay the stake", "use the key that did"),
     "NotVoter": ("this key does not vote for the seat", "vote with the seat's voting key"),
     "NotYet": ("this is possible from {time} on", "run this again then"),
     "NothingAtStake": ("no stake stands for this any more", "nothing can be done about it"),
@@ -122,12 +123,25 @@ _WORDS: dict[str, tuple[str, str]] = {
     "TooManyClasses": ("a seat judges five pools or families at most", "muster validator opt-out of one first"),
     "TooManyUnsettled": ("{most} files of the node have no final outcome", "wait until some have"),
     "TooSoon": ("this cannot be changed again before {time}", "run this again then"),
-    "Undecided": ("the jury has not decided yet", "run this again when its votes are in: muster case show"),
+    "Undecided": ("a jury has not decided yet", "run this again when its votes are in"),
     "UnknownNode": ("nobody has registered this node", "muster node register, or check --node"),
     "WindowOver": ("the time for this ended at {time}", "nothing can be done any more"),
     "WrongStatus": ("the pool is {status}", "muster pool status says what it waits for"),
     "WrongConsent": ("the member's key did not sign this consent", "run the command again with the member's key"),
     "ZeroVoter": ("a seat needs a voting key", "name one with --voter"),
+    "BadContributions": ("that is nothing that an outer step can be recorded as", "look at the keeper's log"),
+    "BadRunTerms": ("a run needs a document, a start, two stakes, a delay from the network's shortest window to a "
+                    "year, and a pool that there is, or none", "docs/sites.md, On chain"),
+    "NoContradiction": ("the two say the same, or one signs no contribution", "signing it twice is no breach"),
+    "NoCourt": ("the run names no pool whose seats could judge", "contradictions can be shown: muster site accuse"),
+    "NoSuchDispute": ("there is no such dispute", "check the number"),
+    "NoSuchRun": ("there is no such run on chain", "check --run"),
+    "NoSuchSite": ("{site} never joined this run", "muster site join"),
+    "NotRecorded": ("outer step {step} is not recorded", "muster site show says how many are"),
+    "NotRunKeeper": ("this key is not the run's keeper", "use the keeper's key"),
+    "RunOver": ("the run is over: it was closed, or its keeper found out", "nothing has to be done"),
+    "WrongEntry": ("this is not the entry that was recorded", "read the record from the chain again"),
+    "WrongStep": ("outer step {next} is the next to be recorded", "record that one"),
     "AlreadyCommitted": ("this seat has voted on it already", "nothing has to be done"),
     "AlreadyConcluded": ("this has been concluded already", "nothing has to be done"),
     "AlreadyDrawn": ("the committee or jury has been drawn already", "nothing has to be done"),
@@ -188,7 +202,10 @@ _WORDS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 _BEFORE_LEAVING = {
-    "StakeHeld": ("the stake is locked as long as the membership lasts", "first: muster swarm leave"),
+    "StakeHeld": (
+        "the stake is locked as long as the membership lasts",
+        "leave first: muster swarm leave, muster site leave",
+    ),
 }
 """For a release that has no time yet."""
 

@@ -1,4 +1,5 @@
-"""Records of who judges: lanes and their committees, juries, disputes, opened canaries, node cases.
+"""Records of who judges: lanes and their committees, juries, disputes, opened canaries, node cases, disputed outer
+steps.
 
 Units and names as in `chain.records`.
 """
@@ -103,7 +104,8 @@ class Lane:
 
 @dataclass
 class Trial(Panel):
-    """A jury on one submission, or on a node case's, of which `sequence` is the last. `code` once settled (0: none)."""
+    """A jury on one submission, on a node case's, of which `sequence` is the last, or on an outer step of a run, where
+    `sequence` is no file's. `code` once settled (0: none)."""
 
     trial: int
     pool: int
@@ -173,6 +175,31 @@ class Accusation:
     bond: int
     sequences: tuple[int, ...]
     evidence: bytes
+    trials: list[int]
+    block: int
+    time: int
+    outcome: CaseOutcome = CaseOutcome.OPEN
+    code: int = 0
+    slashed: int = 0
+    back: int = 0
+
+    @property
+    def trial(self) -> int:
+        """The jury that decides."""
+        return self.trials[-1]
+
+
+@dataclass
+class StepDispute:
+    """A dispute of outer step `step` of run `run`, before seats of `pool`. `trials`: its jury, and the one that
+    replaced it; `code`, `slashed` (of the keeper's stake) and `back` (to the disputer) once concluded."""
+
+    dispute: int
+    run: int
+    step: int
+    pool: int
+    disputer: str
+    bond: int
     trials: list[int]
     block: int
     time: int

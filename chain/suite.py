@@ -4,9 +4,9 @@
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
-`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`, `timelock`,
-`swarms`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent as the client's
-account. What changes often is read from the projected state (`chain.state`), not by views.
+`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`,
+`site_runs`, `timelock`, `swarms`: one facade per contract, in `chain.contracts`. What changes the chain is a typed
+call, sent as the client's account. What changes often is read from the projected state (`chain.state`), not by views.
 """
 
 from chain.client import ChainClient
@@ -14,6 +14,7 @@ from chain.contracts.appeals import Appeals, Canaries
 from chain.contracts.court import Court, Juries
 from chain.contracts.node_cases import NodeCases
 from chain.contracts.pools import Pools
+from chain.contracts.site_runs import SiteRuns
 from chain.contracts.stakes import Seats, Stakes
 from chain.contracts.swarms import Swarms
 from chain.contracts.timelock import Timelock
@@ -42,6 +43,7 @@ class Suite:
         self.appeals = Appeals(client, deployment)
         self.canaries = Canaries(client, deployment)
         self.node_cases = NodeCases(client, deployment)
+        self.site_runs = SiteRuns(client, deployment)
         self.timelock = Timelock(client, deployment)
         self.swarms = Swarms(client, deployment)
 

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from eth_account.signers.local import LocalAccount
@@ -29,6 +29,7 @@ from validator.kept_files import KeptFiles
 from validator.shares import tenant_of
 from validator.shelves import open_shelf
 from validator.sources import Sources
+from validator.step_judging import StepJudge
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 from validator.weights import JudgedWeights
@@ -50,6 +51,7 @@ class ValidatorCollaborators:
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
+    steps: StepJudge = field(default_factory=lambda: StepJudge({}))
 
     @classmethod
     def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
@@ -67,11 +69,13 @@ class ValidatorCollaborators:
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
+            steps=StepJudge(config.runs),
         )
 
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
+        self.steps.close()
         self.holdings.close()
         self.chain.close()
 

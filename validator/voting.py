@@ -81,7 +81,7 @@ class Voting:
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         """What we vote; None while it is being judged, and where it cannot be judged yet."""
-        if isinstance(self._pool, UnopenedPool):
+        if isinstance(self._pool, UnopenedPool) or not voting.vote.ready:
             return None
         # A jury, which needs the bytes, has a window of its own.
         patience = self._pool.jury_patience if voting.vote.needs_bytes else self._pool.patience

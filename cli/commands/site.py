@@ -7,12 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.commands import site_chain
 from cli.options import Commands, JsonOption
 from cli.output import emit, fields
 from protocol.errors import ConfigError
 
 app = Commands(help="Train one policy on several sites that synchronise seldom.", no_args_is_help=True)
 app.callback()(lambda: None)
+app.command("open")(site_chain.open_run)
+app.command("join")(site_chain.join)
+app.command("leave")(site_chain.leave)
+app.command("withdraw")(site_chain.withdraw)
+app.command("close")(site_chain.close)
+app.command("show")(site_chain.show)
+app.command("verify")(site_chain.verify)
+app.command("accuse")(site_chain.accuse)
+app.command("dispute")(site_chain.dispute)
+app.command("conclude")(site_chain.conclude)
 
 ConfigOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]
 
@@ -83,4 +94,17 @@ def _text(document: dict[str, Any]) -> str:
     excluded = [f"{site} does not count: {why}" for site, why in document.get("excluded", {}).items()]
     left_out = [f"{site} is left out until outer step {step}" for site, step in document.get("left_out", {}).items()]
     unusable = [f"cannot be used by a site: file {item}" for item in document.get("unusable", [])]
-    return "\n".join([fields(rows), *excluded, *left_out, *unusable])
+    return "\n".join([fields(rows), *excluded, *left_out, *unusable, *_chain_lines(document.get("chain"))])
+
+
+def _chain_lines(chain: dict[str, Any] | None) -> list[str]:
+    """How it stands with the chain."""
+    if chain is None:
+        return []
+    made = f" of {chain['made']}" if "made" in chain else ""
+    lines = [f"on chain: run {chain['run']}, {chain['recorded']}{made} outer steps recorded"]
+    differs = chain.get("differs", {})
+    lines += [f"outer step {step} is recorded otherwise: {'; '.join(why)}" for step, why in differs.items()]
+    lines += [f"without stake, so not taken in: {site}" for site in chain.get("without_stake", [])]
+    lines += ["this site has no stake on chain"] if chain.get("staked") is False else []
+    return lines + ([f"the chain: {chain['problem']}"] if chain["problem"] else [])

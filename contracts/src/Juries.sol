@@ -21,6 +21,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
     address public immutable appeals;
     address public immutable canaries;
     address public immutable nodeCases;
+    address public immutable siteRuns;
 
     modifier onlyBench(uint256 trial) {
         if (msg.sender != _trials[trial].bench) revert NotBench();
@@ -33,6 +34,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         appeals = suite.appeals;
         canaries = suite.canaries;
         nodeCases = suite.nodeCases;
+        siteRuns = suite.siteRuns;
     }
 
     /// @inheritdoc IJuries
@@ -40,7 +42,8 @@ contract Juries is Trials, ReentrancyGuardTransient {
         external
         returns (uint256 trial)
     {
-        if (msg.sender != appeals && msg.sender != canaries && msg.sender != nodeCases) revert NotBench();
+        bool ofFiles = msg.sender == appeals || msg.sender == canaries || msg.sender == nodeCases;
+        if (!ofFiles && msg.sender != siteRuns) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];

@@ -29,6 +29,13 @@ const table = {
   case_jury: [null, 705000],
   case_upheld: [null, 200000],
   case_refuted: [null, 125000],
+  site_open: [null, 182000],
+  site_join: [null, 78000],
+  site_record_4: [null, 82000],
+  site_record_64: [null, 372000],
+  site_dispute: [null, 360000],
+  site_upheld: [null, 148000],
+  site_accuse: [null, 99000],
 };
 mkdirSync(join(root, "contracts", "cache"), { recursive: true });
 mkdirSync(join(root, "benchmarks", "results"), { recursive: true });

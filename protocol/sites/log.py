@@ -6,12 +6,14 @@ bytes that everybody checks. An entry of kind `boundary` begins an outer step an
 follow from there.
 """
 
+import hashlib
 from typing import Annotated, Literal
 
 from eth_account.signers.local import LocalAccount
 from pydantic import Field
 
 from protocol.api.base import Address, Hex64, Signature, SignedBody, UnixTime, at_most
+from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.sites.config import MAX_SITES
 from protocol.sites.contribution import MAX_STEP
@@ -149,6 +151,11 @@ class LogEntry(SignedBody):
     chapter: _Number
     time: UnixTime
     event: LogEvent
+
+    @property
+    def body(self) -> bytes:
+        """What the keeper's signature covers of it, besides place and run."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).digest()
 
 
 class SignedEntry(SignedBody):

@@ -5,18 +5,26 @@ A note is the canonical JSON {note, signature}, the `number`-th of its site; its
 put it elsewhere or say it again.
 """
 
+import hashlib
 from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
+from protocol import eip712
 from protocol.api.base import Address, Hex64, Signature, SignedBody
+from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.sites.contribution import MAX_STEP
 from protocol.sites.run import SitesRun
 from protocol.sites.sealing import RunSeal
 
-STRUCT = "Note(uint256 pool,address site,uint256 number,bytes32 run,bytes32 body)"
+STRUCT = (
+    "Note(uint256 pool,address site,uint256 number,bytes32 run,uint256 step,uint256 attempt,bytes32 document,"
+    "bytes32 body)"
+)
+"""`document`: the contribution that it signs, zero if it signs none. So a contract sees two contributions to one
+attempt (protocol/sites/contradiction.py)."""
 MAX_NOTE_BYTES = 2048
 MAX_NAMED = 16
 MAX_NOTES = 10**10
@@ -49,6 +57,16 @@ class SiteNote(SignedBody):
             raise ValueError("`items` belong to `unusable`")
         return self
 
+    @property
+    def document(self) -> bytes:
+        """SHA-256 of the contribution that it signs; zeros if it signs none."""
+        return bytes.fromhex(self.digest) if self.what == "sign" and self.digest is not None else bytes(32)
+
+    @property
+    def body(self) -> bytes:
+        """What its signature covers of it."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).digest()
+
 
 class SignedNote(SignedBody):
     """As it is stored."""
@@ -57,10 +75,11 @@ class SignedNote(SignedBody):
     signature: Signature
 
 
-_SEAL: RunSeal[SiteNote] = RunSeal(
-    SignedNote, "note", STRUCT, lambda note: (note.site, note.number, bytes.fromhex(note.run)),
-    MAX_NOTE_BYTES, "a note", MalformedNote,
-)  # fmt: skip
+def _place(note: SiteNote) -> tuple[eip712.Value, ...]:
+    return note.site, note.number, bytes.fromhex(note.run), note.step, note.attempt, note.document
+
+
+_SEAL: RunSeal[SiteNote] = RunSeal(SignedNote, "note", STRUCT, _place, MAX_NOTE_BYTES, "a note", MalformedNote)
 
 
 def seal_note(note: SiteNote, run: SitesRun, account: LocalAccount) -> bytes:

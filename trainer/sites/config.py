@@ -88,14 +88,26 @@ class ReinforcementConfig(ComputeOfSite):
     seed: int = Field(0, ge=0)
 
 
+class RunChainConfig(Document):
+    """A run that the chain knows: number `run` of the deployment in the file `deployment`. What the chain says is read
+    every `refresh_seconds`."""
+
+    deployment: Path
+    rpc: tuple[str, ...] = Field(min_length=1)
+    run: int = Field(ge=1, lt=1 << 256)
+    refresh_seconds: float = Field(5.0, gt=0, le=3600)
+
+
 class RunMemberConfig(DaemonConfig):
     """What keeper and sites of a run name alike. `run`: its document; `model`: folder or Hugging Face id of the weights
-    that it begins with; `s3`: the bucket they share. It ends after outer step `steps` (0: never)."""
+    that it begins with; `s3`: the bucket they share; `chain`: where the run's stakes and records are, if they are on a
+    chain. It ends after outer step `steps` (0: never)."""
 
     run: Path
     key: KeyConfig
     s3: S3Settings
     model: str
+    chain: RunChainConfig | None = None
     poll_seconds: float = Field(0.5, gt=0, le=60)
     steps: int = Field(0, ge=0)
 

@@ -4,6 +4,7 @@ and judged once, however often the keeper looks."""
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from protocol.errors import MusterError, UnreachableError
 from protocol.sites.contribution import Contribution, ContributionLimits
@@ -19,12 +20,16 @@ _Named = tuple[str, str]
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """Of what was handed in: the state `after` the outer step, None where it cannot be made; the sites that `counted`,
-    and why the others were `excluded`."""
+    """Of what was handed in: the state `after` the outer step, None where it cannot be made; the `shares` of the sites
+    that count, and why the others were `excluded`."""
 
     after: OuterState | None
-    counted: tuple[str, ...]
+    shares: Mapping[str, Fraction]
     excluded: Mapping[str, str]
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        return tuple(sorted(self.shares))
 
 
 class HandedIn:
@@ -95,4 +100,4 @@ class HandedIn:
         except OuterStepError as error:
             log.error("outer step %d cannot be made: %s", state.step, error)
             after = None
-        return StepOutcome(after, tuple(sorted(judged.shares)), dict(judged.excluded))
+        return StepOutcome(after, dict(judged.shares), dict(judged.excluded))

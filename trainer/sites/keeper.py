@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from trainer.sites.logbook import Logbook
 from trainer.sites.replica import passed_over
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.status_file import standing
+from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 
 log = logging.getLogger("muster.sites")
@@ -57,16 +59,17 @@ class SitesKeeper:
         first: OuterState,
         home: Path,
         on_step: OnStep | None = None,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self.exchange = exchange
         self.run, settings = exchange.run, exchange.run.settings
         self._states = StateFolder(home / "outer", first.layout, settings.shards)
         self.state = self._states.newest() or first
-        self._first, self._on_step = first, on_step
+        self._first, self._on_step, self._recorder = first, on_step, recorder
         self.timeouts = Timeouts.of_run(exchange.run)
         self.excluded: dict[str, str] = {}
         self._refused: dict[str, str] = {}
-        self._writer, self._handed = LogWriter(exchange, account), HandedIn(exchange)
+        self._writer, self._handed = LogWriter(exchange, account, home), HandedIn(exchange)
         self._started = time.time()
         self._book: Logbook | None = None
 
@@ -88,10 +91,12 @@ class SitesKeeper:
         while book.advance() is not None:
             if book.boundary.step > self.state.step:
                 raise IntegrityError("another process keeps this log", "run one keeper")
+        self._writer.finish(book)
         log.info("keeping the log of %s: outer step %d, entry %d", self.run.name, self.state.step, book.number)
 
     def give(self, items: Sequence[str]) -> None:
         """Say what the outer step under way trains on (SHA-256 of each item), unless that was said."""
+        self._writer.finish(self.book)
         if self.book.items is None:
             self._tell(WorkGiven(step=self.state.step, items=list(items)))
 
@@ -99,6 +104,7 @@ class SitesKeeper:
         """Do what can be done now; whether anything was. Raises IntegrityError if another process writes the log,
         UnreachableError."""
         number = self.book.number
+        self._writer.finish(self.book)
         self._read_notes()
         phase = self.book.schedule.phase
         self._handed.begin(self.book.schedule.step, self.book.schedule.attempt)
@@ -130,6 +136,7 @@ class SitesKeeper:
         return {
             "keeper": self.run.keeper, "run": self.run.name, **standing(self.state, self._book),
             "excluded": self.excluded, "items": None if items is None else len(items), "unusable": sorted(skipped),
+            "chain": None if self._recorder is None else self._recorder.status(),
         }  # fmt: skip
 
     def _tell(self, event: LogEvent) -> None:
@@ -144,6 +151,8 @@ class SitesKeeper:
 
     def _read_notes(self) -> None:
         for site in self.run.sites:
+            if self._recorder is not None and not self._recorder.may_take_part(site):
+                continue  # its notes wait for its stake; a member that has none any more falls silent
             for _ in range(_NOTES_AT_ONCE):
                 number = self.book.notes.get(site, 0)
                 try:
@@ -207,7 +216,7 @@ class SitesKeeper:
     def _settle(self) -> None:
         contributors = self.book.schedule.contributors
         if not contributors:
-            self._advance(passed_over(self.state), {}, ())
+            self._advance(passed_over(self.state), {}, {})
             return
         try:
             found = self._handed.outcome(contributors, self._limits(), self.state)
@@ -219,14 +228,14 @@ class SitesKeeper:
             return
         self.excluded, self._refused = self._refused | dict(found.excluded), {}
         if found.after is not None:
-            self._advance(found.after, contributors, found.counted)
+            self._advance(found.after, contributors, found.shares)
         elif self.book.schedule.entering or self._waited() > self.timeouts.window:
             self._fail()
 
     def _fail(self) -> None:
         self._tell(Failed(attempt=self.book.schedule.attempt))
 
-    def _advance(self, after: OuterState, contributors: Mapping[str, str], counted: Sequence[str]) -> None:
+    def _advance(self, after: OuterState, contributors: Mapping[str, str], shares: Mapping[str, Fraction]) -> None:
         book, now = self.book, self.book.schedule
         due = after.step % self.run.settings.state_every == 0
         listed = self.exchange.publish_state(after) if due else None
@@ -238,7 +247,7 @@ class SitesKeeper:
                 "members": sorted(begun.members),
                 "waiting": sorted(begun.waiting),
                 "made_of": dict(contributors),
-                "counted": list(counted),
+                "counted": sorted(shares),
                 "before": book.chapter,
                 "state": listed,
                 "notes": {site: number for site, number in sorted(book.notes.items()) if number},
@@ -246,6 +255,8 @@ class SitesKeeper:
             }
         )
         self._tell(boundary)
+        if self._recorder is not None:
+            self._recorder.settled(boundary, shares)
         self._hold(after)
         if self._on_step is not None:
             self._on_step(after, boundary)

@@ -16,7 +16,6 @@ from protocol.errors import ConfigError
 from protocol.files import write_atomic
 from protocol.lifetime import die_with_parent
 from protocol.locks import locked
-from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from runtime.process import Daemon, start
 from storage.bucket import Bucket
@@ -24,9 +23,13 @@ from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.first_state import first_state
 from trainer.sites.keeper import SitesKeeper
+from trainer.sites.record_watch import RecordWatch
+from trainer.sites.run_chain import RunChain
 from trainer.sites.site import Site
 from trainer.sites.status_file import StatusFile
+from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 from trainer.sites.turns import keep, take_part
 
@@ -37,6 +40,8 @@ log = logging.getLogger("muster.sites")
 _LOCK, _RUN, _LOCK_SECONDS = "site.lock", "run.sha256", 10.0
 _LEAST_COLLECTIVE = 60.0
 """Seconds: processes take that long to start."""
+_CHAIN_SECONDS = 30.0
+"""For which a process that ends waits for the chain."""
 
 
 def run_keeper(config_path: Path) -> None:
@@ -63,8 +68,10 @@ class ProcessSettings(Protocol):
 
 
 class KeeperDaemon:
-    def __init__(self, keeper: SitesKeeper, config: ProcessSettings, held: ExitStack) -> None:
-        self._keeper, self._config, self._held = keeper, config, held
+    def __init__(
+        self, keeper: SitesKeeper, config: ProcessSettings, held: ExitStack, recorder: StepRecorder | None = None
+    ) -> None:
+        self._keeper, self._config, self._held, self._recorder = keeper, config, held, recorder
         self._stopping = threading.Event()
         self._status = StatusFile(config.home, keeper.status)
 
@@ -75,18 +82,27 @@ class KeeperDaemon:
         self._status.write()
         self._keeper.start()
         print_timeouts(self._keeper.run)
+        if self._recorder is not None:
+            self._recorder.start()
         keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        if self._recorder is not None:
+            self._recorder.finish(_CHAIN_SECONDS)
         self._status.write()
         return 0
 
 
 class SiteDaemon:
-    """`end`: told how it ended, for the other ranks."""
+    """`watch`: of what the chain says; `end`: told how it ended, for the other ranks."""
 
     def __init__(
-        self, site: Site, config: ProcessSettings, held: ExitStack, end: Callable[[int], None] = lambda _: None
+        self,
+        site: Site,
+        config: ProcessSettings,
+        held: ExitStack,
+        watch: RecordWatch | None = None,
+        end: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._site, self._config, self._held, self._end = site, config, held, end
+        self._site, self._config, self._held, self._watch, self._end = site, config, held, watch, end
         self._stopping = threading.Event()
         self._status = StatusFile(config.home, site.status)
 
@@ -96,6 +112,8 @@ class SiteDaemon:
     def run(self) -> int:
         print_timeouts(self._site.run)
         self._status.write()
+        if self._watch is not None:
+            self._watch.start()
         try:
             self._site.start(self._asked)
             take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
@@ -103,6 +121,8 @@ class SiteDaemon:
             log.error("%s", error)
             return EXIT_LOST
         self._site.leave()
+        if self._watch is not None:
+            self._watch.stop(_CHAIN_SECONDS)
         self._status.write()
         self._end(EXIT_DONE)
         return EXIT_DONE
@@ -146,14 +166,11 @@ def _keeper(config: KeeperConfig) -> Daemon:
     run, account, held = opened(config)
     if account.address != run.keeper:
         raise ConfigError(f"the keeper of {run.name} is {run.keeper}, this key is {account.address}", "name its key")
-    _prepare(1)
-    from engines.loading import load_model
-    from trainer.basemodel import model_folder
-    from trainer.sites.model_tensors import model_tensors
-
-    model = load_model(model_folder(config.model), "float32").requires_grad_(True)
-    first = OuterState.start(model_tensors(model))
-    return KeeperDaemon(SitesKeeper(SiteExchange(Bucket(config.s3), run), account, first, config.home), config, held)
+    first = first_state(config.model)
+    exchange, chain = SiteExchange(Bucket(config.s3), run), _chain(config, run, account)
+    recorder = StepRecorder(chain, exchange, first, config.home) if chain is not None else None
+    keeper = SitesKeeper(exchange, account, first, config.home, recorder=recorder)
+    return KeeperDaemon(keeper, config, held, recorder)
 
 
 def _site(config: SiteConfig) -> Daemon:
@@ -197,7 +214,14 @@ def _first_rank(config: SiteConfig, placement: "Placement") -> Daemon:
         raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
     bucket = Bucket(config.s3)
     inner, learners = work_of(config, run, bucket.get, placement)
-    return SiteDaemon(Site(SiteExchange(bucket, run), account, inner, config.home), config, held, learners.end)
+    chain = _chain(config, run, account)
+    watch = RecordWatch(chain, account.address) if chain is not None else None
+    site = Site(SiteExchange(bucket, run), account, inner, config.home, watch)
+    return SiteDaemon(site, config, held, watch, learners.end)
+
+
+def _chain(config: RunMemberConfig, run: SitesRun, account: LocalAccount) -> RunChain | None:
+    return None if config.chain is None else RunChain(config.chain, run, account)
 
 
 def _prepare(threads: int) -> None:

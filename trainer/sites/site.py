@@ -30,6 +30,7 @@ from trainer.sites.inner import InnerWork, ItemsUnusable, Share
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
 from trainer.sites.places import OthersPlaces
+from trainer.sites.record_watch import RecordWatch
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import (
@@ -52,8 +53,15 @@ _PROGRESS = "progress.json"
 class Site:
     """One site of a run. `start` brings it to the newest state, `turn` does the next thing that can be done."""
 
-    def __init__(self, exchange: SiteExchange, account: LocalAccount, inner: InnerWork, home: Path) -> None:
-        self.exchange, self.run, self.inner = exchange, exchange.run, inner
+    def __init__(
+        self,
+        exchange: SiteExchange,
+        account: LocalAccount,
+        inner: InnerWork,
+        home: Path,
+        watch: RecordWatch | None = None,
+    ) -> None:
+        self.exchange, self.run, self.inner, self._watch = exchange, exchange.run, inner, watch
         self.address, settings = str(account.address), exchange.run.settings
         self.timeouts = Timeouts.of_run(exchange.run)
         self.state = OuterState.start(inner.weights())
@@ -144,6 +152,7 @@ class Site:
         return {
             "site": self.address, "run": self.run.name, **standing(self.state, self._book),
             "inner_steps": self._progress.made, "outer_steps_made": self.steps,
+            "chain": None if self._watch is None else self._watch.status(),
         }  # fmt: skip
 
     def _newest(self) -> Logbook | None:
@@ -218,6 +227,8 @@ class Site:
                 raise
             log.warning("outer step %d is taken as the keeper published it: %s", self.state.step, error)
             return published
+        if self._watch is not None:
+            self._watch.made(boundary, judged.shares)
         if own is not None and self.address in judged.excluded:
             why = judged.excluded[self.address]
             log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)

@@ -212,7 +212,7 @@ def test_a_step_of_which_too_little_counts_is_not_begun_again_for_who_is_left_ou
             site.turn()
         keeper._read_notes()
         keeper._open()
-    monkeypatch.setattr(keeper._handed, "outcome", lambda *_: StepOutcome(None, (), {}))
+    monkeypatch.setattr(keeper._handed, "outcome", lambda *_: StepOutcome(None, {}, {}))
     monkeypatch.setattr(keeper, "_waited", lambda: 0.0)
     for out, fails in (("left out", False), ("new", True)):
         marks = {"left out": SiteMarks(7, 64)}

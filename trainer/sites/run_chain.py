@@ -1,0 +1,120 @@
+"""A keeper's or site's way to its run on chain: a thread of its own that looks and sends, so that no outer step waits
+for the chain, and says how it stands."""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+from eth_account.signers.local import LocalAccount
+
+from chain.client import ChainClient
+from chain.contracts.site_runs import RunView, SiteRuns
+from chain.deployment import Deployment
+from protocol.errors import ConfigError, MusterError, printable
+from protocol.sites.run import SitesRun
+from trainer.sites.config import RunChainConfig
+
+log = logging.getLogger("muster.sites")
+SEND_SECONDS = 20.0
+_PATIENCE, _MOST_PAUSE = 5.0, 60.0
+
+
+class RunChain:
+    """The constructor reads the deployment file and asks nobody. Raises ConfigError for a run whose document is of
+    another chain: what is signed in it could prove nothing there."""
+
+    def __init__(self, config: RunChainConfig, run: SitesRun, account: LocalAccount) -> None:
+        self.config, self.run, self._account = config, run, account
+        self.deployment = Deployment.load(config.deployment)
+        check_place(run, self.deployment)
+        self._runs: SiteRuns | None = None
+
+    def runs(self) -> SiteRuns:
+        """The contract. Raises UnreachableError where the chain is gone, ConfigError for another chain."""
+        if self._runs is None:
+            client = ChainClient(
+                self.config.rpc, self.deployment.chain_id, self._account, patience=_PATIENCE, timeout=_PATIENCE
+            )
+            self.deployment.check_genesis(client)
+            self._runs = SiteRuns(client, self.deployment)
+        return self._runs
+
+    def view(self) -> RunView:
+        """The run on chain. Raises ConfigError if it is another one, UnreachableError."""
+        view = self.runs().run_of(self.config.run)
+        check_run(view, self.config.run, self.run)
+        return view
+
+
+class ChainWork(ABC):
+    """What a thread does every few seconds: `look`. While that fails it is tried again after a pause that doubles, up
+    to a minute, and `problem` says why."""
+
+    def __init__(self, chain: RunChain) -> None:
+        self.chain, self.problem = chain, ""
+        self._soon, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="run-on-chain", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """End it after what it is doing, waiting for so long at most."""
+        self._stopping.set()
+        self._soon.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Once. Raises MusterError."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """What people may be shown."""
+
+    def attempt(self) -> bool:
+        """Look once, whatever comes of it; whether it succeeded."""
+        try:
+            self.look()
+        except MusterError as error:
+            words = printable(str(error))
+            if words != self.problem:
+                log.warning("run %d on chain: %s", self.chain.config.run, words)
+            self.problem = words
+            return False
+        self.problem = ""
+        return True
+
+    def _work(self) -> None:
+        pause = every = self.chain.config.refresh_seconds
+        while not self._stopping.is_set():
+            self._soon.clear()
+            pause = every if self.attempt() else min(max(2 * pause, every), max(every, _MOST_PAUSE))
+            self._soon.wait(pause)
+
+
+def check_place(run: SitesRun, deployment: Deployment) -> None:
+    """Raise ConfigError unless the run's document names the deployment's chain and `Pools`, in whose domain all of it
+    is signed."""
+    wanted = deployment.chain_id, deployment.address("Pools")
+    if (run.chain_id, run.pools) != wanted:
+        raise ConfigError(
+            f"the document of {run.name} names chain {run.chain_id} and pools {run.pools}, the deployment is on chain "
+            f"{wanted[0]} with {wanted[1]}",
+            "name these as `chain_id` and `pools` of the run, and as `pool` the one whose seats judge disputes",
+        )
+
+
+def check_run(view: RunView, number: int, run: SitesRun) -> None:
+    """Raise ConfigError unless the chain's run of that number is the document's."""
+    if not view.exists:
+        raise ConfigError(f"there is no run {number} on chain", "muster site open, or check the number")
+    found, wanted = (view.document.hex(), view.keeper, view.pool), (run.digest, run.keeper, run.pool)
+    if found != wanted:
+        raise ConfigError(
+            f"run {number} on chain has the document {found[0][:16]}…, keeper {found[1]} and pool {found[2]}; "
+            f"{run.name} has {wanted[0][:16]}…, {wanted[1]} and {wanted[2]}",
+            "check the number, and the document",
+        )
