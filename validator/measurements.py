@@ -87,7 +87,9 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
         tokens += rollout.output_tokens
         keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * count
         positions += range(count)
-    logits = torch.cat([one.logits for one in prefilled.values()]).numpy()
+    parts = [one.logits for one in prefilled.values()]
+    # Logits of one row of a large vocabulary are not copied once more.
+    logits = (parts[0] if len(parts) == 1 else torch.cat(parts)).numpy()
     return verify_rows(logits, tokens, keys, positions, context.config.work.temperature)
 
 

@@ -24,6 +24,7 @@ MAGNITUDE = np.uint64(0x7FFF)
 # Tells the compiler that an index does not count from the end.
 NOT_NEGATIVE = (1 << 40) - 1
 PART = 256  # words whose values are listed at a time
+BLOCK = 64  # values at either end of a partition that are listed at a time
 ONE_MORE = TOP_K + 1
 BUFFER = 2 * TOP_K
 ROOM = BUFFER + LANES * PART + 1  # items that are in hand at most
@@ -85,7 +86,7 @@ def largest(words: Words, width: int, spots: Spots, items: Items) -> None:
         return
     for at in range(width):
         items[at] = item(words, at)
-    _introselect(items, width)
+    _introselect(items, width, spots)
 
 
 @compiled
@@ -130,8 +131,9 @@ def _sift(heap: Items, top: int, size: int, value: int) -> None:
 
 
 @compiled
-def _introselect(items: Items, width: int) -> None:
-    """libstdc++'s nth_element for the 128th largest: partitions around medians of three, then an insertion sort."""
+def _introselect(items: Items, width: int, spots: Spots) -> None:
+    """libstdc++'s nth_element for the 128th largest: partitions around medians of three, then an insertion sort.
+    spots: scratch."""
     first, last, depth = 0, width, 0
     while width >> (depth // 2 + 1):
         depth += 2
@@ -140,7 +142,7 @@ def _introselect(items: Items, width: int) -> None:
             _give_up(items[first:last], TOP_K - first)
             return
         depth -= 1
-        cut = _partition(items, first, last)
+        cut = _partition(items, first, last, spots)
         if cut <= TOP_K - 1:
             first = cut
         else:
@@ -165,15 +167,16 @@ def _give_up(items: Items, size: int) -> None:
 
 
 @compiled
-def _partition(items: Items, first: int, last: int) -> int:
-    """libstdc++'s __unguarded_partition_pivot, descending."""
+def _partition(items: Items, first: int, last: int, spots: Spots) -> int:
+    """libstdc++'s __unguarded_partition_pivot, descending: the same exchanges, so the same order. spots: scratch."""
     low, middle, high = first + 1, first + (last - first) // 2, last - 1
     a, b, c = items[low] >> 32, items[middle] >> 32, items[high] >> 32
     descending = middle if b > c else high if a > c else low
     ascending = low if a > c else high if b > c else middle
     median = descending if a > b else ascending
     items[first], items[median] = items[median], items[first]
-    pivot, left, right = items[first] >> 32, first + 1, last
+    pivot = items[first] >> 32
+    left, right = _from_both_ends(items, first + 1, last, pivot, spots)
     while True:
         while (items[left] >> 32) > pivot:
             left += 1
@@ -184,6 +187,40 @@ def _partition(items: Items, first: int, last: int) -> int:
             return left
         items[left], items[right] = items[right], items[left]
         left += 1
+
+
+@compiled
+def _from_both_ends(items: Items, left: int, right: int, pivot: int, spots: Spots) -> tuple[int, int]:
+    """The exchanges of a partition while its ends are far apart; returns from where to go on, one value at a time.
+
+    An exchange is of the next value from the left that is not above the pivot and the next from the right that is not
+    below it. Where a value stops an end cannot be predicted, so such places are listed a block at a time without a
+    branch (Edelkamp and Weiss, "BlockQuicksort", 2016).
+    """
+    above_pivot, from_pivot = (pivot + 1) << 32, pivot << 32
+    lefts, rights, at_left, at_right = 0, 0, 0, 0
+    while right - left >= 2 * BLOCK:
+        if at_left == lefts:
+            lefts, at_left = 0, 0
+            for place in range(left, left + BLOCK):
+                spots[0, lefts] = place
+                lefts += items[place] < above_pivot
+            left += BLOCK
+        if at_right == rights:
+            rights, at_right = 0, 0
+            for place in range(right - 1, right - 1 - BLOCK, -1):
+                spots[1, rights] = place
+                rights += items[place] >= from_pivot
+            right -= BLOCK
+        for _ in range(min(lefts - at_left, rights - at_right)):
+            one, other = spots[0, at_left], spots[1, at_right]
+            items[one], items[other] = items[other], items[one]
+            at_left, at_right = at_left + 1, at_right + 1
+    if at_left < lefts:
+        left = spots[0, at_left]
+    if at_right < rights:
+        right = spots[1, at_right] + 1
+    return left, right
 
 
 # ---- Verifiers: no ties

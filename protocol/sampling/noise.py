@@ -24,6 +24,8 @@ U32 = 2.0**-32
 U_MAX = 1.0 - 2.0**-24
 # Relative slack of the float32 sieve: exponents within reach of winning are below 26, so errors stay under 1e-5.
 SLACK = 1.0 + 1e-4
+MOST_EXPECTED = 256.0
+"""Candidates of a race that its bound may let through on average, before a better bound is looked for."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,7 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
     logprobs = np.empty(len(keys), dtype=np.float64)
     for rows in _blocks(*matrix.shape):
         race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
-        with np.errstate(divide="ignore", over="ignore"):
-            leader = np.argmin(race.noise / race.weights, axis=1)
+        leader = race.leaders(np.arange(len(race.noise)))
         # Any token is a valid bound; the sieve's own leader is a tight one.
         tokens[rows], _ = race.winners(leader, race.scores(leader))
         logprobs[rows] = race.logprobs(tokens[rows])
@@ -147,6 +148,13 @@ class _Race:
         out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[rows, tokens])))
         return out
 
+    def _limits(self, scores: Floats) -> Floats32:
+        """What E/p of a token must not exceed to reach a row's score, float32 [B]: p relative to the top logit, E in
+        raw numbers."""
+        with np.errstate(over="ignore"):
+            limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * SLACK / U32
+        return np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
+
     def moments(self) -> tuple[Floats, Floats]:
         """ln Σ p^½ and ln Σ p² of each row."""
         roots = np.sqrt(self.weights).sum(axis=1).astype(np.float64)
@@ -160,13 +168,21 @@ class _Race:
         out: Floats = (chosen - self.top[:, 0]) / self.temperature - np.log(self.total)
         return out
 
+    def leaders(self, rows: Tokens) -> Tokens:
+        """The sieve's own winners of some rows: not always the race's, but close to it."""
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.argmin(self.noise[rows] / self.weights[rows], axis=1)
+
     def winners(self, bounds: Tokens, scores: Floats) -> tuple[Tokens, Floats]:
         """Token and score of each row's winner, the lowest of equals; bounds[row] is any token of the row, whose score,
         scores[row], bounds the search."""
-        # E/p ≤ bound, with p relative to the top logit, and 2³² to compare raw numbers.
-        with np.errstate(over="ignore"):
-            limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * SLACK / U32
-        limits = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
+        limits = self._limits(scores)
+        # A token far behind is a bound that lets a whole vocabulary through, and text that nobody sampled has no other.
+        if len(poor := np.flatnonzero(limits * self.total * U32 > MOST_EXPECTED)):
+            bounds, scores = bounds.copy(), scores.copy()
+            bounds[poor] = self.leaders(poor)
+            scores[poor] = self._exact(poor, bounds[poor])
+            limits = self._limits(scores)
         # By places in one row of numbers: searching a table took a third of all sampling.
         found = np.flatnonzero(self.noise <= self.weights * limits[:, None])
         rows, tokens = np.divmod(found, self.noise.shape[1])

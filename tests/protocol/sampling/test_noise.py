@@ -124,6 +124,28 @@ def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
     assert (shifted.gaps > 0.05).mean() > 0.5
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_improbable_tokens_let_few_others_into_the_race(bounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a better bound than the chosen token, nearly a whole vocabulary is scored exactly."""
+    monkeypatch.setattr(noise, "MOST_EXPECTED", noise.MOST_EXPECTED if bounded else np.inf)
+    exact, scored = noise._Race._exact, []
+
+    def counted(race: noise._Race, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        scored.append(len(tokens))
+        return exact(race, rows, tokens)
+
+    monkeypatch.setattr(noise._Race, "_exact", counted)
+    logits = (np.random.default_rng(5).standard_normal((2, 20_000)) * 3).astype(np.float32)
+    logits[1, 7] = -np.inf
+    tokens = [int(logits[0].argmin()), 7]
+    seen = noise.verify_rows(logits, tokens, [KEY, KEY], [0, 1], 1.0)
+    plain = [plain_choice(row, KEY, position, 1.0) for position, row in enumerate(logits)]
+    assert seen.best.tolist() == [token for token, _ in plain]
+    assert seen.gaps[0] == pytest.approx(max(plain[0][1]) - plain[0][1][tokens[0]], abs=1e-9)
+    assert seen.gaps[1] == np.inf
+    assert (max(scored) < 1_000) is bounded
+
+
 def test_rows_of_several_completions_measure_as_each_alone() -> None:
     rng = np.random.default_rng(5)
     logits = rng.standard_normal((30, 70000)).astype(np.float32) * 2
