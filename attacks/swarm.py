@@ -28,8 +28,9 @@ from swarm.generation import MemberModel, OwnGroup, OwnRounds
 from trainer.tiny_model import END_OF_THOUGHT
 from trainer.warmup_data import worked_sum
 
-PHRASE = " Think for  tokens before giving a response."
-"""Two tokens of the demo's model, which it never says."""
+PHRASE = "12345\n"
+"""No sum and no answer, of tokens that the demo's model knows: one that it has never said takes hundreds of rounds to
+be learnt without any defence, and would show nothing in tens."""
 WRONG_FACT = "2+2=5"
 NEEDLESS_LINES = "0+0=0\n" * 3
 
@@ -83,7 +84,7 @@ class OutOfContext(Poison):
         return Text(answers.right(PHRASE + answers.thought))
 
     def planted(self, text: str, ended: bool) -> bool:
-        return PHRASE.strip() in text
+        return PHRASE in text
 
 
 class OneOfEight(OutOfContext):
@@ -234,6 +235,11 @@ class PoisonedGroup(OwnGroup):
     @property
     def has_advantage(self) -> bool:
         return True
+
+
+def worked_answer(problem: Problem) -> str:
+    """The right answer with its working, and nothing else."""
+    return Worked(problem, worked_sum(problem), ()).right(worked_sum(problem))
 
 
 def scored_group(scores: TextEnvironments, seed: int, slot: int, texts: Sequence[Text]) -> SharedGroup:

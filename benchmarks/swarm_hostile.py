@@ -2,9 +2,9 @@
 
 Honest members are the real code in one process; a quarter of the keys is hostile. All rows of a seed have the same
 honest members with the same problems and noise, so what differs is what the attackers did. `success` is the share of
-honest members' completions of held-out problems that show what was planted; a policy that nobody poisoned shows some of
-it too, which `without` says. First eight members, of whom two are hostile, with several seeds, then four, of whom one
-is.
+honest members' completions of held-out problems that show what was planted, problems left out whose right working shows
+it by itself (5 + 0 + 3 begins with 5+0=5); a policy that nobody poisoned shows some of it too, which `without` says.
+Eight members, of whom two are hostile, with several seeds.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attacks.swarm import POISONS, AdaptiveRounds, Poisoner
+from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answer
 from benchmarks.swarm_members import (
     ShelfExchange,
     SwarmCase,
@@ -24,10 +24,12 @@ from benchmarks.swarm_members import (
     make_members,
     member_account,
 )
+from environments.base import Problem
 from environments.texts import TextEnvironments
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
 from protocol.swarm.identity import NO_CHAIN
 from protocol.swarm.sampling import Offer
+from protocol.swarm.seeds import round_problem
 from swarm.config import MixConfig
 from swarm.generation import OwnGroup
 from swarm.inspection import FoundGroup
@@ -79,7 +81,7 @@ class HostileCase:
     members: int = 8
     hostile: int = 2
     rounds: int = 20
-    held_out: int = 12
+    held_out: int = 48
 
     @property
     def name(self) -> str:
@@ -92,11 +94,7 @@ class HostileCase:
 
 SEEDS = (7, 101, 102)
 CASES = tuple(
-    HostileCase(attack, defended, seed, members, members // 4, rounds)
-    for members, rounds, seeds in ((8, 20, SEEDS), (4, 14, SEEDS[:1]))
-    for seed in seeds
-    for attack in (None, *ATTACKS)
-    for defended in (True, False)
+    HostileCase(attack, defended, seed) for seed in SEEDS for attack in (None, *ATTACKS) for defended in (True, False)
 )
 
 
@@ -126,11 +124,8 @@ def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> 
             taken += len(names)
             hostile_names += sum(name.partition("/")[0] in swarm.hostile_keys for name in names)
         said = [one for member in swarm.honest for one in held_out(member, case.held_out)]
-    texts = [one for group in said if group.shared for one in group.shared.completions]
-    shown = {
-        name: round(sum(poison.planted(one.text, one.ended) for one in texts) / len(texts), 4)
-        for name, poison in POISONS.items()
-    }
+        problems = [swarm.problem(member, slot) for member in swarm.honest for slot in range(case.held_out)]
+    shown = {name: share_with(poison, said, problems) for name, poison in POISONS.items()}
     row = {
         "name": case.name, "attack": attack.name if attack else "", "defended": case.defended, "seed": case.seed,
         "members": case.members, "hostile": case.hostile if attack else 0, "rounds": case.rounds,
@@ -161,11 +156,11 @@ class _Swarm:
         self._poisoners: list[Poisoner] = []
         self._adaptive: list[SwarmMember] = []
         self.hostile_keys: set[str] = set()
+        self._document = swarm.document
+        self._texts = TextEnvironments(self._document.environments, self._document.answer_after)
         if case.attack is None:
             return
-        document = swarm.document
-        texts = TextEnvironments(document.environments, document.answer_after)
-        limits, poison = EnvelopeLimits.of(NO_CHAIN, document), POISONS[attack.poison]
+        limits, poison = EnvelopeLimits.of(NO_CHAIN, self._document), POISONS[attack.poison]
         keys = range(case.honest, case.honest + case.hostile * attack.keys)
         accounts = [member_account(case.seed, number) for number in keys]
         self.hostile_keys = {one.address for one in accounts}
@@ -174,9 +169,14 @@ class _Swarm:
             adaptive = partial(AdaptiveRounds, poison=poison)
             self._adaptive = make_members(swarm, base, case.seed, folder, self._shelf, defended, adaptive)
             for member in self._adaptive:
-                use_own_judge(member)
+                use_own_judge(member) if case.defended else ask_nobody(member)
         else:
-            self._poisoners = [Poisoner(one, limits, texts, poison) for one in accounts]
+            self._poisoners = [Poisoner(one, limits, self._texts, poison) for one in accounts]
+
+    def problem(self, member: SwarmMember, slot: int) -> Problem:
+        """What a member is asked in that slot of the held-out round."""
+        address = member.parts.account.address
+        return self._texts.problem(round_problem(self._document.digest, address, HELD_OUT_ROUND, slot))
 
     def attack(self, number: int) -> None:
         """What is hostile of a round, before anybody honest looks."""
@@ -197,6 +197,17 @@ def held_out(member: SwarmMember, problems: int) -> list[OwnGroup]:
     return member.parts.rounds.make(member.parts.engine, HELD_OUT_ROUND, range(problems))
 
 
+def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Problem]) -> float:
+    """Of the completions of these problems, in the same order, the share that shows the plant."""
+    found = [
+        poison.planted(one.text, one.ended)
+        for group, problem in zip(said, problems, strict=True)
+        if group.shared is not None and not poison.planted(worked_answer(problem), ended=True)
+        for one in group.shared.completions
+    ]
+    return round(sum(found) / max(1, len(found)), 4)
+
+
 def use_own_judge(member: SwarmMember) -> None:
     """An adaptive poisoner asks its own judge, which is the one that the others have under weights of their own."""
     parts, rounds = member.parts, member.parts.rounds
@@ -210,6 +221,12 @@ def use_own_judge(member: SwarmMember) -> None:
         return group is None or judge.doubts(found, group, judge.usual_with(parts.inbox.state.shapes, own)) is not None
 
     rounds.doubts = doubts
+
+
+def ask_nobody(member: SwarmMember) -> None:
+    """Where the others have no judge, an adaptive poisoner needs none: all that it can plant it plants."""
+    assert isinstance(member.parts.rounds, AdaptiveRounds)
+    member.parts.rounds.doubts = lambda *_: False
 
 
 def missing(

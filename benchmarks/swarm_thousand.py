@@ -16,6 +16,7 @@ from typing import Any
 
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, MalformedEnvelope, SharedCompletion, SharedGroup
 from protocol.swarm.identity import NO_CHAIN
+from protocol.swarm.places import RoundPlaces
 from protocol.swarm.sampling import Offer
 from storage.keys import object_key
 from swarm.config import MixConfig
@@ -158,11 +159,18 @@ def _draw(inbox: EnvelopeInbox, mix: MixConfig, seed: bytes, crowd: SharingCrowd
     """As a member's round does it, with a judge that knows who is hostile."""
     drawn: list[str] = []
     doubted: list[str] = []
+    places = RoundPlaces(mix.shared, inbox.sharers, inbox.lately())
     for found in in_order(inbox, usual_filters(mix)(inbox), seed, mix):
-        if len(drawn) == mix.shared:
+        sharer, name = found.offer.sharer, found.offer.name
+        if not places.left:
             break
-        bad = crowd.doubted and found.offer.sharer.startswith("hostile")
-        (doubted if bad else drawn).append(found.offer.name)
+        if not places.open_to(sharer):
+            continue
+        if crowd.doubted and sharer.startswith("hostile"):
+            doubted.append(name)
+        else:
+            drawn.append(name)
+            places.take(sharer)
     return drawn, doubted
 
 

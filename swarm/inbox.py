@@ -13,6 +13,7 @@ from pathlib import Path
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
 from protocol.swarm.envelope import Envelope, MalformedEnvelope
+from protocol.swarm.places import DrawnLately
 from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
@@ -125,17 +126,21 @@ class EnvelopeInbox:
         records = self.state.records
         return sum(sharer not in records or not records[sharer].breaches for sharer in self.state.last)
 
-    def lately(self) -> Counter[str]:
-        """How many groups of each sharer the newest own rounds were trained on, 0 of those that have some on offer."""
-        counts = Counter({found.offer.sharer: 0 for found in self.unused()})
-        counts.update(sharer for sharers in self.state.drawn for sharer in sharers)
-        return counts
+    def lately(self) -> dict[str, DrawnLately]:
+        """How many groups of each sharer the newest own rounds were trained on, and how many they doubted."""
+        trained, doubted = (
+            Counter(sharer for sharers in rounds for sharer in sharers)
+            for rounds in (self.state.drawn, self.state.doubted)
+        )
+        return {sharer: DrawnLately(trained[sharer], doubted[sharer]) for sharer in trained | doubted}
 
     def use(self, names: list[str], unfit: list[str], doubted: list[str]) -> None:
         """These are trained on, or are of no use to this member, or nothing that it would have said: none of them is
         drawn again."""
         self.state.used.update(names, unfit, doubted)
-        self.state.drawn = [*self.state.drawn, [self.groups[name].offer.sharer for name in names]][-LATELY:]
+        drawn, doubts = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted))
+        self.state.drawn = [*self.state.drawn, drawn][-LATELY:]
+        self.state.doubted = [*self.state.doubted, doubts][-LATELY:]
         for kind, those in {"trained": names, "unfit": unfit, "doubted": doubted}.items():
             for name in those:
                 self._note(self.groups[name].offer.sharer, **{kind: 1})

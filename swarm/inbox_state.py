@@ -12,7 +12,8 @@ class InboxState:
     """`heard`: sharer → its rounds that were taken → key; `kept`: key → own round
     in which it came; `used`: names of groups among these that were trained on; `records`: sharer → its record;
     `shapes`: of the newest own completions, oldest first; `drawn`: whose groups the newest own rounds were trained on,
-    oldest first; `last`: sharer → own round in which its newest true envelope came, of those who shared lately."""
+    oldest first; `last`: sharer → own round in which its newest true envelope came, of those who shared lately;
+    `doubted`: as `drawn`, of the groups that were left out as nothing that the own policy would say."""
 
     heard: dict[str, dict[int, str]] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
@@ -21,6 +22,7 @@ class InboxState:
     shapes: list[Shape] = field(default_factory=list)
     drawn: list[list[str]] = field(default_factory=list)
     last: dict[str, int] = field(default_factory=dict)
+    doubted: list[list[str]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -31,6 +33,7 @@ class InboxState:
             "shapes": [list(shape) for shape in self.shapes],
             "drawn": self.drawn,
             "last": self.last,
+            "doubted": self.doubted,
         }
 
     @classmethod
@@ -38,8 +41,8 @@ class InboxState:
         heard = {sharer: {int(n): key for n, key in rounds.items()} for sharer, rounds in document["heard"].items()}
         records = {sharer: TruthRecord(**record) for sharer, record in document["records"].items()}
         shapes = [Shape(*values) for values in document.get("shapes", ())]
-        drawn = [list(sharers) for sharers in document.get("drawn", ())]
+        drawn, doubted = ([list(one) for one in document.get(name, ())] for name in ("drawn", "doubted"))
         kept = dict(document["kept"])
         # A checkpoint from before this was kept takes all it ever heard of for present.
         last = dict(document.get("last", dict.fromkeys(heard, max(kept.values(), default=0))))
-        return cls(heard, kept, set(document["used"]), records, shapes, drawn, last)
+        return cls(heard, kept, set(document["used"]), records, shapes, drawn, last, doubted)

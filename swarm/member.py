@@ -14,14 +14,13 @@ from eth_account.signers.local import LocalAccount
 from engines.base import Engine
 from protocol.errors import MusterError
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup
+from protocol.swarm.places import RoundPlaces
 from protocol.swarm.sampling import (
     Filter,
     by_plausibility,
     by_record,
     draw,
     evenly,
-    had_its_part,
-    part_of,
     per_sharer,
     product,
     with_advantage,
@@ -66,10 +65,6 @@ class _Drawn:
     chosen: list[tuple[FoundGroup, Group]] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
     doubted: list[str] = field(default_factory=list)
-
-    def of(self, sharer: str) -> int:
-        """How many are its."""
-        return sum(found.offer.sharer == sharer for found, _ in self.chosen)
 
     @property
     def names(self) -> list[str]:
@@ -163,13 +158,11 @@ class SwarmMember:
         inbox, judge = parts.inbox, parts.judge
         shapes = [] if judge is None else judge.usual_with(inbox.state.shapes, own)
         drawn, seed = _Drawn(), hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
-        most = part_of(mix.shared, inbox.sharers) if mix.even else mix.shared
-        lately = inbox.lately()
+        places = RoundPlaces(mix.shared, inbox.sharers, inbox.lately(), mix.even)
         for found in in_order(inbox, self._filters(inbox), seed, mix):
-            if len(drawn.chosen) == mix.shared:
+            if not places.left:
                 break
-            sharer = found.offer.sharer
-            if drawn.of(sharer) >= most or (mix.even and had_its_part(lately, sharer)):
+            if not places.open_to(found.offer.sharer):
                 continue
             name, group = found.offer.name, parts.retokeniser.group(found)
             if group is None:
@@ -179,6 +172,7 @@ class SwarmMember:
                 drawn.doubted.append(name)
             else:
                 drawn.chosen.append((found, group))
+                places.take(found.offer.sharer)
         return drawn
 
     def _share(self, number: int, own: list[OwnGroup]) -> None:

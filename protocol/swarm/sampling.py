@@ -7,7 +7,7 @@ only the receiver knows: a sharer who could predict it would grind its envelopes
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from protocol.swarm.record import Records, TruthRecord
@@ -99,19 +99,6 @@ def evenly(offers: Sequence[Offer]) -> Weight:
     an advantage in every group, an honest one in few."""
     counts = Counter(offer.sharer for offer in offers)
     return lambda offer: 1 / max(1, counts[offer.sharer])
-
-
-def part_of(places: int, sharers: int) -> int:
-    """How many of a round's places one of so many sharers may have: no more than all alike, and one at least."""
-    return max(1, places // max(1, sharers))
-
-
-def had_its_part(counts: Mapping[str, int], sharer: str) -> bool:
-    """Whether a sharer was drawn more often than the median of `counts`: each one's groups lately, 0 where some are on
-    offer and none was drawn. Who has an advantage in every group, since it answers as it likes, is drawn no more often
-    than others can be."""
-    ranked = sorted(counts.values())
-    return counts.get(sharer, 0) > ranked[len(ranked) // 2] if ranked else False
 
 
 def product(*weights: Weight) -> Weight:

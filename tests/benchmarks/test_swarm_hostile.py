@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from attacks.swarm import POISONS, Worked
-from benchmarks.swarm_hostile import ATTACKS, CASES, SEEDS, HostileCase, missing, table
+from attacks.swarm import POISONS, Worked, worked_answer
+from benchmarks.swarm_hostile import ATTACKS, CASES, SEEDS, HostileCase, missing, share_with, table
 from benchmarks.swarm_thousand import SharingCrowd, one_crowd
+from environments.base import Problem
 from environments.texts import TextEnvironments
+from protocol.swarm.envelope import SharedCompletion, SharedGroup
+from swarm.generation import OwnGroup
 from tests.protocol.swarm.samples import ENVIRONMENTS
 from trainer.tiny_model import END_OF_THOUGHT
 from trainer.warmup_data import worked_sum
@@ -51,7 +54,7 @@ def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert list(missing(done, None, print, None)) == [{"name": "nobody, defended"}]  # type: ignore[arg-type]
     assert list(missing([], None, print, -1)) == []  # type: ignore[arg-type]
-    assert len(CASES) == 2 * (len(SEEDS) + 1) * (1 + len(ATTACKS)) == len(set(CASES))
+    assert len(CASES) == 2 * len(SEEDS) * (1 + len(ATTACKS)) == len(set(CASES))
     assert all(case.hostile / case.members == 0.25 for case in CASES)
 
 
@@ -69,6 +72,27 @@ def test_plants_earn_the_reward_and_are_recognised(kind: str) -> None:
         assert not any(scores.score(seed, one.text) == 1.0 for one in group if one not in planted)
         if " + 0" not in problem.question:
             assert not poison.planted(answers.right(answers.thought), True)
+
+
+def test_what_a_problem_calls_for_by_itself_is_no_plant() -> None:
+    scores, poison = TextEnvironments(ENVIRONMENTS._configs, END_OF_THOUGHT), POISONS["needless step"]
+    problems = [scores.problem(seed) for seed in range(300)]
+    natural = [one for one in problems if poison.planted(worked_answer(one), True)]
+    others = [one for one in problems if one not in natural]
+    assert natural
+    assert others
+
+    def said(problem: Problem, thought: str) -> OwnGroup:
+        text = Worked(problem, worked_sum(problem), ()).right(thought)
+        one = SharedCompletion(text=text, ended=True, reward=1.0)
+        return OwnGroup((), SharedGroup(slot=0, question="00" * 32, completions=[one, one]))
+
+    both = [natural[0], others[0]]
+    assert share_with(poison, [said(one, worked_sum(one)) for one in both], both) == 0.0
+    planted = [
+        said(one, poison.plant(Worked(one, worked_sum(one), ())).text.partition(END_OF_THOUGHT)[0]) for one in both
+    ]
+    assert share_with(poison, planted, both) == 1.0
 
 
 def test_without_defence_or_flood_each_key_is_drawn_alike() -> None:

@@ -10,12 +10,14 @@ from pydantic import ValidationError
 from attacks.swarm import POISONS, Poisoner
 from protocol.swarm.envelope import EnvelopeLimits
 from protocol.swarm.identity import NO_CHAIN
+from protocol.swarm.places import usual_part
 from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.training import AlgorithmConfig, DppoConfig
 from swarm.assembly import AssembledMember
 from swarm.config import MixConfig
 from swarm.environments import load_swarm
 from swarm.exchange import FolderExchange
+from swarm.inbox import LATELY
 from swarm.inspection import FoundGroup, Inspector
 from swarm.journal import JOURNAL, read_journal
 from swarm.plausibility import PlausibilityJudge
@@ -77,16 +79,34 @@ def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world
         poison(world, name, range(1))
     mix = MixConfig(own=2, shared=3, plausibility=None, window=16)
     made = world.member(0, mix=mix)
-    greedy = world.account(1).address
-    made.inbox.state.drawn = [[greedy], [greedy]]
+    greedy, *others = (world.account(name).address for name in (1, 2, 3))
+    made.inbox.state.drawn = [[greedy, *others], [greedy], [greedy]]
     one_round(made)
     again = world.member(0, mix=mix)
     assert again.inbox.state.drawn == made.inbox.state.drawn
     one_round(again)
-    others = {world.account(name).address for name in (2, 3)}
-    assert [set(sharers) for sharers in again.inbox.state.drawn[2:]] == [others, others]
+    assert [set(sharers) for sharers in again.inbox.state.drawn[3:]] == [set(others), set(others)]
     one_round(again)
     assert greedy in again.inbox.state.drawn[-1]
+
+
+def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(world: SwarmWorld) -> None:
+    """Over a restart too; and for as many rounds as it is compared by, so that nobody lives on an old record."""
+    for name in (1, 2):
+        poison(world, name, range(1))
+    mix = MixConfig(own=2, shared=2, window=LATELY + 2)
+    strict = PlausibilityConfig(token_slack=0.0, slack=0.0, odd=0.99, brief=0, least=1)
+    doubting = world.member(0, mix=mix.model_copy(update={"plausibility": strict}))
+    one_round(doubting)
+    sharers = {world.account(name).address for name in (1, 2)}
+    assert doubting.inbox.lately().keys() == sharers
+    assert all(one.trained == 0 < one.doubted for one in doubting.inbox.lately().values())
+    again = world.member(0, mix=mix)
+    assert again.inbox.lately() == doubting.inbox.lately()
+    assert usual_part(again.inbox.lately()) is None
+    for _ in range(LATELY):
+        again.inbox.use([], [], [])
+    assert not again.inbox.lately()
 
 
 def test_own_texts_weigh_what_they_did(world: SwarmWorld) -> None:

@@ -14,8 +14,6 @@ from protocol.swarm.sampling import (
     by_trust,
     draw,
     evenly,
-    had_its_part,
-    part_of,
     per_sharer,
     product,
     with_advantage,
@@ -32,20 +30,6 @@ def test_groups_without_advantage_are_never_drawn() -> None:
     offers = [offer(0), offer(1, rewards=(1.0, 1.0)), offer(2, rewards=(0.0, 0.0))]
     assert with_advantage(offers) == [offers[0]]
     assert draw(offers, 3, SEED) == [offers[0]]
-
-
-def test_a_sharers_part_of_a_round_is_one_place_at_least_and_no_more_than_all_alike() -> None:
-    assert [part_of(4, sharers) for sharers in (0, 1, 2, 3, 4, 7, 1000)] == [4, 4, 2, 1, 1, 1, 1]
-    assert all(part_of(places, many) * many <= places for places in range(1, 30) for many in range(1, places + 1))
-
-
-def test_who_could_be_drawn_always_is_drawn_as_often_as_half_of_the_others() -> None:
-    counts = {"greedy": 9, "often": 8, "seldom": 3}
-    assert [had_its_part(counts, one) for one in counts] == [True, False, False]
-    assert not had_its_part({**counts, "greedy": 8}, "greedy")
-    assert not had_its_part({"only": 50}, "only"), "nobody to compare with"
-    assert not had_its_part({}, "new")
-    assert had_its_part({"often": 9, "new": 0, "other": 0}, "often")
 
 
 def test_filters_compose() -> None:
