@@ -167,7 +167,9 @@ def test_a_shard_that_belongs_twice_is_whole_where_the_disk_takes_a_part_at_a_ti
 def test_what_came_makes_no_room_for_itself(
     store: Bringing, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long ago most of it came, and there is no room for all of it besides; a version of another owner goes."""
+    """Long ago most of it came, and there is no room for all of it besides; a version of another owner goes. The disk
+    cannot set room aside."""
+    monkeypatch.setattr(assembly, "_LIBC", None)
     store.gives = 5
     with pytest.raises(MusterError, match="no more"):
         get(store, manifest, tmp_path)
@@ -180,6 +182,17 @@ def test_what_came_makes_no_room_for_itself(
     monkeypatch.setattr("storage.weights.fetch._disk", lambda *_: nullcontext())
     assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     assert not other.exists()
+    assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
+
+
+def test_room_for_all_is_set_aside_at_once(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
+    """So whoever fills the disk meanwhile does not stop a fetch that began, and what came counts as bytes on it."""
+    store.gives = 1
+    with pytest.raises(MusterError, match="no more"):
+        get(store, manifest, tmp_path)
+    assert WeightCache(tmp_path / "cache").came(manifest.digest) >= sum(file.size for file in manifest.files)
+    store.gives = 1 << 30
+    assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
 
 
