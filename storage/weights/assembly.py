@@ -53,6 +53,8 @@ class Assembly:
         os.utime(folder)
         with ExitStack() as opened:
             self._files = [opened.enter_context(self._file(number, file)) for number, file in enumerate(files)]
+            # The system lets one at a time write to a file; who waits in it for that computes, who waits here sleeps.
+            self._turns = [threading.Lock() for _ in files]
             self._open = opened.pop_all()
 
     def _file(self, number: int, file: WeightFile) -> BinaryIO:
@@ -84,7 +86,7 @@ class Assembly:
             with lock:
                 if inside and not inside[-1].sealed:
                     return Draft(self.folder.parent / "shards")
-                inside.append(Draft(at=(self._files[spot.file], spot.offset)))
+                inside.append(Draft(at=(self._files[spot.file], spot.offset), turns=self._turns[spot.file]))
                 return inside[-1]
 
         return made
