@@ -3,7 +3,7 @@
 import os
 import secrets
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,10 +14,15 @@ _COPY = 1 << 20
 class Draft:
     """Filled by one thread, read by any. In a hidden file in `folder`, or `at` a place in a file of the caller's, as
     long as the disk takes the bytes; what it does not take is held in memory with all before it, so a full disk is
-    heard of by `keep` and `put` alone."""
+    heard of by `keep` and `put` alone. Whoever writes to that file takes `turns`."""
 
-    def __init__(self, folder: Path | None = None, at: tuple[BinaryIO, int] | None = None) -> None:
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        folder: Path | None = None,
+        at: tuple[BinaryIO, int] | None = None,
+        turns: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._lock, self._turns = threading.Lock(), nullcontext() if turns is None else turns
         self._memory, self._size, self.sealed = bytearray(), 0, False
         self._place = at
         self._path: Path | None = None
@@ -39,7 +44,7 @@ class Draft:
         with self._lock:
             if self.sealed:
                 return
-            if self._place is not None and not _written(*self._place, self._size, data):
+            if self._place is not None and not self._written(*self._place, data):
                 self._memory = bytearray(_read(*self._place, 0, self._size))
                 self._place = None
                 self._remove()
@@ -104,14 +109,14 @@ class Draft:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
-
-def _written(file: BinaryIO, start: int, at: int, data: Bytes) -> bool:
-    """Whether the disk took all of it."""
-    try:
-        write(file, start, at, data)
-    except (OSError, ValueError):  # ValueError: a file of the caller's that was closed
-        return False
-    return True
+    def _written(self, file: BinaryIO, start: int, data: Bytes) -> bool:
+        """Whether the disk took all of it."""
+        try:
+            with self._turns:
+                write(file, start, self._size, data)
+        except (OSError, ValueError):  # ValueError: a file of the caller's that was closed
+            return False
+        return True
 
 
 def write(file: BinaryIO, start: int, at: int, data: Bytes) -> None:

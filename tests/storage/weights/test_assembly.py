@@ -4,12 +4,13 @@ import os
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import BinaryIO
+from typing import Any
 
 import pytest
 
@@ -141,9 +142,9 @@ def test_two_that_begin_at_once_do_not_share_the_spot(
     """A source that was caught begins anew just as another one is asked besides."""
 
     class Slow(Draft):
-        def __init__(self, folder: Path | None = None, at: tuple[BinaryIO, int] | None = None) -> None:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
             time.sleep(0.2)
-            super().__init__(folder, at)
+            super().__init__(*args, **kwargs)
 
     monkeypatch.setattr(assembly, "Draft", Slow)
     (tmp_path / "shards").mkdir()
@@ -167,7 +168,9 @@ def test_a_shard_that_belongs_twice_is_whole_where_the_disk_takes_a_part_at_a_ti
 def test_what_came_makes_no_room_for_itself(
     store: Bringing, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long ago most of it came, and there is no room for all of it besides; a version of another owner goes."""
+    """Long ago most of it came, and there is no room for all of it besides; a version of another owner goes. The disk
+    cannot set room aside."""
+    monkeypatch.setattr(assembly, "_LIBC", None)
     store.gives = 5
     with pytest.raises(MusterError, match="no more"):
         get(store, manifest, tmp_path)
@@ -180,6 +183,36 @@ def test_what_came_makes_no_room_for_itself(
     monkeypatch.setattr("storage.weights.fetch._disk", lambda *_: nullcontext())
     assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     assert not other.exists()
+    assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
+
+
+def test_one_at_a_time_writes_to_a_file(
+    store: Bringing, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others sleep, instead of waiting for the file in the system, which costs CPU."""
+    whole, writing, most = os.pwrite, Counter[int](), Counter[int]()
+
+    def slow(handle: int, data: bytes, at: int) -> int:
+        writing[handle] += 1
+        most[handle] = max(most[handle], writing[handle])
+        time.sleep(0.002)
+        writing[handle] -= 1
+        return whole(handle, data, at)
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    folder = fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=8, bring=store.bring)
+    assert contents(folder) == contents(tmp_path / "v0")
+    assert set(most.values()) == {1}
+
+
+def test_room_for_all_is_set_aside_at_once(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
+    """So whoever fills the disk meanwhile does not stop a fetch that began, and what came counts as bytes on it."""
+    store.gives = 1
+    with pytest.raises(MusterError, match="no more"):
+        get(store, manifest, tmp_path)
+    assert WeightCache(tmp_path / "cache").came(manifest.digest) >= sum(file.size for file in manifest.files)
+    store.gives = 1 << 30
+    assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
 
 
