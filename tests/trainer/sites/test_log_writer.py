@@ -12,7 +12,7 @@ from protocol.errors import UnreachableError
 from tests.trainer.sites.world import MemoryBucket, SitesWorld, make_run
 
 
-class Broken(BaseException):
+class KeeperKilled(BaseException):
     """As a kill."""
 
 
@@ -36,7 +36,7 @@ class LossyBucket(MemoryBucket):
         if 0.1 <= fate < 0.25:
             super().put_first(place, data)
         if 0.05 <= fate < 0.35:
-            raise UnreachableError("the answer did not come") if fate < 0.2 else Broken
+            raise UnreachableError("the answer did not come") if fate < 0.2 else KeeperKilled
         return super().put_first(place, data)
 
 
@@ -54,14 +54,14 @@ def test_one_entry_is_signed_for_each_place(seed: int, tmp_path: Path) -> None:
             world.keeper.turn()
         except UnreachableError:
             losses += 1
-        except Broken:
+        except KeeperKilled:
             kills += 1
             started = False
             while not started:
                 try:
                     world.start_keeper()
                     started = True
-                except (UnreachableError, Broken):
+                except (UnreachableError, KeeperKilled):
                     pass
         for site in world.sites.values():
             site.turn()
@@ -79,6 +79,6 @@ def test_the_first_entry_too(tmp_path: Path) -> None:
             try:
                 SitesWorld(bucket, make_run(3), tmp_path / str(seed))
                 break
-            except (UnreachableError, Broken):
+            except (UnreachableError, KeeperKilled):
                 pass
         assert all(len(found) == 1 for found in bucket.signed.values())
