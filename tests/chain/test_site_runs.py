@@ -29,7 +29,7 @@ class ChainedRun:
         self.run = SitesRun(
             name="test", chain_id=suite.deployment.chain_id, pools=suite.deployment.address("Pools"),
             keeper=self.keeper.address, sites=tuple(one.address for one in self.sites),
-            settings={"admission": {"minimum": 1, "cosine": None}},  # type: ignore[arg-type]
+            settings={"admission": {"minimum": 1, "cosine": None}},
         )  # fmt: skip
         self.runs = self.of(self.keeper)
         terms = RunTerms(
@@ -87,7 +87,7 @@ def test_what_is_recorded_is_read_as_it_was(world: ChainedRun) -> None:
 def test_two_contributions_to_one_attempt_cost_half_the_stake(world: ChainedRun) -> None:
     site = world.sites[0]
     stored = [seal_note(world.note(n, digest), world.run, site) for n, digest in ((1, "aa" * 32), (5, "bb" * 32))]
-    proof = site_contradiction(*stored, world.run)
+    proof = site_contradiction(stored[0], stored[1], world.run)
     prover = world.suite.chain.account()
     world.of(prover).accuse_site(world.number, proof).send()
     view = world.runs.site_of(world.number, site.address)
@@ -131,7 +131,9 @@ def test_two_entries_at_one_place_cost_the_keeper_and_end_the_run(world: Chained
         keeper_contradiction(stored[0], stored[0], world.run)
     with pytest.raises(IntegrityError, match="entry 7 and entry 8"):
         keeper_contradiction(stored[0], seal_entry(world.entry(8), world.run, world.keeper), world.run)
-    world.of(world.suite.chain.account()).accuse_keeper(world.number, keeper_contradiction(*stored, world.run)).send()
+    world.of(world.suite.chain.account()).accuse_keeper(
+        world.number, keeper_contradiction(stored[0], stored[1], world.run)
+    ).send()
     view = world.runs.run_of(world.number)
     assert (view.stake, view.ejected) == (KEEPER_STAKE // 2, True)
     with pytest.raises(ContractError, match="run is over"):
