@@ -83,7 +83,7 @@ class SiteView:
 
 
 @dataclass(frozen=True)
-class StepView:
+class StepRecordView:
     """ISiteRuns.Step: `block` of its record, 0 if there is none; `dispute` of it, 0 if there is none."""
 
     block: int
@@ -200,8 +200,8 @@ class SiteRuns(TokenTaker):
         """Several, in that order."""
         return [record(SiteView, one) for one in self.read("sitesOf", run, list(sites))]
 
-    def step_of(self, run: int, step: int) -> StepView:
-        return record(StepView, self.read("stepOf", run, step))
+    def step_of(self, run: int, step: int) -> StepRecordView:
+        return record(StepRecordView, self.read("stepOf", run, step))
 
     def dispute_of(self, dispute: int) -> StepDisputeView:
         values = self.read("disputeOf", dispute)

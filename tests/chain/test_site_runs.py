@@ -20,7 +20,7 @@ STAKE, KEEPER_STAKE, DELAY = 40 * GRAINS, 200 * GRAINS, 3600
 SINK = "0x000000000000000000000000000000000000dEaD"
 
 
-class World:
+class ChainedRun:
     """A run of a fresh keeper and two fresh sites, all with stake."""
 
     def __init__(self, suite: Deployed) -> None:
@@ -29,7 +29,7 @@ class World:
         self.run = SitesRun(
             name="test", chain_id=suite.deployment.chain_id, pools=suite.deployment.address("Pools"),
             keeper=self.keeper.address, sites=tuple(one.address for one in self.sites),
-            settings={"admission": {"minimum": 1, "cosine": None}},  # type: ignore[arg-type]
+            settings={"admission": {"minimum": 1, "cosine": None}},
         )  # fmt: skip
         self.runs = self.of(self.keeper)
         terms = RunTerms(
@@ -54,11 +54,11 @@ class World:
 
 
 @pytest.fixture
-def world(shared_suite: Deployed) -> World:
-    return World(shared_suite)
+def world(shared_suite: Deployed) -> ChainedRun:
+    return ChainedRun(shared_suite)
 
 
-def test_the_contract_hashes_what_sites_and_keeper_sign(world: World) -> None:
+def test_the_contract_hashes_what_sites_and_keeper_sign(world: ChainedRun) -> None:
     note, entry, domain = world.note(3, "aa" * 32), world.entry(9), world.run.pool_id.domain(DOMAIN)
     run, site = bytes.fromhex(note.run), note.site
     signed = eip712.digest(domain, notes.STRUCT, 0, site, 3, run, 4, 2, bytes.fromhex("aa" * 32), note.body)
@@ -68,7 +68,7 @@ def test_the_contract_hashes_what_sites_and_keeper_sign(world: World) -> None:
     assert world.runs.read("entryDigest", world.number, 9, (bytes.fromhex(entry.previous), entry.body)) == written
 
 
-def test_what_is_recorded_is_read_as_it_was(world: World) -> None:
+def test_what_is_recorded_is_read_as_it_was(world: ChainedRun) -> None:
     order = sorted((one.address for one in world.sites), key=lambda one: int(one, 16))
     step = StepRecord(
         0,
@@ -84,10 +84,10 @@ def test_what_is_recorded_is_read_as_it_was(world: World) -> None:
         world.runs.record(world.number, step, world.entry(12)).send()
 
 
-def test_two_contributions_to_one_attempt_cost_half_the_stake(world: World) -> None:
+def test_two_contributions_to_one_attempt_cost_half_the_stake(world: ChainedRun) -> None:
     site = world.sites[0]
     stored = [seal_note(world.note(n, digest), world.run, site) for n, digest in ((1, "aa" * 32), (5, "bb" * 32))]
-    proof = site_contradiction(*stored, world.run)
+    proof = site_contradiction(stored[0], stored[1], world.run)
     prover = world.suite.chain.account()
     world.of(prover).accuse_site(world.number, proof).send()
     view = world.runs.site_of(world.number, site.address)
@@ -96,7 +96,7 @@ def test_two_contributions_to_one_attempt_cost_half_the_stake(world: World) -> N
     assert world.runs.site_of(world.number, world.sites[1].address).stake == STAKE
 
 
-def test_nobody_innocent_is_slashed(world: World) -> None:
+def test_nobody_innocent_is_slashed(world: ChainedRun) -> None:
     site, run = world.sites[0], world.run
 
     def sealed(note: SiteNote, by: int = 0) -> bytes:
@@ -119,33 +119,35 @@ def test_nobody_innocent_is_slashed(world: World) -> None:
     lie = type(true)(site.address, 4, 2, (true.notes[0], later.notes[1]))
     with pytest.raises(ContractError, match="BadSignature"):
         world.of(world.suite.chain.account()).accuse_site(world.number, lie).send()
-    elsewhere = World(world.suite)
+    elsewhere = ChainedRun(world.suite)
     with pytest.raises(ContractError, match="never joined"):
         elsewhere.runs.accuse_site(elsewhere.number, true).send()
     assert world.runs.site_of(world.number, site.address).stake == STAKE
 
 
-def test_two_entries_at_one_place_cost_the_keeper_and_end_the_run(world: World) -> None:
+def test_two_entries_at_one_place_cost_the_keeper_and_end_the_run(world: ChainedRun) -> None:
     stored = [seal_entry(world.entry(7, phase), world.run, world.keeper) for phase in ("open", "collect")]
     with pytest.raises(IntegrityError, match="same entry"):
         keeper_contradiction(stored[0], stored[0], world.run)
     with pytest.raises(IntegrityError, match="entry 7 and entry 8"):
         keeper_contradiction(stored[0], seal_entry(world.entry(8), world.run, world.keeper), world.run)
-    world.of(world.suite.chain.account()).accuse_keeper(world.number, keeper_contradiction(*stored, world.run)).send()
+    world.of(world.suite.chain.account()).accuse_keeper(
+        world.number, keeper_contradiction(stored[0], stored[1], world.run)
+    ).send()
     view = world.runs.run_of(world.number)
     assert (view.stake, view.ejected) == (KEEPER_STAKE // 2, True)
     with pytest.raises(ContractError, match="run is over"):
         world.runs.record(world.number, StepRecord(0, "ab" * 32, ()), world.entry(9)).send()
 
 
-def test_a_run_without_a_pool_has_no_jury(world: World) -> None:
+def test_a_run_without_a_pool_has_no_jury(world: ChainedRun) -> None:
     world.runs.record(world.number, StepRecord(0, "ab" * 32, ()), world.entry(9)).send()
     with pytest.raises(ContractError, match="no pool whose seats could judge"):
         world.runs.dispute(world.number, 0).send()
 
 
 def test_stakes_come_back_after_the_delay(deployed: Deployed) -> None:
-    world = World(deployed)
+    world = ChainedRun(deployed)
     site = world.sites[0]
     world.of(site).leave(world.number, site.address).send()
     world.runs.close(world.number).send()

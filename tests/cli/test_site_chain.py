@@ -150,3 +150,26 @@ def test_what_is_wrong_is_said(muster: Muster, place: Path, run: SitesRun) -> No
     (place / "run.json").write_text(json.dumps(elsewhere))
     assert "the deployment is on chain" in muster.refused(*joining(place))
     assert "there is no run 7 on chain" in muster.refused("site", "leave", "--run", 7, *acting(place, "site"))
+
+
+def test_the_status_says_how_it_stands_with_the_chain(muster: Muster, tmp_path: Path) -> None:
+    standing = {
+        "run": "first", "step": 7, "attempt": 0, "phase": "collect", "digest": "ab" * 32, "members": [], "waiting": [],
+        "waits": [],
+    }  # fmt: skip
+    keeping = {"run": 1, "recorded": 5, "made": 7, "without_stake": ["0xA"], "problem": "nobody answers"}
+    differs = {"3": ["it led to another state"]}
+    following = {"run": 1, "recorded": 5, "compared": 4, "staked": False, "differs": differs, "problem": ""}
+
+    def said(document: dict[str, object]) -> str:
+        (tmp_path / "status.json").write_text(json.dumps(document))
+        return str(muster.ok("site", "status", "--home", tmp_path).out)
+
+    keeper = said({**standing, "keeper": "0xB", "chain": keeping})
+    assert "run 1, 5 of 7 outer steps recorded" in keeper
+    assert "without stake, so not taken in: 0xA" in keeper
+    assert "the chain: nobody answers" in keeper
+    site = said({**standing, "site": "0xA", "chain": following})
+    assert "outer step 3 is recorded otherwise: it led to another state" in site
+    assert "this site has no stake on chain" in site
+    assert "chain" not in said({**standing, "site": "0xA", "chain": None})

@@ -85,18 +85,17 @@ class SitesKeeper:
             self._writer.begin(self._first)
             book = Logbook.newest(self.exchange)
             assert book is not None, "it was written just now"
+        while book.advance() is not None:  # also past a boundary, where strangers' places hid it
+            pass
+        self._writer.finish(book)
         for state in caught_up(self.exchange, self.state, book):
             self._hold(state)
         self._book = book
-        while book.advance() is not None:
-            if book.boundary.step > self.state.step:
-                raise IntegrityError("another process keeps this log", "run one keeper")
-        self._writer.finish(book)
         log.info("keeping the log of %s: outer step %d, entry %d", self.run.name, self.state.step, book.number)
 
     def give(self, items: Sequence[str]) -> None:
         """Say what the outer step under way trains on (SHA-256 of each item), unless that was said."""
-        self._writer.finish(self.book)
+        self._finish()
         if self.book.items is None:
             self._tell(WorkGiven(step=self.state.step, items=list(items)))
 
@@ -104,7 +103,7 @@ class SitesKeeper:
         """Do what can be done now; whether anything was. Raises IntegrityError if another process writes the log,
         UnreachableError."""
         number = self.book.number
-        self._writer.finish(self.book)
+        self._finish()
         self._read_notes()
         phase = self.book.schedule.phase
         self._handed.begin(self.book.schedule.step, self.book.schedule.attempt)
@@ -138,6 +137,19 @@ class SitesKeeper:
             "excluded": self.excluded, "items": None if items is None else len(items), "unusable": sorted(skipped),
             "chain": None if self._recorder is None else self._recorder.status(),
         }  # fmt: skip
+
+    def _finish(self) -> None:
+        """Write again what became of whose writing is not known; where that began an outer step, take it over."""
+        self._writer.finish(self.book)
+        boundary = self.book.boundary
+        if boundary.step == self.state.step:
+            return
+        for state in caught_up(self.exchange, self.state, self.book):
+            self._hold(state)
+        if self._recorder is not None:
+            self._recorder.noticed(boundary.step)
+        if self._on_step is not None:
+            self._on_step(self.state, boundary)
 
     def _tell(self, event: LogEvent) -> None:
         self._writer.tell(self.book, event)

@@ -47,7 +47,11 @@ class StepRecorder(ChainWork):
         self._made[boundary.step - 1] = step_record(boundary, shares)
         while len(self._made) > _MOST:
             self._made.pop(max(self._made))
-        self.newest = boundary.step
+        self.noticed(boundary.step)
+
+    def noticed(self, step: int) -> None:
+        """So many outer steps are in the log: record what is missing soon, as it follows from there."""
+        self.newest = max(self.newest, step)
         self._soon.set()
 
     def look(self) -> None:

@@ -40,7 +40,7 @@ def open_run(deployed: Deployed, run: SitesRun) -> int:
 
 
 @dataclass
-class ChainWorld(SitesWorld):
+class SiteChainWorld(SitesWorld):
     """`deployed`: the chain, and `number`: of the run there. Threads are not started: tests look at the chain when they
     say so."""
 
@@ -92,10 +92,10 @@ class ChainWorld(SitesWorld):
             self.turn()
 
 
-def chain_world(deployed: Deployed, home: Path, run: SitesRun, joining: int = 3) -> ChainWorld:
+def chain_world(deployed: Deployed, home: Path, run: SitesRun, joining: int = 3) -> SiteChainWorld:
     """With a run that so many of its sites have joined."""
     placed = on_this_chain(run, deployed)
-    world = ChainWorld(MemoryBucket(), placed, home, deployed=deployed, number=open_run(deployed, placed))
+    world = SiteChainWorld(MemoryBucket(), placed, home, deployed=deployed, number=open_run(deployed, placed))
     for number in range(joining):
         world.join(number)
     return world

@@ -1,32 +1,40 @@
 """Sites and keeper with a real chain: who has no stake is not taken in, every outer step is recorded once whatever is
 killed when, and what is recorded otherwise than it was made is found by sites and by anybody."""
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from benchmarks.site_letters import LetterTable
 from chain.errors import ContractError
+from chain.judging import StepDispute
+from cli.main import app
+from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, UnreachableError
 from protocol.sites.outer import OuterState
 from protocol.sites.recorded import ONE, StepRecord
+from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.conftest import Deployed
-from tests.trainer.sites.chain_world import ChainWorld, chain_world, on_this_chain
+from tests.trainer.sites.chain_world import SiteChainWorld, chain_world, on_this_chain
 from tests.trainer.sites.world import KEEPER, SITES, make_run
+from trainer.sites import verified
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.recomputed import boundaries_after, boundary_at
 from trainer.sites.run_chain import RunChain
 from trainer.sites.verified import check, claim_of
+from validator.step_judging import step_verdict
 
 
 def first() -> OuterState:
     return OuterState.start(LetterTable().weights())
 
 
-def faults(world: ChainWorld, step: int) -> list[str]:
+def faults(world: SiteChainWorld, step: int) -> list[str]:
     """As `muster site verify` finds them."""
     runs, recorded = world.runs, world.runs.recorded(world.number, step)
     assert recorded is not None
@@ -34,7 +42,7 @@ def faults(world: ChainWorld, step: int) -> list[str]:
     return check(claim, SiteExchange(world.bucket, world.run), first())
 
 
-def started(world: ChainWorld, sites: int = 3) -> ChainWorld:
+def started(world: SiteChainWorld, sites: int = 3) -> SiteChainWorld:
     world.recorder.look()
     for number in range(sites):
         world.start(number)
@@ -219,3 +227,52 @@ def test_weights_are_shares_rounded_down() -> None:
     nobody = replace(made, contributions=())
     assert differences(nobody, made) == ["0x1 contributed, and is not recorded"]
     assert differences(made, nobody) == ["0x1 is recorded, and did not contribute"]
+
+
+def test_anybody_verifies_from_a_configuration_without_a_key(
+    shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = started(chain_world(shared_suite, tmp_path, make_run(3)))
+    world.until(2)
+    world.recorder.look()
+    (tmp_path / "run.json").write_bytes(canonical_json(world.run.model_dump(mode="json")))
+    configuration = {
+        "home": str(tmp_path / "nowhere"), "run": str(tmp_path / "run.json"), "model": "letters",
+        "key": {"keystore": str(tmp_path / "no.key")},
+        "s3": {"endpoint": "http://127.0.0.1:9", "bucket": "muster", "credentials": str(tmp_path / "none.json")},
+        "chain": json.loads(world.config().model_dump_json()),
+    }  # fmt: skip
+    keeper, site = tmp_path / "keeper.json", tmp_path / "site.json"
+    keeper.write_text(json.dumps(configuration))
+    site.write_text(json.dumps({**configuration, "imitation": {"data": "none.jsonl"}}))
+    monkeypatch.setattr(verified, "Bucket", lambda _: world.bucket)
+    monkeypatch.setattr(verified, "first_state", lambda _: first())
+
+    def said(config: Path, step: int) -> Result:
+        return CliRunner().invoke(app, ["site", "verify", str(step), "--config", str(config), "--json"])
+
+    for config in (keeper, site):
+        answer = said(config, 1)
+        assert answer.exit_code == 0, answer.output
+        document = json.loads(answer.stdout)
+        assert (document["run"], document["step"], document["follows"]) == (world.number, 1, True)
+        assert len(document["contributions"]) == 3
+    # what a juror makes of it is a vote on this step, and on no other
+    disputed = StepDispute(1, world.number, 1, 1, KEEPER.address, 0, [1], 1, 1)
+    vote = step_verdict(answer.stdout_bytes, disputed)
+    assert vote is not None
+    assert vote.code is Code.ACCEPT
+    world.until(3)
+    exchange = SiteExchange(world.bucket, world.run)
+    entry, _ = boundary_at(exchange, boundaries_after(exchange, 2)[2])
+    world.runs.record(world.number, replace(world.recorder._made[2], state="ab" * 32), entry).send()
+    wrong = said(keeper, 2)
+    assert wrong.exit_code == 1
+    assert "led to state" in json.loads(wrong.stdout)["faults"][0]
+    vote = step_verdict(wrong.stdout_bytes, replace(disputed, step=2))
+    assert vote is not None
+    assert vote.code is Code.REJECT_COMMITMENT
+    monkeypatch.setattr(verified, "first_state", lambda _: replace(first(), step=7))
+    with pytest.raises(ConfigError, match="name the run's own base model"):
+        verified.verified(verified.member_config(keeper), 0)
+    assert isinstance(said(keeper, 9).exception, ConfigError)
