@@ -241,9 +241,9 @@ def _evidence() -> list[Row]:
     """What a node's files add up to: as `benchmarks evidence` measured it, and kinds that only `margins` has."""
     sources = (("evidence", "attacks"), ("margins", "lives"))
     paths = [(RESULTS / f"{name}.json", key) for name, key in sources]
-    lives, more = (json.loads(path.read_text())[key] if path.exists() else [] for path, key in paths)
-    known = {one["name"] for one in lives}
-    return lives + [one for one in more if one["name"] not in known and not one["name"].startswith("honest")]
+    found: list[list[Row]] = [json.loads(path.read_text())[key] if path.exists() else [] for path, key in paths]
+    known = {one["name"] for one in found[0]}
+    return found[0] + [one for one in found[1] if one["name"] not in known and not one["name"].startswith("honest")]
 
 
 def _label(row: Row) -> str:
