@@ -3,23 +3,23 @@
 `python -m benchmarks audits [--quick] [--resume] [--seconds S] [--count N]`. Files have the demo's size, 128 rollouts.
 Each is judged with one row audited, which is the least that there is, and at rates of 1/64, 1/16, 1/4 and 1; whole, as
 the attack makes it, and mixed: one row in sixteen the attack's, the others honest; eight such files of each, of which
-rates of 1/4 and 1 see one. Finished rows are kept in build/audits-<count>.jsonl; `--resume` goes on from there,
-`--seconds` ends after so long.
+rates of 1/4 and 1 see one. A finished row is a line of results/audits_runs.jsonl at once (of build/audits-<count>.jsonl
+where the count is another), which `--resume` takes from there where it was measured with the same pool; `--seconds`
+ends after so long. Attacks on weights, arithmetic and sampling come first: what they are worth hangs on these figures.
 
 Keys: rates (of 65536; 0: one row); attacks [{name, dtype, codes, whole, mixed}], with [refused, files] for each rate;
 `codes` are those of whole files that are audited entirely; `mixed` is null where the attack is not one on rows.
 `left`: rows that are not measured yet.
 """
 
-import json
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.attack_rows import Spec, producing, specs
+from benchmarks.journal import append, resumed
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK, OfflinePool, Progress
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import tagged_hash
@@ -29,7 +29,9 @@ from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 from worker.produce import Produced, Producer
 
+KEPT_RUNS = Path(__file__).parent / "results" / "audits_runs.jsonl"
 BUILD = Path(__file__).parent.parent / "build"
+FIRST = ("weights-", "compute-", "reroll", "seed", "temperature", "token-swap", "other-lane")
 COUNT, QUICK_COUNT, MIXES = 4, 1, 8
 AUDITS = (0, AUDIT_EVERYTHING // 64, AUDIT_EVERYTHING // 16, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING)
 """The first audits no more than the one row that is always drawn."""
@@ -43,18 +45,25 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int = 0,
     ends = time.monotonic() + seconds if seconds else float("inf")
     folder = base_model(tiny_model_config(), ENVIRONMENT, 1, progress=progress)
     count, wanted = count or (QUICK_COUNT if quick else COUNT), rows_wanted(quick)
-    kept = Kept(BUILD / f"audits-{count}.jsonl", resume)
-    pools: dict[str, OfflinePool] = {}
-    for spec in wanted:
-        if spec.dtype not in pools:
-            pools[spec.dtype] = OfflinePool.of(folder, spec.dtype, work=FULL_WORK)
-        key = spec.key(pools[spec.dtype], count)
-        if key not in kept.rows and time.monotonic() < ends:
-            kept.add(key, measure(pools[spec.dtype], spec, count))
-            progress(f"{spec.dtype} {spec.label}: {kept.rows[key]}")
-    keys = [spec.key(pools[spec.dtype], count) for spec in wanted]
-    found = [kept.rows[key] for key in keys if key in kept.rows]
+    path = KEPT_RUNS if count == COUNT and not quick else BUILD / f"audits-{count}.jsonl"
+    kept = rows_kept(path, resume)
+    pools = {dtype: OfflinePool.of(folder, dtype, work=FULL_WORK) for dtype in sorted({one.dtype for one in wanted})}
+    keys = {spec: spec.key(pools[spec.dtype], count) for spec in wanted}
+    for spec in sorted(wanted, key=lambda one: not one.name.startswith(FIRST)):
+        if keys[spec] not in kept and time.monotonic() < ends:
+            kept[keys[spec]] = measure(pools[spec.dtype], spec, count)
+            append(path, {"key": keys[spec], "row": kept[keys[spec]]})
+            progress(f"{spec.dtype} {spec.label}: {kept[keys[spec]]}")
+    found = [kept[key] for key in keys.values() if key in kept]
     return {"rates": list(AUDITS), "attacks": found, "left": len(wanted) - len(found)}
+
+
+def rows_kept(path: Path, resume: bool) -> dict[str, Row]:
+    """Finished rows by key; without `resume` none, and the lines are gone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        path.unlink(missing_ok=True)
+    return {line["key"]: line["row"] for line in resumed(path)}
 
 
 def rows_wanted(quick: bool) -> list[Spec]:
@@ -118,28 +127,3 @@ def mixed(honest: Producer, own: Produced, made: Produced, first: int) -> Produc
         return honest.seal(own.header.work, rows)
     except MusterError:
         return None
-
-
-class Kept:
-    """Finished rows by key in a file of lines; one that a kill cut off is left out."""
-
-    def __init__(self, path: Path, resume: bool) -> None:
-        self.path, self.rows = path, dict[str, Row]()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for line in _lines(path) if resume else []:
-            try:
-                found = json.loads(line)
-                self.rows[found["key"]] = found["row"]
-            except (ValueError, KeyError, TypeError):
-                continue
-        if not resume:
-            path.write_text("")
-
-    def add(self, key: str, row: Row) -> None:
-        self.rows[key] = row
-        with self.path.open("a") as stream:
-            stream.write("\n" + json.dumps({"key": key, "row": row}) + "\n")
-
-
-def _lines(path: Path) -> Sequence[str]:
-    return path.read_text().splitlines() if path.exists() else []

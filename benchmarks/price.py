@@ -1,15 +1,16 @@
 """The price of cheating: what every attack of the table saves, how soon it is found, and what that costs.
 
 `python -m benchmarks price [--quick]`. Detection comes from results of `benchmarks audits` (files alone, at
-audit rates of 1/64, 1/16, 1/4 and 1) and of `benchmarks evidence` (a node's files together); stakes, pay and penalties
-from chain/networks; what checking costs from `benchmarks verify`. A full run also writes the tables of
-docs/economics.md.
+audit rates of 1/64, 1/16, 1/4 and 1) and of `benchmarks evidence` (a node's files together; kinds that it lacks: of
+`benchmarks margins`); stakes, pay and penalties from chain/networks; what checking costs from `benchmarks verify`. A
+full run also writes the tables of docs/economics.md.
 
 Keys: networks {pay, stake, …}; rates; cost (of checking, by rate); attacks [{name, dtype, why, saved, extra, outcome,
 whole, mixed, values}]; `values`: by network and rate {value: tokens a file, at the 95% limit of detection that favours
 the cheat; likely: at the measured one; bought: with a third of the seats; loss: `value` is one; pays: `likely` is no
-loss; files: until found with 99%; stake: the least}; pays {network: {rate: [names]}}; least {network: {rate: {stake,
-without: names that no stake deters}}}; evidence: the same of nodes' lives.
+loss; files: until found with 99%; stake: the least; life: tokens that a node's life of such files is worth where its
+evidence was measured, else null}; pays {network: {rate: [names]}}, pays_with_law: those whose node is not found either;
+least {network: {rate: {stake, without: names that no stake deters}}}; evidence: the same of nodes' lives.
 """
 
 import json
@@ -95,14 +96,18 @@ def priced(audits: dict[str, Any], evidence: Sequence[Row], cost: dict[str, Any]
     whole = Fraction(str(cost["rates"][str(AUDITS[-1])]["share"]))
     costs = Costs(min(Fraction(1), whole), FULL_WORK.samples_per_problem)
     stakes = {name: stakes_of(name) for name in NETWORKS}
-    attacks = [_attack(row, costs, stakes) for row in audits["attacks"] if row["name"] != "honest"]
     lives = [_life(row, costs, stakes) for row in evidence if row["name"].split("=")[0].split(" ")[0] != "steer"]
+    attacks = [_attack(row, costs, stakes) for row in audits["attacks"] if row["name"] != "honest"]
+    _add_lives(attacks, lives)
     return {
         "networks": {name: _told(name, one) for name, one in stakes.items()},
         "rates": list(AUDITS),
         "cost": cost,
         "attacks": attacks,
         "pays": {name: {rate: _paying(attacks, name, rate) for rate in map(str, AUDITS)} for name in NETWORKS},
+        "pays_with_law": {
+            name: {rate: _paying(attacks, name, rate, law=True) for rate in map(str, AUDITS)} for name in NETWORKS
+        },
         "least": {name: {rate: _least(attacks, name, rate) for rate in map(str, AUDITS)} for name in NETWORKS},
         "evidence": lives,
     }
@@ -188,9 +193,22 @@ def _ways(row: Row, place: int) -> Iterator[tuple[Fraction, Fraction, Fraction]]
             yield share, Fraction(int(interval(refused, files)[0] * 10_000), 10_000), Fraction(refused, files)
 
 
-def _paying(attacks: Sequence[Row], network: str, rate: str) -> list[str]:
-    """Attacks with a gain by what was measured."""
-    return [_label(one) for one in attacks if one["values"][network][rate]["pays"]]
+def _paying(attacks: Sequence[Row], network: str, rate: str, law: bool = False) -> list[str]:
+    """Attacks with a gain by what was measured; `law`: in a pool whose law of evidence takes the stake of a node that
+    is found by its files together."""
+    values = [(_label(one), one["values"][network][rate]) for one in attacks]
+    return [name for name, one in values if one["pays"] and not (law and one["life"] is not None and one["life"] < 0)]
+
+
+def _add_lives(attacks: Sequence[Row], lives: Sequence[Row]) -> None:
+    """`life` of every attack's values. Where several pairs of engines were measured, the one that sees most counts: a
+    case is brought before a jury that has the worker's engine."""
+    for row in attacks:
+        for network, by_rate in row["values"].items():
+            for rate, value in by_rate.items():
+                same = [one for one in lives if (one["name"], str(one["audit"])) == (row["name"], rate)]
+                worth = [one["values"][network] for one in same if one["values"][network] is not None]
+                value["life"] = min(worth, default=None) if row["dtype"] == "bfloat16" else None
 
 
 def _least(attacks: Sequence[Row], network: str, rate: str) -> Row:
@@ -220,8 +238,12 @@ def _life(row: Row, costs: Costs, stakes: dict[str, AtStake]) -> Row:
 
 
 def _evidence() -> list[Row]:
-    path = RESULTS / "evidence.json"
-    return json.loads(path.read_text())["attacks"] if path.exists() else []
+    """What a node's files add up to: as `benchmarks evidence` measured it, and kinds that only `margins` has."""
+    sources = (("evidence", "attacks"), ("margins", "lives"))
+    paths = [(RESULTS / f"{name}.json", key) for name, key in sources]
+    found: list[list[Row]] = [json.loads(path.read_text())[key] if path.exists() else [] for path, key in paths]
+    known = {one["name"] for one in found[0]}
+    return found[0] + [one for one in found[1] if one["name"] not in known and not one["name"].startswith("honest")]
 
 
 def _label(row: Row) -> str:

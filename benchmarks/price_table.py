@@ -69,7 +69,8 @@ def _attack(row: Row, rates: Sequence[int]) -> list[str]:
     for place in range(1, 1 + len(rates)):
         ways = [way[place] for way in (row["whole"], row["mixed"]) if way is not None]
         found.append(" / ".join(f"{refused}:{files}" for refused, files in ways))
-    worth = [f"{row['values']['base-sepolia'][str(rate)]['value']:.3g}" for rate in rates]
+    values = [row["values"]["base-sepolia"][str(rate)] for rate in rates]
+    worth = [f"{one['value']:.3g}" + ("" if one["life"] is None else f" (life {one['life']:.3g})") for one in values]
     return [row["name"], gains, *found, *worth]
 
 

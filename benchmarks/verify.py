@@ -5,10 +5,13 @@ sampling with log-probabilities and betting) over every rollout, and over a rand
 also over the rows of a file of 128 that the audit draws at 1/16 and 1/64, most of which share their prompt with no
 other. Processor seconds of one thread in one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype,
 batch, row_at {audit rate: of checking a drawn row, the share of generating it}, and `runs` with every case:
-milliseconds per output token, of the whole and of its parts. A quick run has 6 layers instead of 24. `--only TEXT`:
-the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
+milliseconds per output token, of the whole and of its parts, on which processor. A quick run has 6 layers instead of
+24. `--only TEXT`: the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept. `--resume`: complete
+cases stay as they were measured before, ratios are within one case.
 """
 
+import json
+import platform
 import random
 import tempfile
 import time
@@ -30,6 +33,7 @@ from protocol.environments import EnvironmentConfig
 from protocol.seeds import noise_key
 from validator import measurements
 
+RESULT = Path(__file__).parent / "results" / "verify.json"
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
@@ -45,14 +49,16 @@ PARTS = (
 )
 
 
-def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, Any]:
+def run(quick: bool, progress: Callable[[str], None], only: str = "", resume: bool = False) -> dict[str, Any]:
     cases = [("bfloat16", 16)] if quick else [("bfloat16", 16), ("bfloat16", 64), ("float32", 16), ("float32", 64)]
     cases = [(dtype, batch) for dtype, batch in cases if f"{dtype} {batch}".startswith(only)]
+    before = {(one["dtype"], one["batch"]): one for one in _complete()} if resume else {}
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         save_half_billion(Path(folder), layers=6 if quick else 24)
         for dtype, batch in cases:
-            runs.append(_case(Path(folder), dtype, batch, 16 if quick else 128))
+            known = before.get((dtype, batch))
+            runs.append(known or _case(Path(folder), dtype, batch, 16 if quick else 128))
             progress(str(runs[-1]))
     first = runs[0]
     return {
@@ -63,6 +69,24 @@ def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[st
         "row_at": first["row_at"],
         "runs": runs,
     }
+
+
+def _complete() -> list[dict[str, Any]]:
+    """Cases of the kept result that have all that is asked for."""
+    found = json.loads(RESULT.read_text())["runs"] if RESULT.exists() else []
+    return [one for one in found if one.get("row_at") or not _small(one["dtype"], one["batch"])]
+
+
+def _small(dtype: str, batch: int) -> bool:
+    """The case whose few drawn rows are measured too."""
+    return (dtype, batch) == ("bfloat16", 16)
+
+
+def processor() -> str:
+    """What the machine calls its processor, and whether it multiplies tiles of bf16."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return (names[0] if names else platform.machine()) + (", AMX" if "amx_bf16" in text else "")
 
 
 def save_half_billion(folder: Path, layers: int) -> None:
@@ -96,10 +120,10 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
     generated = time.process_time() - start
     units = sum(len(completion.tokens) for completion in got)
     parts: dict[str, float] = {}
+    verify_seconds(engine, {0: (asked[0], got[0])}, {})  # compiles what the first check would
     made = dict(enumerate(zip(asked, got, strict=True)))
     whole = verify_seconds(engine, made, parts)
     quarter = verify_seconds(engine, {row: made[row] for row in sorted(source.sample(range(batch), batch // 4))}, {})
-    small = (dtype, batch) == ("bfloat16", 16)
     return {
         "dtype": dtype,
         "batch": batch,
@@ -109,7 +133,8 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
         "generate_ms_per_token": round(1000 * generated / units, 3),
         "verify_ms_per_token": round(1000 * whole / units, 3),
         "parts_ms_per_token": {name: round(1000 * seconds / units, 3) for name, seconds in parts.items()},
-        "row_at": _row_at(engine, prompts, tokens, generated / batch) if small else {},
+        "row_at": _row_at(engine, prompts, tokens, generated / batch) if _small(dtype, batch) else {},
+        "processor": processor(),
     }
 
 

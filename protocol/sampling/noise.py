@@ -153,7 +153,8 @@ class _Race:
         raw numbers."""
         with np.errstate(over="ignore"):
             limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * SLACK / U32
-        return np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
+        out: Floats32 = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
+        return out
 
     def moments(self) -> tuple[Floats, Floats]:
         """ln Σ p^½ and ln Σ p² of each row."""
@@ -171,7 +172,8 @@ class _Race:
     def leaders(self, rows: Tokens) -> Tokens:
         """The sieve's own winners of some rows: not always the race's, but close to it."""
         with np.errstate(divide="ignore", over="ignore"):
-            return np.argmin(self.noise[rows] / self.weights[rows], axis=1)
+            out: Tokens = np.argmin(self.noise[rows] / self.weights[rows], axis=1)
+        return out
 
     def winners(self, bounds: Tokens, scores: Floats) -> tuple[Tokens, Floats]:
         """Token and score of each row's winner, the lowest of equals; bounds[row] is any token of the row, whose score,

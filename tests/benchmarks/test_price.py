@@ -118,6 +118,12 @@ def test_what_is_never_found_pays_and_what_is_always_found_does_not() -> None:
     assert by_name["weights-int8"]["value"] == 0.4096
     assert (by_name["seed"]["pays"], by_name["seed"]["loss"]) == (False, False)
     assert by_name["gibberish"]["loss"]
+    assert found["pays_with_law"]["local"]["4096"] == found["pays"]["local"]["4096"], "nothing was measured at 1/16"
+    assert found["pays"]["local"]["65536"] == ["weights-int8 (bfloat16)"]
+    assert found["pays_with_law"]["local"]["65536"] == [], "its node is found with the third file"
+    whole = {one["name"]: one["values"]["local"]["65536"] for one in found["attacks"]}
+    assert whole["weights-int8"]["life"] == found["evidence"][0]["values"]["local"] < 0
+    assert (whole["seed"]["life"], by_name["weights-int8"]["life"]) == (None, None)
     assert found["evidence"][0]["values"]["local"] == pytest.approx(3 * 0.4096 - 0.8192 - 200, rel=1e-3)
 
 
