@@ -10,7 +10,8 @@ for all], by which mixes can be compared: a round's reward is one of fewer compl
 member's own; `last` is the mean reward of the last tenth of the rounds, `spread` the deviation of the round's reward
 from its mean over ten rounds (how much it oscillates), `signal` the share of trained groups that had an advantage,
 `seconds` processor time, held-out measuring left out. A finished run is a line of results/swarm_runs.jsonl at once, so
-that a lost machine costs what was in progress; `--resume` repeats none, `--seconds` begins none after that time.
+that a lost machine costs what was in progress; `--resume` repeats none, `--seconds` begins none after that time. Key
+hostile {share, reward_ratio, attacks} is what `--only hostile` found.
 
 `--only hostile`: the attacks of benchmarks/swarm_hostile.py instead, and `--only thousand`: the crowds of
 benchmarks/swarm_thousand.py; key hostile {share, reward_ratio, attacks: [{name, success, success_undefended, without,
@@ -68,8 +69,14 @@ def run(
                 continue
             runs.append(one_run(case, seed, progress))
             append_run(KEPT_RUNS, runs[-1])
-            _keep(KEPT, summary(runs))
-    return summary(runs)
+            _keep(KEPT, summary(runs) | _hostile())
+    return summary(runs) | _hostile()
+
+
+def _hostile() -> dict[str, Any]:
+    """What `--only hostile` found, without its rows; nothing where it was not run."""
+    found = _document(KEPT_HOSTILE).get("hostile")
+    return {} if found is None else {"hostile": {key: value for key, value in found.items() if key != "rows"}}
 
 
 def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Honest members are the real code in one process; a quarter of the keys is hostile. All rows of a seed have the same
 honest members with the same problems and noise, so what differs is what the attackers did. `success` is the share of
 honest members' completions of held-out problems that show what was planted, problems left out whose right working shows
-it by itself (5 + 0 + 3 begins with 5+0=5); a policy that nobody poisoned shows some of it too, which `without` says.
-Eight members, of whom two are hostile, with several seeds.
+it by itself (5 + 0 + 3 begins with 5+0=5). A policy that nobody poisoned shows some of it too: `without` is that, and
+`elsewhere` what those show to whom something else was done. Eight members, of whom two are hostile, with several seeds.
 """
 
 import statistics
@@ -282,10 +282,19 @@ def _compared(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]
         attacked, alone = found[attack.name, defended], found["", defended]
         made[f"success{ending}"] = attacked["success"]
         made[f"without{ending}"] = alone["shown"][attack.poison]
+        made[f"elsewhere{ending}"] = _elsewhere(attack, defended, found)
         made[f"reward_ratio{ending}"] = _ratio(attacked["cumulative"], alone["cumulative"])
         made[f"held_out_ratio{ending}"] = _ratio(attacked["held_out"], alone["held_out"])
         made[f"hostile_share{ending}"] = _ratio(attacked["hostile_groups"], attacked["shared_groups"])
     return made
+
+
+def _elsewhere(attack: SwarmAttack, defended: bool, found: dict[tuple[str, bool], dict[str, Any]]) -> float:
+    """How much of the plant shows where something else was planted: what rounds that went another way come to by
+    themselves. Without any such row, what shows where nobody attacked."""
+    others = [one.name for one in ATTACKS if one.poison != attack.poison and (one.name, defended) in found]
+    shown = [found[name, defended]["shown"][attack.poison] for name in others or ("",)]
+    return statistics.fmean(shown)
 
 
 def _ratio(value: float, to: float) -> float:

@@ -20,7 +20,9 @@ _MERGES = 80
 @dataclass(frozen=True)
 class SwarmModel:
     """`phrases`: the demo's tokenizer, of bytes and whole phrases; else byte-pair encoding with merges of its own.
-    Hidden size, blocks and steps of the warm-up decide how much it can before the swarm begins."""
+    Hidden size, blocks and steps of the warm-up decide how much it can before the swarm begins, and the share of worked
+    answers at the warm-up's end how often it shows that: one that seldom works a sum out is seldom right, and its own
+    groups seldom tell it what would be better."""
 
     name: str
     architecture: str
@@ -28,6 +30,7 @@ class SwarmModel:
     hidden: int
     layers: int
     steps: int
+    worked_share: float
 
     def fresh(self, folder: Path, seed: int) -> Path:
         """One that knows nothing, in `folder`; the same for the same seed."""
@@ -53,9 +56,10 @@ class SwarmModel:
 
     def taught(self, folder: Path, task: EnvironmentConfig, seed: int) -> Path:
         """The model after its warm-up, made in `folder` unless it is there."""
-        made = folder / f"{self.name}-{seed}"
+        made = folder / f"{self.name}-{self.worked_share}-{seed}"
         if not made.is_dir():
-            environment, recipe = load_environment(task), Recipe(worked_steps=self.steps)
+            environment = load_environment(task)
+            recipe = Recipe(worked_steps=self.steps, worked_share=self.worked_share)
             fill = partial(warm_up, task=environment, seed=seed, recipe=recipe, fresh=self.fresh)
             folder.mkdir(parents=True, exist_ok=True)
             write_folder(made, fill)
@@ -63,9 +67,9 @@ class SwarmModel:
 
 
 MODELS = (
-    SwarmModel("small Qwen2", "Qwen2", True, 64, 2, 360),
-    SwarmModel("Qwen2", "Qwen2", True, 128, 2, 360),
-    SwarmModel("Llama", "Llama", False, 192, 3, 360),
+    SwarmModel("small Qwen2", "Qwen2", True, 64, 2, 360, 0.12),
+    SwarmModel("Qwen2", "Qwen2", True, 128, 2, 360, 0.3),
+    SwarmModel("Llama", "Llama", False, 192, 3, 360, 0.6),
 )
 
 

@@ -66,22 +66,57 @@ def mixes_table(runs: Sequence[Row]) -> str:
 def mixed_table(found: Row) -> str:
     """A row for each of the unlike models: the held-out reward alone and with sharing, and the gain of every seed."""
     if "gains" not in found:
-        return "No seed has both mixes yet."
+        return "No seed has all of them yet."
     ends = {(row["mix"], row["seed"]): row["end"] for row in found["rows"]}
-    lines = ["| model | alone (8/0) | with sharing (4/4) | gain | of each seed |", "|---|---|---|---|---|"]
+    starts = [row["start"] for row in found["rows"] if row["mix"] == "8/0" and row["seed"] in found["seeds"]]
+    lines = [
+        "| model | before | alone (8/0) | with sharing (4/4) | gain | of each seed | gain of the mean over the rounds"
+        " | with the defences against strangers | gain | of each seed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+
+    def each(name: str, mix: str) -> str:
+        return ", ".join(f"{ends[mix, seed][name] - ends['8/0', seed][name]:+.3f}" for seed in found["seeds"])
+
     for name, gain in found["gains"].items():
-        each = ", ".join(f"{ends['4/4', seed][name] - ends['8/0', seed][name]:+.3f}" for seed in found["seeds"])
-        weakest = " (weakest alone)" if name == found["weakest"] else ""
-        alone, shared = found["alone"][name], found["shared"][name]
-        lines.append(f"| {name}{weakest} | {alone:.3f} | {shared:.3f} | {gain:+.3f} | {each} |")
+        cells = [
+            name + (" (weakest alone)" if name == found["weakest"] else ""),
+            f"{statistics.fmean(start[name] for start in starts):.3f}",
+            f"{found['alone'][name]:.3f}",
+            f"{found['shared'][name]:.3f}",
+            f"{gain:+.3f}",
+            each(name, "4/4"),
+            f"{found['gains_mean'][name]:+.3f}",
+            f"{found['defended'][name]:.3f}",
+            f"{found['gains_defended'][name]:+.3f}",
+            each(name, "4/4, defended"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def crowds_table(found: Row) -> str:
+    """A row for each crowd of a thousand: whom its receivers looked at and trained on."""
+    lines = [
+        "| hostile members' envelopes | hostile of the keys | of the groups looked at | of those trained on"
+        " | places filled | variance over mean of how often honest members are drawn | milliseconds a round |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in found.get("crowds", ()):
+        cells = [
+            one["name"], f"{one['keys']:.0%}", f"{one['hostile_looked']:.0%}", f"{one['hostile']:.0%}",
+            f"{one['full']:.0%}", f"{one['variance_ratio']:.2f}", f"{one['milliseconds']:.0f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def hostile_table(found: Row) -> str:
-    """A row for each attack on eight members: how many held-out completions show it, and rewards over those without."""
-    attacks = [one for one in found.get("hostile", {}).get("attacks", ()) if one["members"] == 8]
+    """A row for each attack: how many held-out completions show it, and rewards over those without."""
+    attacks = found.get("hostile", {}).get("attacks", ())
     lines = [
-        "| attack | seeds | shows it, undefended | defended (without the attacker) | hostile of the shared groups"
+        "| attack | seeds | shows it, undefended | defended (without the attacker, under other attacks)"
+        " | hostile of the shared groups"
         " trained on, undefended, defended | cumulative reward over that without it, undefended | defended"
         " | of each seed |",
         "|---|---|---|---|---|---|---|---|",
@@ -91,7 +126,7 @@ def hostile_table(found: Row) -> str:
             one["name"],
             str(one["seeds"]),
             f"{one['success_undefended']:.1%}",
-            f"{one['success']:.1%} ({one['without']:.1%})",
+            f"{one['success']:.1%} ({one['without']:.1%}, {one['elsewhere']:.1%})",
             f"{one['hostile_share_undefended']:.0%}, {one['hostile_share']:.0%}",
             f"{one['reward_ratio_undefended']:.2f}",
             f"{one['reward_ratio']:.2f}",
@@ -146,7 +181,9 @@ def main() -> None:
     if all(by_mix(runs).values()):
         draw(runs, IMAGE)
     if KEPT_HOSTILE.is_file():
-        write(DOCUMENT, "hostile", hostile_table(json.loads(KEPT_HOSTILE.read_bytes())))
+        kept_hostile = json.loads(KEPT_HOSTILE.read_bytes())
+        write(DOCUMENT, "hostile", hostile_table(kept_hostile))
+        write(DOCUMENT, "crowds", crowds_table(kept_hostile))
     if KEPT_MIXED.is_file():
         write(DOCUMENT, "mixed", mixed_table(json.loads(KEPT_MIXED.read_bytes())))
 

@@ -74,6 +74,7 @@ def test_finished_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(swarm, "one_run", one_run)
     monkeypatch.setattr(swarm, "KEPT", tmp_path / "swarm.json")
     monkeypatch.setattr(swarm, "KEPT_RUNS", tmp_path / "swarm_runs.jsonl")
+    monkeypatch.setattr(swarm, "KEPT_HOSTILE", tmp_path / "swarm_hostile.json")
     with pytest.raises(KeyboardInterrupt):
         swarm.run(False, print, resume=True)
     assert json.loads((tmp_path / "swarm.json").read_bytes())["mixes"] == {"8/0": [1.0], "4/4": [2.0]}
@@ -85,4 +86,8 @@ def test_finished_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: py
     assert made == [*made[:3], made[2], *made[4:]]
     assert len(made) == 13
     assert found == summary(found["runs"])
+    attacks = {"share": 0.25, "reward_ratio": 1.0, "attacks": []}
+    (tmp_path / "swarm_hostile.json").write_text(json.dumps({"hostile": attacks | {"rows": [1]}}))
+    again = swarm.run(False, print, resume=True)
+    assert again == json.loads(json.dumps(found)) | {"hostile": attacks}
     assert {name: len(values) for name, values in found["mixes"].items()} == dict.fromkeys(found["mixes"], 3)

@@ -39,6 +39,14 @@ def test_the_table_compares_with_the_same_members_alone() -> None:
     assert (one["hostile_share"], found["share"], found["reward_ratio"]) == (0.75, 0.25, 0.95)
 
 
+def test_what_other_attacks_rows_show_of_a_plant_is_no_success_of_it() -> None:
+    kinds = {"": 0.01, "phrase": 0.5, "wrong fact": 0.02, "flood": 0.06}
+    rows = [row(attack, defended, shown, 2.0) for attack, shown in kinds.items() for defended in (True, False)]
+    found = {one["name"]: one["elsewhere"] for one in table(rows)["attacks"]}
+    assert found == {"phrase": 0.04, "wrong fact": 0.5, "flood": 0.5}, "a flood is of wrong facts"
+    assert table(rows[:4])["attacks"][0]["elsewhere"] == 0.01
+
+
 def test_attacks_are_means_over_the_seeds_that_have_all_four() -> None:
     first = [row(attack, defended, 0.1, 2.0) for attack in ("", "phrase") for defended in (True, False)]
     second = [one | {"seed": 8, "cumulative": 1.0 if one["attack"] else 2.0, "success": 0.3} for one in first]

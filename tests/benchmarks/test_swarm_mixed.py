@@ -10,6 +10,7 @@ from benchmarks.swarm_members import SwarmCase, swarm_model
 from benchmarks.swarm_models import MODELS
 from protocol.models.tokenizer import load_tokenizer
 from protocol.swarm.envelope import SharedCompletion, SharedGroup
+from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.swarm.sampling import Offer
 from swarm.inspection import FoundGroup
 from swarm.retokenising import Retokeniser
@@ -44,21 +45,37 @@ def test_every_model_can_train_on_a_text_of_any_other(tmp_path: Path) -> None:
 
 
 def row(mix: str, seed: int, **end: float) -> dict[str, Any]:
-    return {"mix": mix, "seed": seed, "rounds": 40, "end": {name.replace("_", " "): one for name, one in end.items()}}
+    ends = {name.replace("_", " "): one for name, one in end.items()}
+    halves = {name: one / 2 for name, one in ends.items()}
+    return {
+        "mix": mix, "seed": seed, "rounds": swarm_mixed.ROUNDS, "end": ends,
+        "curves": [[0, dict.fromkeys(ends, 9.0)], [10, halves], [20, ends]],
+    }  # fmt: skip
 
 
-def test_the_table_compares_seeds_that_have_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_compares_seeds_that_have_all_arms(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         row("8/0", 7, small_Qwen2=0.1, Qwen2=0.2, Llama=0.4),
         row("4/4", 7, small_Qwen2=0.3, Qwen2=0.3, Llama=0.4),
+        row("4/4, defended", 7, small_Qwen2=0.2, Qwen2=0.2, Llama=0.3),
         row("8/0", 1, small_Qwen2=0.9, Qwen2=0.9, Llama=0.9),
     ]
     found = swarm_mixed.table(rows)
     assert found["seeds"] == [7]
     assert found["weakest"] == "small Qwen2"
     assert found["gains"] == {"small Qwen2": 0.2, "Qwen2": 0.1, "Llama": 0.0}
-    assert swarm_mixed.table(rows[:1]) == {"rows": rows[:1]}
+    assert found["gains_defended"] == {"small Qwen2": 0.1, "Qwen2": 0.0, "Llama": -0.1}
+    assert found["gains_mean"] == {"small Qwen2": 0.15, "Qwen2": 0.075, "Llama": 0.0}
+    assert swarm_mixed.table(rows[:2]) == {"rows": rows[:2]}
 
-    monkeypatch.setattr(swarm_mixed, "one_run", lambda case, seed, progress: {"case": (case.name, seed)})
-    made = [one["case"] for one in swarm_mixed.missing(rows, print, None)]
-    assert made == [("4/4", 1), ("8/0", 42), ("4/4", 42)]
+    monkeypatch.setattr(swarm_mixed, "one_run", lambda arm, seed, progress: {"arm": (arm.name, seed)})
+    made = [one["arm"] for one in swarm_mixed.missing(rows, print, None)]
+    assert made == [("4/4", 1), ("4/4, defended", 1), ("8/0", 42), ("4/4", 42), ("4/4, defended", 42)]
+
+
+def test_arms_differ_in_what_they_say_they_do() -> None:
+    alone, shared, defended = swarm_mixed.ARMS
+    assert {arm.case.own + arm.case.shared for arm in swarm_mixed.ARMS} == {8}
+    assert (alone.shared, shared.shared, defended.shared) == (0, 4, 4)
+    assert (shared.settings.mix.certainty, shared.settings.mix.plausibility) == (None, None)
+    assert (defended.settings.mix.certainty, defended.settings.mix.plausibility) == (1.0, PlausibilityConfig())

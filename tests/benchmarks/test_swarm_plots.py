@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.swarm_plots import PUBLISHED, by_mix, draw, hostile_table, mixed_table, mixes_table, smoothed, write
+from benchmarks.swarm_plots import (
+    PUBLISHED,
+    by_mix,
+    crowds_table,
+    draw,
+    hostile_table,
+    mixed_table,
+    mixes_table,
+    smoothed,
+    write,
+)
 
 
 def run(mix: str, seed: int, cumulative: float) -> dict[str, Any]:
@@ -27,25 +37,40 @@ def test_means_are_over_the_seeds_that_have_all_mixes() -> None:
 
 def test_a_model_gains_what_its_seeds_gain() -> None:
     ends = {("8/0", 1): 0.1, ("4/4", 1): 0.3, ("8/0", 3): 0.2, ("4/4", 3): 0.1}
-    rows = [{"mix": mix, "seed": seed, "end": {"a": end, "b": 0.5}} for (mix, seed), end in ends.items()]
+    ends |= {("4/4, defended", seed): 0.25 for seed in (1, 3)}
+    rows = [
+        {"mix": mix, "seed": seed, "start": {"a": seed / 100, "b": 0.5}, "end": {"a": end, "b": 0.5}}
+        for (mix, seed), end in ends.items()
+    ]
     found = {
         "seeds": [1, 3], "alone": {"a": 0.15, "b": 0.5}, "shared": {"a": 0.2, "b": 0.5},
-        "gains": {"a": 0.05, "b": 0.0}, "weakest": "a", "rows": rows,
+        "defended": {"a": 0.25, "b": 0.5}, "gains": {"a": 0.05, "b": 0.0}, "gains_mean": {"a": 0.04, "b": 0.01},
+        "gains_defended": {"a": 0.1, "b": 0.0}, "weakest": "a", "rows": rows,
     }  # fmt: skip
     lines = mixed_table(found).splitlines()
-    assert lines[2] == "| a (weakest alone) | 0.150 | 0.200 | +0.050 | +0.200, -0.100 |"
-    assert lines[3] == "| b | 0.500 | 0.500 | +0.000 | +0.000, +0.000 |"
+    first = "| a (weakest alone) | 0.020 | 0.150 | 0.200 | +0.050 | +0.200, -0.100 | +0.040 | 0.250 | +0.100 |"
+    assert lines[2] == f"{first} +0.150, +0.050 |"
+    assert lines[3].startswith("| b | 0.500 | 0.500 | 0.500 | +0.000 | +0.000, +0.000 | +0.010 |")
     assert "No seed" in mixed_table({"rows": []})
 
 
-def test_attacks_on_eight_members_are_a_row_each() -> None:
+def test_crowds_are_a_row_each() -> None:
+    one = {
+        "name": "flood", "keys": 0.25, "hostile_looked": 0.5, "hostile": 0.125, "full": 1.0, "variance_ratio": 1.04,
+        "milliseconds": 12.4,
+    }  # fmt: skip
+    assert crowds_table({"crowds": [one]}).splitlines()[2:] == ["| flood | 25% | 50% | 12% | 100% | 1.04 | 12 |"]
+
+
+def test_attacks_are_a_row_each() -> None:
     one = {
         "name": "phrase", "members": 8, "seeds": 2, "success": 0.01, "success_undefended": 0.5, "without": 0.002,
+        "elsewhere": 0.003,
         "hostile_share": 0.25, "hostile_share_undefended": 0.75, "reward_ratio": 0.985,
         "reward_ratio_undefended": 0.5, "each": [0.97, 1.0],
     }  # fmt: skip
-    lines = hostile_table({"hostile": {"attacks": [one, one | {"members": 4}]}}).splitlines()
-    assert lines[2:] == ["| phrase | 2 | 50.0% | 1.0% (0.2%) | 75%, 25% | 0.50 | 0.98 | 0.97, 1.00 |"]
+    lines = hostile_table({"hostile": {"attacks": [one]}}).splitlines()
+    assert lines[2:] == ["| phrase | 2 | 50.0% | 1.0% (0.2%, 0.3%) | 75%, 25% | 0.50 | 0.98 | 0.97, 1.00 |"]
 
 
 def test_curves_are_means_of_the_rounds_before() -> None:
