@@ -37,11 +37,11 @@ from benchmarks.evidence_files import (
     steered,
     train,
 )
-from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Block, Lives, Table, edges
+from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Lives, ProblemBlock, Table, edges
 from benchmarks.evidence_lives import PROBLEMS as IN_FILE
 from benchmarks.journal import append, resumed
 from benchmarks.offline_pool import FULL_WORK
-from calibration.envelope import Measured, as_block, as_problem, pair_law
+from calibration.envelope import HonestSums, as_block, as_problem, pair_law
 from engines.runtime import vllm_installed
 from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.encoding import tagged_hash
@@ -110,7 +110,7 @@ class Making:
         """What every block of a kind's files pays."""
         return Table.of(self.law(pair, rate)[0], self.blocks(pair, kind, rate))
 
-    def blocks(self, pair: tuple[str, str], kind: Kind, rate: int = AUDIT_EVERYTHING) -> list[Block]:
+    def blocks(self, pair: tuple[str, str], kind: Kind, rate: int = AUDIT_EVERYTHING) -> list[ProblemBlock]:
         """Every block of a kind's files; each file audited as often as the rate leaves rows out."""
         self.files(pair, kind)
         drawn = audited(figures(*pair, kind, self.home, self.quick), rate, draws=AUDIT_EVERYTHING // rate)
@@ -216,12 +216,12 @@ def _law(pair: tuple[str, str], home: Path, quick: bool, rate: int) -> tuple[Pai
     return law, {"files": len(drawn), "problems": len(own.problems), "honest_rates": rates, "bets": bets}
 
 
-def _measured(blocks: Sequence[Block]) -> Measured:
+def _measured(blocks: Sequence[ProblemBlock]) -> HonestSums:
     problems = [as_problem(problem) for block in blocks for problem in block.problems]
-    return Measured(problems, [as_block(block.together) for block in blocks])
+    return HonestSums(problems, [as_block(block.together) for block in blocks])
 
 
-def audited(files: Iterable[list[MeasuredRow]], rate: int, draws: int) -> Iterator[list[Block]]:
+def audited(files: Iterable[list[MeasuredRow]], rate: int, draws: int) -> Iterator[list[ProblemBlock]]:
     """A file's blocks of problems by the rows that audits at a rate draw, `draws` times for each file; empty sums of
     problems of which none is drawn, so that files have equally many."""
     for number, rows in enumerate(files):
@@ -234,11 +234,11 @@ def audited(files: Iterable[list[MeasuredRow]], rate: int, draws: int) -> Iterat
             ]
 
 
-def _block(rows: Sequence[MeasuredRow], first: int) -> Block:
+def _block(rows: Sequence[MeasuredRow], first: int) -> ProblemBlock:
     problems = [[row for row in rows if row.figures.row // SAMPLES == first + place] for place in range(PROBLEMS)]
     drifts = [Drift(*np.sum([row.drift for row in own], axis=0)) for own in problems if own]
     (together,) = block_sums([coherence(drifts)])
-    return Block([problem_sums([row.figures for row in own]) for own in problems], together)
+    return ProblemBlock([problem_sums([row.figures for row in own]) for own in problems], together)
 
 
 def _attack(table: Table, rng: np.random.Generator, rate: int) -> Row:
@@ -264,7 +264,7 @@ def _lives(pair: tuple[str, str], making: Making, rng: np.random.Generator, prog
     progress(f"{lives} honest lives of {files} files: {peaks.accused} accused, largest e^{peaks.largest:.1f}")
     total, accused, largest = lives, peaks.accused, peaks.largest
     single = Table.of(
-        law, [Block([one], NOTHING) for block in making.blocks(pair, HONEST[1]) for one in block.problems]
+        law, [ProblemBlock([one], NOTHING) for block in making.blocks(pair, HONEST[1]) for one in block.problems]
     )
     for name, weights, rows, each in (
         *((name, weights, single, IN_FILE) for name, weights in edges(single, law, ACCUMULATORS).items()),

@@ -18,7 +18,7 @@ NODES = 100
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-class Block(NamedTuple):
+class ProblemBlock(NamedTuple):
     """What the rows of eight problems add up to: problem by problem, and together."""
 
     problems: Sequence[Mapping[str, Sum]]
@@ -41,7 +41,7 @@ class Table:
         return Table(self.nats[drawn].sum(axis=1))
 
     @classmethod
-    def of(cls, law: PairLaw, blocks: Sequence[Block]) -> "Table":
+    def of(cls, law: PairLaw, blocks: Sequence[ProblemBlock]) -> "Table":
         paid = np.zeros((len(blocks), len(NAMES), BETS))
         for row, block in enumerate(blocks):
             for name, nats in law.nats(block.problems, [block.together]).items():

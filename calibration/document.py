@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
-from calibration.envelope import Measured, pair_law
+from calibration.envelope import HonestSums, pair_law
 from calibration.means import Design
 from calibration.sample import MEASUREMENTS
 from calibration.summary import Count, PairMeasurements
@@ -91,8 +91,8 @@ class Calibration(Document):
             pair_law(
                 _key(pair.worker),
                 _key(pair.verifier),
-                [Measured(stratum.problems, stratum.blocks) for stratum in pair.strata],
-                Measured(pair.heldout.problems, pair.heldout.blocks),
+                [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata],
+                HonestSums(pair.heldout.problems, pair.heldout.blocks),
                 self.evidence_safety,
                 len(able),
             )

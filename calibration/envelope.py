@@ -53,7 +53,7 @@ def _as(names: Iterable[str], sums: Mapping[str, Sum]) -> Problem:
 
 
 @dataclass(frozen=True)
-class Measured:
+class HonestSums:
     """What honest files of one kind add up to, by problems and by blocks of these."""
 
     problems: Sequence[Problem]
@@ -61,7 +61,7 @@ class Measured:
 
 
 def pair_law(
-    worker: str, verifier: str, strata: Sequence[Measured], pilot: Measured, safety: float, pairs: int = 1
+    worker: str, verifier: str, strata: Sequence[HonestSums], pilot: HonestSums, safety: float, pairs: int = 1
 ) -> PairLaw:
     """The law of one pair of engines; `strata` are of each decode batch, `pilot` of held-out files, `pairs` how many
     laws share the calibration's half of the false-accusation probability."""

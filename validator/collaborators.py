@@ -110,9 +110,8 @@ class PoolOpener:
         self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
     ) -> None:
         self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
-        self._engine = LoadedEngine(config.engine.make())
         besides = others(config.engine, config.case_engines)
-        self._others = OtherEngines(besides)
+        self._engine = LoadedEngine(config.engine.make(), OtherEngines(besides))
         write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(one.name for one in besides)]))
         self._count = 0
 
@@ -143,7 +142,6 @@ class PoolOpener:
             self._shared.verdicts,
             self._shared.holdings.files,
             self._judge_one,
-            self._others,
         )
         orchestrator = OrchestratorClient(
             config.orchestrator, self._account, client.pool_id, allow_private=private, announced=announced

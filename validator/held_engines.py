@@ -18,11 +18,27 @@ from runtime.process import EngineConfig, EngineName
 log = logging.getLogger("muster.validator")
 
 
-class LoadedEngine:
-    """An engine that the judges of several pools share, and whose weights it has loaded."""
+class OtherEngines:
+    """Engines besides the one that judges everything: each is started when a file first needs it, and kept."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
+        self._configs = {engine_key(one.name, one.dtype, one.device): one for one in configs}
+        self._made: dict[str, LoadedEngine] = {}
+
+    def of(self, key: str) -> "LoadedEngine | None":
+        """The engine with this arithmetic; None where there is none. Raises MusterError if it does not start."""
+        if key not in self._made and key in self._configs:
+            log.info("starting the engine %s for a file that was made with it", key)
+            self._made[key] = LoadedEngine(self._configs[key].make())
+        return self._made.get(key)
+
+
+class LoadedEngine:
+    """An engine that the judges of several pools share, and whose weights it has loaded; `others` are what the machine
+    holds besides."""
+
+    def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
+        self.engine, self.others = engine, others or OtherEngines()
         self._loaded = b""
 
     @property
@@ -38,21 +54,6 @@ class LoadedEngine:
         self._loaded = b""
         self.engine.load(folder)
         self._loaded = manifest
-
-
-class OtherEngines:
-    """Engines besides the one that judges everything: each is started when a file first needs it, and kept."""
-
-    def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
-        self._configs = {engine_key(one.name, one.dtype, one.device): one for one in configs}
-        self._made: dict[str, LoadedEngine] = {}
-
-    def of(self, key: str) -> LoadedEngine | None:
-        """The engine with this arithmetic; None where there is none. Raises MusterError if it does not start."""
-        if key not in self._made and key in self._configs:
-            log.info("starting the engine %s for a file that was made with it", key)
-            self._made[key] = LoadedEngine(self._configs[key].make())
-        return self._made.get(key)
 
 
 def installed() -> tuple[EngineName, ...]:

@@ -18,7 +18,7 @@ from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Verdict
 from storage.keys import MissingObjectError
 from validator.context import SubmissionFacts
-from validator.held_engines import LoadedEngine, OtherEngines
+from validator.held_engines import LoadedEngine
 from validator.kept_files import KeptFiles
 from validator.pipeline import judge
 from validator.sources import Sources
@@ -34,8 +34,8 @@ class MissingFileError(MissingObjectError):
 
 class FileJudge:
     """Judges submissions of one pool, one at a time, with the weights that `weights` brings. What was judged is kept in
-    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the pipeline;
-    `others` are engines for files that are to be measured by their worker's own."""
+    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the
+    pipeline."""
 
     def __init__(
         self,
@@ -46,9 +46,7 @@ class FileJudge:
         verdicts: VerdictStore | None = None,
         files: KeptFiles | None = None,
         judge_one: JudgeOne = judge,
-        others: OtherEngines | None = None,
     ) -> None:
-        self._others = others or OtherEngines()
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
         self._verdicts, self._files, self._judge_one = verdicts, files, judge_one
         self._following = FollowingEnvironments(config)
@@ -147,7 +145,7 @@ class FileJudge:
         named = engine_key(header.engine, header.dtype, header.device)
         if named == self._engine.key or all((law.worker, law.verifier) != (named, named) for law in laws):
             return self._engine
-        found = self._others.of(named)
+        found = self._engine.others.of(named)
         if found is None:
             what = "file %d was made with %s, which this machine does not have (`case_engines`): judged with %s"
             log.warning(what, facts.sequence, named, self._engine.key)

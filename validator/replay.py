@@ -111,8 +111,8 @@ class Replayer:
     def __init__(self, pool_client: PoolClient, engine: Engine, others: OtherEngines | None = None) -> None:
         self._pool_client = pool_client
         self.sources = Sources(pool_client.objects, announced_seconds=60.0)
-        config, loaded = pool_client.pool_config(), LoadedEngine(engine)
-        self._judge = FileJudge(config, loaded, self.sources, pool_client.weights, others=others)
+        loaded = LoadedEngine(engine, others)
+        self._judge = FileJudge(pool_client.pool_config(), loaded, self.sources, pool_client.weights)
         self._as_worker = others is not None
         self._votes = OpenedVotes(self.sources)
 

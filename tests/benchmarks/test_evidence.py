@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.evidence import audited
 from benchmarks.evidence_files import MeasuredRow
-from benchmarks.evidence_lives import BLOCKS, Block, Lives, Table, edges
+from benchmarks.evidence_lives import BLOCKS, Lives, ProblemBlock, Table, edges
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
@@ -21,7 +21,7 @@ LAW = PairLaw(worker="w", verifier="v", bets=dict.fromkeys(ALL, BETS_OF))
 def table(worse: float) -> Table:
     source = random.Random(3)
     sums = [{name: Sum(worse * source.expovariate(1), 1.0) for name in ALL} for _ in range(1800)]
-    return Table.of(LAW, [Block(sums[at + 1 : at + 9], sums[at]) for at in range(0, 1800, 9)])
+    return Table.of(LAW, [ProblemBlock(sums[at + 1 : at + 9], sums[at]) for at in range(0, 1800, 9)])
 
 
 @pytest.mark.parametrize("worse", [0.3, 2.0])
@@ -46,7 +46,7 @@ def test_lives_are_cases(worse: float) -> None:
 def test_an_edge_is_where_a_bet_stops_losing() -> None:
     source = random.Random(4)
     sums = [{name: Sum(0.3 * source.expovariate(1), 1.0) for name in ALL} for _ in range(200)]
-    paid = Table.of(LAW, [Block([one], one) for one in sums])
+    paid = Table.of(LAW, [ProblemBlock([one], one) for one in sums])
     found = edges(paid, LAW, ALL)
     assert set(found) == set(ALL)
     for weights in found.values():

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.envelope import Array, Measured, Problem, as_block, as_problem, log_wealth, pair_law
+from calibration.envelope import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_law
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import PairLaw
@@ -64,8 +64,8 @@ def _problems(source: np.random.Generator, push: Array) -> list[Drift]:
 
 @cache
 def law() -> PairLaw:
-    strata = [Measured(measured(seed, 300), blocks(seed, 300)) for seed in ("one", "two")]
-    return pair_law("w", "v", strata, Measured(measured("pilot", 200), blocks("pilot", 60)), SAFETY)
+    strata = [HonestSums(measured(seed, 300), blocks(seed, 300)) for seed in ("one", "two")]
+    return pair_law("w", "v", strata, HonestSums(measured("pilot", 200), blocks("pilot", 60)), SAFETY)
 
 
 def sums(problems: tuple[Problem, ...], names: Iterable[str] = ACCUMULATORS) -> list[dict[str, Sum]]:
@@ -121,5 +121,5 @@ def test_the_rate_is_refused_as_long_as_the_problems_do_not_bear_it_out() -> Non
 
 
 def test_too_few_problems_make_no_bet() -> None:
-    few = pair_law("w", "v", [Measured(measured("few", 4))], Measured(measured("pilot", 200)), SAFETY)
+    few = pair_law("w", "v", [HonestSums(measured("few", 4))], HonestSums(measured("pilot", 200)), SAFETY)
     assert not any(bet.tilt for bets in few.bets.values() for bet in bets)

@@ -44,7 +44,7 @@ class Others(OtherEngines):
         return self._only if self._only is not None and self._only.key == key else None
 
 
-class Judge(FileJudge):
+class ModellessJudge(FileJudge):
     """Needs no weights."""
 
     def _load(self, *_: object) -> Any:
@@ -62,8 +62,8 @@ def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worke
         return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
 
     sources = Sources(lambda key, limit: given.data)
-    judge = Judge(
-        config, LoadedEngine(engine(own)), sources, lambda _: folder, VerdictStore(folder), None, one, Others(other)
+    judge = ModellessJudge(
+        config, LoadedEngine(engine(own), Others(other)), sources, lambda _: folder, VerdictStore(folder), None, one
     )
     found = [judge.verdict(given.facts, as_worker=as_worker).engine["name"] for _ in range(2)]
     assert used == found[:1], "a kept verdict of the same engine is not judged again"
