@@ -6,7 +6,8 @@ a line of results/evidence_runs.jsonl, which `--resume` takes from there on any 
 pair, table or name holds the text, `--seconds` ends after so long. The law is a calibration's (half of the false
 accusations 1e-6 for its error, safety factor 1.1). A cheat's 100 nodes and the honest lives are drawn anew by blocks of
 eight problems, which are independent, from the measured files. Keys: attacks [{name, pair, audit, files_median,
-files_p99, found, by, and of steering what it gained in a file}], lives, accused, life_runs (what these add up), drift
+files_p99, found, by, and of steering what it gained in a file}], watchers [{name, pair, files, bound: files that a node
+may cheat in, on average, without being accused; runs: by the margin that it keeps}], lives, accused, life_runs, drift
 (honest work after training that the law was not measured on), pairs {pair: files, mean rates and bets}, left (rows that
 are not made yet). At audit rates below 1 (`audit`, of 65536) the same files count by the rows that such audits draw,
 honest ones for the law too; a node may hand in as many more files as there are fewer rows. Lives and drift are of rate
@@ -39,6 +40,7 @@ from benchmarks.evidence_files import (
 )
 from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Lives, ProblemBlock, Table, edges
 from benchmarks.evidence_lives import PROBLEMS as IN_FILE
+from benchmarks.evidence_watchers import bound, watch
 from benchmarks.journal import append, resumed
 from benchmarks.offline_pool import FULL_WORK
 from calibration.envelope import HonestSums, as_block, as_problem, pair_law
@@ -57,6 +59,8 @@ PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "v
 SAFETY = 1.1
 MOST_FILES = 16
 AUDITS = (AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16, AUDIT_EVERYTHING // 64)
+MARGINS = (1.0, 4.0, 8.0)
+"""Nats that a watching node keeps below the bound."""
 TOGETHER = 4096
 """Files that honest lives are drawn from."""
 PILOT = 4
@@ -67,7 +71,7 @@ Row = dict[str, Any]
 
 
 class Wanted(NamedTuple):
-    """A row of a table: `law`, `attacks`, `lives`, `drift`."""
+    """A row of a table: `law`, `attacks`, `watchers`, `lives`, `drift`."""
 
     table: str
     pair: str
@@ -155,6 +159,7 @@ def wanted(quick: bool) -> list[Wanted]:
         cheats = [kind for kind in CHEATS if pair[0] == "transformers" or not kind.inside][: 1 if quick else None]
         rows += [Wanted("law", name)]
         rows += [Wanted("attacks", name, kind.name, rate) for rate in AUDITS for kind in cheats]
+        rows += [Wanted("watchers", name, kind.name) for kind in cheats]
         rows += [Wanted("lives", name)]
         rows += [] if quick else [Wanted("drift", name, kind.name) for kind in DRIFT]
     return sorted(rows, key=lambda row: row.audit, reverse=True) if not quick else rows
@@ -167,7 +172,7 @@ def _key(line: Row) -> Wanted:
 def _kinds(row: Wanted) -> list[Kind]:
     """Whose files a row needs."""
     named = [kind for kind in (*CHEATS, *DRIFT) if kind.name == row.name]
-    return [HONEST[0], *(HONEST[1:] if row.table == "lives" else named)]
+    return [HONEST[0], *(HONEST[1:] if row.table in ("lives", "watchers") else ()), *named]
 
 
 def _made(row: Wanted, making: Making, progress: Progress) -> Row:
@@ -178,6 +183,8 @@ def _made(row: Wanted, making: Making, progress: Progress) -> Row:
         return _lives(row.engines, making, rng, progress)
     kind = next(kind for kind in (*CHEATS, *DRIFT) if kind.name == row.name)
     table = making.table(row.engines, kind, row.audit)
+    if row.table == "watchers":
+        return _watchers(table, making.table(row.engines, HONEST[1], row.audit), making.quick, rng)
     if row.table == "drift":
         peaks, _ = Lives(table.files(TOGETHER, rng), rng, each=1).run(NODES, 1000)
         return {"lives": NODES, "accused": peaks.accused}
@@ -188,13 +195,14 @@ def _made(row: Wanted, making: Making, progress: Progress) -> Row:
 
 def _document(rows: Sequence[Wanted], kept: dict[Wanted, Row]) -> Row:
     """The result from the rows that there are, in their order."""
-    tables: dict[str, list[Row]] = {name: [] for name in ("law", "attacks", "lives", "drift")}
+    tables: dict[str, list[Row]] = {name: [] for name in ("law", "attacks", "watchers", "lives", "drift")}
     for row in rows:
         if row in kept:
             tables[row.table].append({name: value for name, value in kept[row].items() if name != "table"})
     lives = tables["lives"]
     return {
         "attacks": tables["attacks"],
+        "watchers": tables["watchers"],
         "lives": sum(one["lives"] for one in lives),
         "accused": sum(one["accused"] for one in lives),
         "life_runs": lives,
@@ -253,6 +261,17 @@ def _attack(table: Table, rng: np.random.Generator, rate: int) -> Row:
         "files_p99": waiting[-max(1, NODES // 100) - 1],
         "by": NAMES[int(np.argmax(found.by))] if caught else "",
     }
+
+
+def _watchers(cheat: Table, honest: Table, quick: bool, rng: np.random.Generator) -> Row:
+    files, nodes = (30, 3) if quick else (1000, 20)
+    tables = cheat.files(TOGETHER, rng), honest.files(TOGETHER, rng)
+    runs = []
+    for margin in MARGINS:
+        found = watch(*tables, margin, files, nodes, rng)
+        mean = round(statistics.fmean(found.cheated), 1)
+        runs.append({"margin": margin, "mean": mean, "most": max(found.cheated), "accused": found.accused})
+    return {"files": files, "nodes": nodes, "bound": round(bound(*tables, files), 1), "runs": runs}
 
 
 def _lives(pair: tuple[str, str], making: Making, rng: np.random.Generator, progress: Progress) -> Row:
