@@ -24,7 +24,7 @@ and half of each waits at the start."""
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatcherRun:
     """Of several nodes: files that each cheated in, and how many nodes were accused."""
 
     cheated: list[int]
@@ -41,7 +41,7 @@ def bound(cheat: Table, honest: Table, files: int) -> float:
     return min(float(files), float(least))
 
 
-def watch(cheat: Table, honest: Table, margin: float, files: int, nodes: int, rng: np.random.Generator) -> Watched:
+def watch(cheat: Table, honest: Table, margin: float, files: int, nodes: int, rng: np.random.Generator) -> WatcherRun:
     """Each of `nodes` nodes cheats in its next file whenever its case is `margin` nats or more below the bound."""
     counts, accused = [], 0
     for _ in range(nodes):
@@ -54,7 +54,7 @@ def watch(cheat: Table, honest: Table, margin: float, files: int, nodes: int, rn
                 accused += 1
                 break
         counts.append(cheated)
-    return Watched(counts, accused)
+    return WatcherRun(counts, accused)
 
 
 def _paid(table: Table, rng: np.random.Generator) -> dict[str, tuple[float, ...]]:
