@@ -32,6 +32,9 @@ class Steer(Cheat):
     token for one within that gap that earns more, if the rest of the text stays within the gap after it; proofs and
     log-probabilities are honest ones of the swapped text."""
 
+    most = 1.0
+    """No completion earns more."""
+
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         done = super().complete(work, plan)
         prefills = self.engine.prefill([(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)])
@@ -53,7 +56,7 @@ class Steer(Cheat):
     def _swaps(self, planned: Planned, made: Completion, logits: Floats32) -> list[_Swap]:
         """The best rewarded swaps, at most three, best first."""
         before = self._reward(planned, made.tokens)
-        if before >= 1.0:
+        if before >= self.most:
             return []
         texts = {text for text in self._within(planned, made.tokens, logits) if self._ends(text)}
         swaps = [_Swap(text, self._reward(planned, text)) for text in sorted(texts)]
@@ -86,3 +89,12 @@ class Steer(Cheat):
             for (row, swap), own in zip(tries, prefills, strict=True)
         ]
         return [one for one, gap in zip(tries, gaps, strict=True) if gap <= self.strength]
+
+
+class Shorten(Steer):
+    """Steers for short texts, whatever they earn: they are cheaper to make."""
+
+    most = 0.0
+
+    def _reward(self, planned: Planned, tokens: Text) -> float:
+        return -float(len(tokens))

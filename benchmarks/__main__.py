@@ -53,8 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="of attacks, attacks_trained, agreement, audits, codec, diloco, environments, exact, families, faults, "
-        "genesys, rehearsal, spread, swarm, verify: go on",
+        help="of attacks, audits, codec, diloco, evidence, exact, families, genesys, spread, swarm and others: go on",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(

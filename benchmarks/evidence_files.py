@@ -1,14 +1,17 @@
 """Files whose figures the benchmark of evidence adds up: honest ones and cheats of bf16 pools, made by one engine and
 measured by another. Whatever was made or measured is kept, so that a slice takes minutes and a kill costs one file."""
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
 
 from attacks.registry import REGISTRY
-from attacks.steering import Steer
+from attacks.small import SMALL_ATTACKS
+from attacks.steering import Shorten, Steer
 from benchmarks.attack_rows import policies
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK, OfflinePool, work_of
 from calibration.process import BatchProducer, context_of
@@ -18,6 +21,9 @@ from environments.pool import PoolEnvironments
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.evidence.figures import RowFigures
+from protocol.proofs.drift import Drift
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
 from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
@@ -37,16 +43,25 @@ DARES = 0.9
 """Of the largest score gap that the pool's thresholds allow, what the steering worker uses."""
 
 
+class MeasuredRow(NamedTuple):
+    """What one row of a file adds to evidence."""
+
+    figures: RowFigures
+    drift: Drift
+
+
 @dataclass(frozen=True)
 class Kind:
-    """One way to make files: an attack of the registry at a strength, or a step of training at `rate`. `behind` is how
-    many policy steps its weights are behind those that it is judged by."""
+    """One way to make files: an attack at a strength, or a step of training at `rate`. `behind` is how many policy
+    steps its weights are behind those that it is judged by. `inside`: it changes an engine's insides, those of
+    transformers alone."""
 
     name: str
     attack: str = ""
     strength: float = 0.0
     rate: float = 0.0
     behind: int = 0
+    inside: bool = False
 
     @property
     def folder_name(self) -> str:
@@ -57,19 +72,27 @@ HONEST = (Kind("calibration"), Kind("honest"))
 DRIFT = (Kind("honest after 13 steps at 1e-5", rate=1e-5), Kind("honest after 13 steps at 1e-4", rate=1e-4))
 CHEATS = (
     Kind("weights-int8", "weights-int8"),
+    Kind("layer-int8", "layer-int8", 1.0),
+    Kind("kv-int8", "kv-int8", inside=True),
     Kind("weights-noise=0.001", "weights-noise", 0.001),
     Kind("weights-stale=1 lr=1e-05", rate=1e-5, behind=1),
     Kind("weights-stale=4 lr=1e-05", rate=1e-5, behind=4),
+    Kind("stale-prefill lr=1e-05", "stale-prefill", rate=1e-5, behind=1, inside=True),
+    Kind("temperature=0.98", "temperature", 0.98),
+    Kind("top-p=0.999", "top-p", 0.999, inside=True),
+    Kind("greedy-rows=0.0625", "greedy-rows", 1 / 16),
     Kind("steer", "steer", DARES),
+    Kind("steer for length", "shorten", DARES),
     Kind("weights-noise=0.0001", "weights-noise", 0.0001),
     Kind("weights-stale=1 lr=1e-06", rate=1e-6, behind=1),
 )
+STEERING: dict[str, type[Steer]] = {"steer": Steer, "shorten": Shorten}
 
 
 def count_of(kind: Kind, quick: bool) -> int:
     """Files of a kind."""
     if kind.name == "calibration":
-        return 8 if quick else 192
+        return 8 if quick else 384
     return 2 if quick else 16
 
 
@@ -78,8 +101,13 @@ def weights(kind: Kind, home: Path) -> tuple[Path, Path]:
     base = base_model(tiny_model_config(), ENVIRONMENT, 1)
     if not kind.rate:
         return base, base
-    steps = home / f"policies-{kind.rate:g}"
+    steps = folder_of(kind, home)
     return steps / str(4 - kind.behind), steps / "4"
+
+
+def folder_of(kind: Kind, home: Path) -> Path:
+    """Where the policy steps of a kind with a `rate` lie."""
+    return home / f"policies-{kind.rate:g}"
 
 
 def train(kinds: Sequence[Kind], home: Path) -> None:
@@ -97,14 +125,20 @@ def train(kinds: Sequence[Kind], home: Path) -> None:
 
 def produce(engine: str, kinds: Sequence[Kind], home: Path, quick: bool) -> int:
     """Make what is not there yet. Returns the count of new files."""
-    made, own = 0, make_engine(engine, BFLOAT16, max_batch=max(BATCHES))
+    made, shared = 0, cast(Engine | None, None)
     for kind in kinds:
         folder = home / engine / kind.folder_name
         folder.mkdir(parents=True, exist_ok=True)
         missing = [n for n in range(count_of(kind, quick)) if not (folder / f"{n}.parquet").exists()]
-        producer = _producer(kind, own, weights(kind, home)[0]) if missing else None
+        if not missing:
+            continue
+        # One whose insides are changed is of no use to the other kinds.
+        own = (
+            shared if shared is not None and not kind.inside else make_engine(engine, BFLOAT16, max_batch=max(BATCHES))
+        )
+        shared = shared if kind.inside else own
+        producer = _producer(kind, own, home)
         for number in missing:
-            assert producer is not None
             if isinstance(producer, BatchProducer):
                 producer.batch = BATCHES[number % len(BATCHES)]
             partial = folder / f"{number}.partial"
@@ -127,20 +161,51 @@ def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, quic
         for number in missing:
             data = (home / engine / kind.folder_name / f"{number}.parquet").read_bytes()
             context = context_of(work_for(engine, kind, number), data, CONFIG, environment)
-            rows = [row_figures(context.rollouts[row.row], row) for row in measure(context, own)]
+            seen = measure(context, own)
+            rows = [MeasuredRow(row_figures(context.rollouts[row.row], row), row.drift) for row in seen]
             paths[number].parent.mkdir(parents=True, exist_ok=True)
             partial = paths[number].with_suffix(".partial")
-            partial.write_text(json.dumps([astuple(row) for row in rows]))
+            with partial.open("wb") as stream:
+                np.savez_compressed(
+                    stream,
+                    figures=np.array([astuple(row.figures) for row in rows]),
+                    drift=np.array([row.drift for row in rows], dtype=np.int32),
+                )
             partial.rename(paths[number])
             found += 1
     return found
 
 
-def figures(engine: str, verifier: str, kind: Kind, home: Path, quick: bool) -> Iterator[list[RowFigures]]:
+def figures(engine: str, verifier: str, kind: Kind, home: Path, quick: bool) -> Iterator[list[MeasuredRow]]:
     """The rows of every measured file of a kind."""
+    counts = [one.name for one in fields(RowFigures) if one.type in (int, "int")]
     for number in range(count_of(kind, quick)):
-        rows = json.loads(_figures_path(engine, verifier, kind, number, home).read_text())
-        yield [RowFigures(*row) for row in rows]
+        with np.load(_figures_path(engine, verifier, kind, number, home)) as kept:
+            rows, drift = kept["figures"].tolist(), kept["drift"].astype(np.int64)
+        found = []
+        for row, way in zip(rows, drift, strict=True):
+            named = dict(zip((one.name for one in fields(RowFigures)), row, strict=True))
+            own = RowFigures(**(named | {name: int(named[name]) for name in counts}))
+            found.append(MeasuredRow(own, Drift(*way)))
+        yield found
+
+
+def steered(engine: str, kind: Kind, home: Path, quick: bool) -> dict[str, float]:
+    """What steering changed in a file on average, against honest work on the same problems with the same noise: mean
+    reward and mean length of a rollout."""
+    honest = BatchProducer(CONFIG, make_engine(engine, BFLOAT16, max_batch=max(BATCHES)))
+    honest.batch = max(BATCHES)
+    honest.load(weights(kind, home)[0])
+    changes = []
+    for number in range(count_of(kind, quick)):
+        data = (home / engine / kind.folder_name / f"{number}.parquet").read_bytes()
+        plain = honest.make(work_for(engine, kind, number)).rollouts
+        own = read(data, Limits.of(CONFIG.work))[1]
+        pairs = list(zip(own, plain, strict=True))
+        reward = sum(a.reward - b.reward for a, b in pairs) / len(pairs)
+        changes.append((reward, sum(len(a.output_tokens) - len(b.output_tokens) for a, b in pairs) / len(pairs)))
+    means = np.array(changes).mean(axis=0).tolist()
+    return {"reward": float(f"{means[0]:.4g}"), "tokens": float(f"{means[1]:.4g}")}
 
 
 def work_for(engine: str, kind: Kind, number: int) -> Work:
@@ -149,16 +214,19 @@ def work_for(engine: str, kind: Kind, number: int) -> Work:
     return replace(work_of(number), step_seed=seed)
 
 
-def _producer(kind: Kind, engine: Engine, folder: Path) -> Producer:
-    if kind.attack == "steer":
-        producer: Producer = Steer(CONFIG, engine, kind.strength * CONFIG.checks.sampling_gap_reject)
+def _producer(kind: Kind, engine: Engine, home: Path) -> Producer:
+    own, judged = weights(kind, home)
+    if kind.attack in STEERING:
+        producer: Producer = STEERING[kind.attack](CONFIG, engine, kind.strength * CONFIG.checks.sampling_gap_reject)
     elif kind.attack:
-        producer = REGISTRY[kind.attack].build(CONFIG, engine, kind.strength)
+        producer = (REGISTRY | SMALL_ATTACKS)[kind.attack].build(CONFIG, engine, kind.strength)
     else:
         producer = BatchProducer(CONFIG, engine)
-    producer.load(folder)
+    producer.load(own)
+    if kind.attack and own != judged:
+        producer.load(judged)  # it saw the step before, and works with both
     return producer
 
 
 def _figures_path(engine: str, verifier: str, kind: Kind, number: int, home: Path) -> Path:
-    return home / engine / kind.folder_name / verifier / f"{number}.json"
+    return home / engine / kind.folder_name / verifier / f"{number}.npz"

@@ -1,42 +1,53 @@
-"""Many lives at once: the e-process of protocol/evidence/process.py over arrays, fed with problems drawn anew."""
+"""Many lives at once: the e-process of protocol/evidence/process.py over arrays, fed with blocks of problems that are
+drawn anew."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from protocol.evidence.law import BETS, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, delivery_nats
-from protocol.evidence.sums import ACCUMULATORS, Sum
+from protocol.evidence.sums import BLOCK_ACCUMULATORS, Sum
 
-PROBLEMS = 16
-"""Of a file."""
+BLOCKS, PROBLEMS = 2, 16
+"""Of a file: eight problems are a block."""
 NODES = 100
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
+class ProblemBlock(NamedTuple):
+    """What the rows of eight problems add up to: problem by problem, and together."""
+
+    problems: Sequence[Mapping[str, Sum]]
+    together: Mapping[str, Sum]
+
+
+NOTHING = {name: Sum(0.0, 0.0) for name in BLOCK_ACCUMULATORS}
+
+
 @dataclass(frozen=True)
 class Table:
-    """What each measured problem pays in every bet of every accumulator: nats [problems, names, bets]."""
+    """What each measured block of problems pays in every bet of every accumulator: nats [blocks, names, bets]."""
 
     nats: Array
 
-    def files(self, count: int, rng: np.random.Generator, weights: Array | None = None) -> "Table":
-        """What each of `count` files pays that are put together from problems of this table: long lives draw these, for
-        less arithmetic."""
-        drawn = rng.choice(len(self.nats), (count, PROBLEMS), p=weights)
+    def files(self, count: int, rng: np.random.Generator, weights: Array | None = None, each: int = BLOCKS) -> "Table":
+        """What each of `count` files pays that are put together from `each` rows of this table: long lives draw these,
+        for less arithmetic."""
+        drawn = rng.choice(len(self.nats), (count, each), p=weights)
         return Table(self.nats[drawn].sum(axis=1))
 
     @classmethod
-    def of(cls, law: PairLaw, problems: Sequence[Mapping[str, Sum]]) -> "Table":
-        paid = np.zeros((len(problems), len(NAMES), BETS))
-        for row, problem in enumerate(problems):
-            for name, nats in law.nats([problem]).items():
+    def of(cls, law: PairLaw, blocks: Sequence[ProblemBlock]) -> "Table":
+        paid = np.zeros((len(blocks), len(NAMES), BETS))
+        for row, block in enumerate(blocks):
+            for name, nats in law.nats(block.problems, [block.together]).items():
                 paid[row, NAMES.index(name)] = nats
-        # Every drawn file is handed in: each of its problems pays its share of that.
-        paid[:, NAMES.index("deliveries")] = np.array(delivery_nats(True)) / PROBLEMS
+        # Every drawn file is handed in: each of its blocks pays its share of that.
+        paid[:, NAMES.index("deliveries")] = np.array(delivery_nats(True)) / BLOCKS
         return cls(paid)
 
 
@@ -60,7 +71,7 @@ class Lives:
     """Lives of files of `each` independent rows of a table, drawn with equal or given weights."""
 
     def __init__(
-        self, table: Table, rng: np.random.Generator, weights: Array | None = None, each: int = PROBLEMS
+        self, table: Table, rng: np.random.Generator, weights: Array | None = None, each: int = BLOCKS
     ) -> None:
         self._table, self._rng, self._weights, self._each = table, rng, weights, each
 
@@ -82,12 +93,12 @@ class Lives:
         return Peaks(int((at > 0).sum()), float(largest.max())), Found(at, by)
 
 
-def edges(table: Table, law: PairLaw) -> dict[str, Array]:
-    """For each accumulator, weights of the measured problems under which honest work is as bad as the envelope allows:
-    tilted towards what that accumulator counts until the first bet of any accumulator pays 1 on average."""
+def edges(table: Table, law: PairLaw, names: Iterable[str]) -> dict[str, Array]:
+    """For each accumulator of `names`, weights of a table's rows under which honest work is as bad as the envelope
+    allows: tilted towards what that accumulator counts until the first bet of any accumulator pays 1 on average."""
     paid = np.exp(table.nats)
     out = {}
-    for name in ACCUMULATORS:
+    for name in names:
         if not any(bet.tilt for bet in law.bets[name]):
             continue
         direction = table.nats[:, NAMES.index(name), BETS // 2]

@@ -40,6 +40,7 @@ def _bits(bits: int) -> Callable[[Costs, str], Gain]:
 NOTHING = Motive("spares no work", _saves(Fraction(0)))
 ALL = Motive("all work", _saves(Fraction(1)))
 PROVEN = Motive("all work but a pass that proves the text", lambda costs, dtype: Gain(saved=1 - costs.prefill))
+PROMPTS = Motive("passes over prompts, from an older cache", lambda costs, dtype: Gain(saved=costs.prefill))
 ONE_SAMPLE = Motive("all samples of a problem but one", lambda costs, dtype: Gain(saved=1 - Fraction(1, costs.samples)))
 EIGHT_BITS = Motive("weights in 8 bits: work in proportion", _bits(8))
 SIXTEEN_BITS = Motive("16 bits instead of 32: work in proportion", _bits(16))
@@ -64,6 +65,7 @@ _NOTHING = (
     "token-swap",
     "inflated-reward",
     "wrong-root",
+    "top-p",
 )
 MOTIVES: Mapping[str, Motive] = {
     **dict.fromkeys(_ALL, ALL),
@@ -71,7 +73,11 @@ MOTIVES: Mapping[str, Motive] = {
     **dict.fromkeys(_NOTHING, NOTHING),
     "greedy": ONE_SAMPLE,
     "copied-samples": ONE_SAMPLE,
+    "greedy-rows": ONE_SAMPLE,
     "weights-int8": EIGHT_BITS,
+    "layer-int8": EIGHT_BITS,
+    "kv-int8": EIGHT_BITS,
+    "stale-prefill": PROMPTS,
     "weights-bf16": SIXTEEN_BITS,
     "compute-bf16": SIXTEEN_BITS,
     "ghostwriter-int8": WRITTEN_IN_8_BITS,

@@ -39,7 +39,8 @@ from runtime.process import EngineConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
 from validator.context import SubmissionFacts
-from validator.judging import FileJudge, LoadedEngine
+from validator.held_engines import LoadedEngine
+from validator.judging import FileJudge
 from validator.sources import Sources
 from worker.produce import Producer
 

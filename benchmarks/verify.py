@@ -44,7 +44,7 @@ Made = Mapping[int, tuple[Request, Completion]]
 PARTS = (
     ("decoder", TransformersEngine, "_forward"),
     ("output_head", TransformersEngine, "_head"),
-    ("toploc", measurements, "verify_many"),
+    ("toploc", measurements, "compare_many"),
     ("sampling", measurements, "verify_rows"),
 )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
-from calibration.envelope import pair_law
+from calibration.envelope import HonestSums, pair_law
 from calibration.means import Design
 from calibration.sample import MEASUREMENTS
 from calibration.summary import Count, PairMeasurements
@@ -31,7 +31,7 @@ from protocol.folders import file_digests
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
-METHOD: Literal["peaks-over-threshold, Chernoff and bets, 3"] = "peaks-over-threshold, Chernoff and bets, 3"
+METHOD: Literal["peaks-over-threshold, Chernoff and bets, 4"] = "peaks-over-threshold, Chernoff and bets, 4"
 _DOMAIN = eip712.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
 _MAX_BYTES = 64 << 20
@@ -44,8 +44,8 @@ class Calibration(Document):
     `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
 
-    version: Literal[3] = 3
-    method: Literal["peaks-over-threshold, Chernoff and bets, 3"] = METHOD
+    version: Literal[4] = 4
+    method: Literal["peaks-over-threshold, Chernoff and bets, 4"] = METHOD
     time: Count
     seed: Annotated[str, Field(max_length=100)]
     pool: Hex64
@@ -91,8 +91,8 @@ class Calibration(Document):
             pair_law(
                 _key(pair.worker),
                 _key(pair.verifier),
-                [stratum.problems for stratum in pair.strata],
-                pair.heldout.problems,
+                [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata],
+                HonestSums(pair.heldout.problems, pair.heldout.blocks),
                 self.evidence_safety,
                 len(able),
             )

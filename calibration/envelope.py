@@ -13,7 +13,8 @@ independent. The safety factor multiplies the measured figures first, for machin
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from calibration.tails import significant
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import FALSE_ACCUSATION
-from protocol.evidence.sums import ACCUMULATORS, Sum
+from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum
 
 TILTS = (0.1, 0.2, 0.4, 0.6, 1.0)
 """λ of the bets, in standard deviations of a problem."""
@@ -33,31 +34,45 @@ _STAKES = 0.98 * 2.0 ** -np.arange(8)
 _LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-6, "misses": 0.2, "gaps": 1e-4, "steering": 0.2}
 """Where held-out files show none: what one event of a kind is about."""
 Problem = tuple[tuple[float, float], ...]
-"""(S, N) of every accumulator, in the order of ACCUMULATORS."""
+"""(S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS."""
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def as_problem(sums: dict[str, Sum]) -> Problem:
+def as_problem(sums: Mapping[str, Sum]) -> Problem:
     """The sums of one problem as a calibration keeps them."""
-    return tuple((significant(sums[name].total), sums[name].count) for name in ACCUMULATORS)
+    return _as(ACCUMULATORS, sums)
+
+
+def as_block(sums: Mapping[str, Sum]) -> Problem:
+    """The sums of one block of problems."""
+    return _as(BLOCK_ACCUMULATORS, sums)
+
+
+def _as(names: Iterable[str], sums: Mapping[str, Sum]) -> Problem:
+    return tuple((significant(sums[name].total), sums[name].count) for name in names)
+
+
+@dataclass(frozen=True)
+class HonestSums:
+    """What honest files of one kind add up to, by problems and by blocks of these."""
+
+    problems: Sequence[Problem]
+    blocks: Sequence[Problem] = ()
 
 
 def pair_law(
-    worker: str,
-    verifier: str,
-    strata: Sequence[Sequence[Problem]],
-    pilot: Sequence[Problem],
-    safety: float,
-    pairs: int = 1,
+    worker: str, verifier: str, strata: Sequence[HonestSums], pilot: HonestSums, safety: float, pairs: int = 1
 ) -> PairLaw:
-    """The law of one pair of engines; `strata` are the problems of each decode batch, `pilot` those of held-out files,
-    `pairs` how many laws share the calibration's half of the false-accusation probability."""
-    tests = len(ACCUMULATORS) * BETS * len(strata) * pairs
+    """The law of one pair of engines; `strata` are of each decode batch, `pilot` of held-out files, `pairs` how many
+    laws share the calibration's half of the false-accusation probability."""
+    wanted = math.log(2 * len(ALL) * BETS * len(strata) * pairs / FALSE_ACCUSATION)
     bets = {}
-    for place, name in enumerate(ACCUMULATORS):
-        own = [_figures(problems, place, safety) for problems in strata]
-        spread = max(_spread(*_figures(pilot, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-        bets[name] = tuple(_bet(tilt / spread, spread, own, math.log(2 * tests / FALSE_ACCUSATION)) for tilt in TILTS)
+    for names, units in ((ACCUMULATORS, "problems"), (BLOCK_ACCUMULATORS, "blocks")):
+        tried, others = getattr(pilot, units), [getattr(one, units) for one in strata]
+        for place, name in enumerate(names):
+            own = [_figures(one, place, safety) for one in others]
+            spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
+            bets[name] = tuple(_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
     return PairLaw(worker=worker, verifier=verifier, bets=bets)
 
 
@@ -110,7 +125,7 @@ def _spread(totals: Array, counts: Array) -> float:
 
 
 def _count(counts: Array) -> float:
-    return float(counts.mean()) or 1.0
+    return float(counts.mean() if len(counts) else 0.0) or 1.0
 
 
 def _short(value: float) -> float:

@@ -18,6 +18,7 @@ from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
+from protocol.evidence.coherence import blocks_of
 from protocol.files import write_atomic
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout
@@ -73,7 +74,9 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
         measured = measure(context, engine)
         rows, drawn = row_samples(context.rollouts, measured), audited(job.plan, number, len(context.rollouts))
         figures = tuple(row_figures(context.rollouts[row.row], row) for row in measured if row.row in drawn)
-        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows, figures))
+        drifts = {row.row: row.drift for row in measured if row.row in drawn}
+        blocks = tuple(blocks_of(drifts, config.work.samples_per_problem))
+        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows, figures, blocks))
         log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info, files=tuple(files))
 

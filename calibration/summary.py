@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from calibration.envelope import Problem, as_problem
+from calibration.envelope import Problem, as_block, as_problem
 from calibration.means import Sums
 from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample
 from calibration.tails import Tail, significant
@@ -14,7 +14,7 @@ from engines.base import EngineInfo
 from protocol.documents import Document
 from protocol.errors import ConfigError
 from protocol.evidence.figures import RowFigures
-from protocol.evidence.sums import ACCUMULATORS, problem_sums
+from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS, block_sums, problem_sums
 
 LEAST_PROBLEMS = 24
 """Problems per decode batch below which a variance says little."""
@@ -24,6 +24,10 @@ _Problem = Annotated[
     tuple[tuple[_Value, _Value], ...], Field(min_length=len(ACCUMULATORS), max_length=len(ACCUMULATORS))
 ]
 Problems = Annotated[tuple[_Problem, ...], Field(max_length=1 << 20)]
+_Block = Annotated[
+    tuple[tuple[_Value, _Value], ...], Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))
+]
+Blocks = Annotated[tuple[_Block, ...], Field(max_length=1 << 20)]
 
 
 class Spread(Document):
@@ -42,22 +46,24 @@ class Spread(Document):
 
 
 class Stratum(Document):
-    """The sums of the four means in the files that were decoded `batch` at a time; `problems` are what evidence adds up
-    (calibration/envelope.py)."""
+    """The sums of the four means in the files that were decoded `batch` at a time; `problems` and `blocks` are what
+    evidence adds up (calibration/envelope.py)."""
 
     batch: Count
     files: Count
     sums: dict[str, Sums]
     problems: Problems = ()
+    blocks: Blocks = ()
 
 
 class Heldout(Document):
-    """Files that no threshold was computed from: how many, and the largest measurement of any. Their `problems` choose
-    the bets of evidence, whose rates the others give."""
+    """Files that no threshold was computed from: how many, and the largest measurement of any. Their `problems` and
+    `blocks` choose the bets of evidence, whose rates the others give."""
 
     files: Count
     largest: dict[str, float]
     problems: Problems = ()
+    blocks: Blocks = ()
 
 
 class PairMeasurements(Document):
@@ -110,6 +116,7 @@ def summarise(
             files=len(heldout),
             largest={name: significant(max(values)) for name, values in file_measurements(heldout).items()},
             problems=_evidence(heldout),
+            blocks=_blocks(heldout),
         ),
     )
 
@@ -127,7 +134,7 @@ def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
         what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
         raise ConfigError(what, "pass a larger --files")
     sums = {n: Sums.of(f, own) for n, f in MEANS.items()}
-    return Stratum(batch=batch, files=len(own), sums=sums, problems=_evidence(own))
+    return Stratum(batch=batch, files=len(own), sums=sums, problems=_evidence(own), blocks=_blocks(own))
 
 
 def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
@@ -139,3 +146,8 @@ def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
             groups.setdefault(file.rows[row.row].group, []).append(row)
         found += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
     return tuple(found)
+
+
+def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
+    """The sums of every block of those."""
+    return tuple(as_block(sums) for file in files for sums in block_sums(file.blocks))

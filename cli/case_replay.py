@@ -104,10 +104,12 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -
 
 def _measured(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "dict[int, Verdict]":
     """Our own verdicts on the named files, by steps so that each step's weights are loaded once."""
+    from validator.held_engines import OtherEngines, others
     from validator.replay import Replayer
 
     typer.echo("loading the engine and the weights", err=True)
-    replayer, state, out = Replayer(client, config.engine.make()), client.state, {}
+    replayer = Replayer(client, config.engine.make(), OtherEngines(others(config.engine)))
+    state, out = client.state, {}
     known = [file for file in record.named.values() if file is not None]
     for file in sorted(known, key=lambda one: (one.step, one.sequence)):
         out[file.sequence] = replayer.verdict(state, file, record.trial.seed)

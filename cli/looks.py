@@ -83,12 +83,14 @@ def filled(endpoint: "Get[A]", value: str) -> "Get[A]":
 def look_at_process(home: Path | None, role: str) -> Look:
     """The process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`, finished files
     that wait to be handed in; `unserved`, why pools cannot be judged, by their numbers; `kept`, what a validator
-    says of the files that it keeps for juries, empty if it says nothing."""
+    says of the files that it keeps for juries, empty if it says nothing; `engines`, with what it judges, and after that
+    with what else files of node cases."""
     if home is None:
         return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
     log = home / "logs" / f"{role}.log"
     unsubmitted = len(list(home.glob("*/journal/*.json")))
     facts = {"log": last_line(log), "unsubmitted": unsubmitted, "unserved": unserved_pools(home), "kept": _kept(home)}
+    facts["engines"] = _engines(home)
     if runs(home):
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, log)
@@ -119,3 +121,13 @@ def _kept(home: Path) -> dict[str, Any]:
         return counts | {name: printable(str(found[name]), 500) for name in ("where", "problem")}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def _engines(home: Path) -> list[str]:
+    from validator.config import ENGINES
+
+    try:
+        found = json.loads((home / ENGINES).read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [printable(str(one), 40) for one in found] if isinstance(found, list) else []

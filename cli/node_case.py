@@ -26,6 +26,7 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published
     which the least counts; by the law in a calibration, or by the one that the pool's configuration names. Raises
     MusterError."""
     from runtime.pool_client import PoolClient
+    from validator.held_engines import OtherEngines, others
     from validator.node_evidence import node_case
     from validator.replay import OpenedVotes, Replayer
     from validator.sources import Sources
@@ -45,7 +46,7 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published
             case, found = node_case(files, law, lambda file: votes.verdicts(state, file))
         else:
             typer.echo("loading the engine and the weights", err=True)
-            replayer = Replayer(pool_client, config.engine.make())
+            replayer = Replayer(pool_client, config.engine.make(), OtherEngines(others(config.engine)))
             case, found = node_case(files, law, lambda file: [replayer.verdict(state, file)])
     finally:
         pool_client.close()
@@ -112,9 +113,9 @@ def case_document(
 def case_text(document: dict[str, Any]) -> str:
     """The same for people."""
     from protocol.evidence.process import DELIVERIES
-    from protocol.evidence.sums import ACCUMULATORS
+    from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
 
-    about = dict(ACCUMULATORS) | {DELIVERIES: "drawn files that were not handed in"}
+    about = {**ACCUMULATORS, **BLOCK_ACCUMULATORS, DELIVERIES: "drawn files that were not handed in"}
     used = sum(one["documents"] > 0 for one in document["files"])
     notes = sorted({note for one in document["files"] for note in one["notes"]})
     head = fields(

@@ -36,6 +36,9 @@ class KeyConfig(Document):
         return open_key(self.keystore, self.password_file)
 
 
+EngineName = Literal["transformers", "vllm"]
+
+
 class EngineConfig(Document):
     """Which engine computes, in which dtype, on how many threads; `batch` is the most sequences at once."""
 

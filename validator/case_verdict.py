@@ -73,6 +73,11 @@ def judge_case(
     if tuple(file.sequence for file in run.files if Code(file.code).is_accept) != case.sequences:
         return CaseVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
     summed, found = run_case(run, law, verdicts)
+    blind = [name for name in case.sequences if not law.clears(verdicts[name])]
+    if not summed.accused and blind:
+        listed = ", ".join(map(str, blind))
+        why = f"e^{summed.peak:.1f} by another engine than made files {listed}, which clears nobody"
+        return CaseVerdict(Code.UNAVAILABLE, why, summed, found)
     if not summed.accused:
         return CaseVerdict(Code.ACCEPT, f"e^{summed.peak:.1f}: nothing shown", summed, found)
     return CaseVerdict(_reason(summed), f"e^{summed.peak:.1f}: no honest node's", summed, found)

@@ -10,6 +10,7 @@ from eth_account.signers.local import LocalAccount
 
 from chain.suite import Suite
 from protocol.config import PoolConfig
+from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.identity import WorkId
@@ -21,10 +22,11 @@ from runtime.process import PoolSource
 from runtime.relay.peer import serve_as_peer
 from validator.ballots import BallotBox
 from validator.capacity import promised, slow_pool
-from validator.config import READY, ValidatorConfig
+from validator.config import ENGINES, READY, ValidatorConfig
 from validator.custodian import Holdings
+from validator.held_engines import LoadedEngine, OtherEngines, others
 from validator.judge_queue import JudgeQueue
-from validator.judging import FileJudge, JudgeOne, LoadedEngine
+from validator.judging import FileJudge, JudgeOne
 from validator.kept_files import KeptFiles
 from validator.shares import tenant_of
 from validator.shelves import open_shelf
@@ -105,13 +107,16 @@ class UnopenedPool:
 
 
 class PoolOpener:
-    """Connects to pools: `account` signs requests to their services, all of them are judged by one engine."""
+    """Connects to pools: `account` signs requests to their services, all of them are judged by one engine, and files of
+    node cases by their workers' own, of those that this machine holds."""
 
     def __init__(
         self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
     ) -> None:
         self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
-        self._engine = LoadedEngine(config.engine.make())
+        besides = others(config.engine, config.case_engines)
+        self._engine = LoadedEngine(config.engine.make(), OtherEngines(besides))
+        write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(one.name for one in besides)]))
         self._count = 0
 
     def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from chain.mirrors import MAX_MIRROR
 from protocol.documents import Document
 from protocol.errors import MusterError
-from runtime.process import KeyConfig, PoolSource, ProcessConfig
+from runtime.process import EngineName, KeyConfig, PoolSource, ProcessConfig
 from storage.settings import S3Settings
 from storage.transfer import check_url
 
@@ -21,6 +21,9 @@ UNSERVED = "unserved.json"
 
 KEPT = "kept.json"
 """A file in `home` that says how many files are kept for juries, and where they are shown."""
+
+ENGINES = "engines.json"
+"""A file in `home` that names the engines of this machine: what it judges with, then those for node cases."""
 
 _KEY_CHARACTERS = 100
 
@@ -59,7 +62,8 @@ class ValidatorConfig(ProcessConfig):
     and a seat may be drawn for, is taken from where its owner announced its service on chain. A ballot is committed at
     the latest `deadline_margin` seconds before the window closes, or not at all. Files on which a vote is cast are kept
     for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. `runs`: of runs of sites whose
-    disputes it may have to judge, by their number on chain, a configuration as a site's or the keeper's.
+    disputes it may have to judge, by their number on chain, a configuration as a site's or the keeper's. A file of a node case is
+    measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are installed).
     """
 
     pool: int = Field(0, ge=0)
@@ -68,6 +72,7 @@ class ValidatorConfig(ProcessConfig):
     voters: tuple[KeyConfig, ...] = Field(min_length=1)
     deadline_margin: float = Field(3.0, ge=0)
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
+    case_engines: tuple[EngineName, ...] | None = None
     keep_steps: int = Field(4, ge=1, le=64)
     keep_gib: float = Field(20.0, gt=0, le=1 << 20)
     serve: ServeConfig | None = None

@@ -7,6 +7,7 @@ from functools import cached_property
 from environments.pool import PoolEnvironments
 from protocol.audit import audit_sample
 from protocol.config import PoolConfig
+from protocol.proofs.drift import Drift
 from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.rollouts.transcript import Tokens, Transcript
@@ -57,7 +58,7 @@ class RowMeasurements:
     (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
     `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token). `surprise`
     and `dullness` are the logarithms of two e-values (validator/measurements.py); `eos_probability` is that of the
-    final token if it is an EOS.
+    final token if it is an EOS. `drift` says which way activations are off.
     """
 
     row: int
@@ -68,6 +69,7 @@ class RowMeasurements:
     surprise: float
     dullness: float
     eos_probability: float | None
+    drift: Drift = field(default_factory=Drift.none, compare=False)
 
 
 @dataclass(frozen=True)

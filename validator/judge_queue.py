@@ -32,7 +32,8 @@ TaskKey = tuple[str, bytes, bytes]
 class JudgeTask:
     """Files for `judge` to judge together: a lane's, a trial's one, or those of a node case. `mirrors[i]` are further
     URLs of file i. A file that no source has counts as unavailable after `patience` seconds, counted from when the task
-    is asked for. `to_show`: whoever accepts a file will have to show its bytes, as committees do."""
+    is asked for. `to_show`: whoever accepts a file will have to show its bytes, as committees do. `as_worker`: each is
+    measured by its worker's own engine, where that can be had."""
 
     key: TaskKey
     facts: tuple[SubmissionFacts, ...]
@@ -40,6 +41,7 @@ class JudgeTask:
     judge: FileJudge
     patience: float = 0.0
     to_show: bool = False
+    as_worker: bool = False
 
     @property
     def where(self) -> str:
@@ -213,7 +215,9 @@ class JudgeQueue:
             elif at not in request.found:
                 failures[at] = failures.get(at, 0) + 1
                 try:
-                    request.found[at] = task.judge.verdict(facts, task.mirrors[at], final=final)
+                    request.found[at] = task.judge.verdict(
+                        facts, task.mirrors[at], final=final, as_worker=task.as_worker
+                    )
                 except MissingFileError as error:
                     missing = error
         if missing is not None:

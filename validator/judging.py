@@ -1,6 +1,7 @@
 """The one way from a submission to its verdict, for validators, jurors and replays."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,20 @@ from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
-from protocol.rollouts.schema import Limits
+from protocol.evidence.figures import engine_key
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Verdict
 from storage.keys import MissingObjectError
 from validator.context import SubmissionFacts
+from validator.held_engines import LoadedEngine
 from validator.kept_files import KeptFiles
 from validator.pipeline import judge
 from validator.sources import Sources
 from validator.verdict_store import VerdictStore
 
+log = logging.getLogger("muster.validator")
 JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
 
 
@@ -27,25 +32,10 @@ class MissingFileError(MissingObjectError):
     """No source has a rollout file (yet)."""
 
 
-class LoadedEngine:
-    """An engine that the judges of several pools share, and whose weights it has loaded."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._loaded = b""
-
-    def has(self, manifest: bytes) -> bool:
-        return self._loaded == manifest
-
-    def load(self, manifest: bytes, folder: Path) -> None:
-        self._loaded = b""
-        self.engine.load(folder)
-        self._loaded = manifest
-
-
 class FileJudge:
     """Judges submissions of one pool, one at a time, with the weights that `weights` brings. What was judged is kept in
-    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the pipeline."""
+    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the
+    pipeline."""
 
     def __init__(
         self,
@@ -65,23 +55,31 @@ class FileJudge:
         self._lacking: dict[bytes, str] = {}
         self.judged = 0
 
-    def verdict(self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True) -> Verdict:
-        """What nobody has is unavailable, or MissingFileError unless that is `final`. Raises MusterError where a
-        source, the weights or this machine fail."""
-        kept = self._verdicts.find(facts, self._config.digest) if self._verdicts else None
+    def verdict(
+        self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True, as_worker: bool = False
+    ) -> Verdict:
+        """What nobody has is unavailable, or MissingFileError unless that is `final`. `as_worker`: measured by the
+        engine that the file names, where this machine has it and the pool's law knows the pair. Raises MusterError
+        where a source, the weights or this machine fail."""
+        kept = None if as_worker else self._known(facts, self._engine)
         if kept is not None and self._is_kept(facts):
             return kept
         # Who votes on a file answers for its bytes, so a verdict alone is not enough.
         data = self._fetch(facts, announced)
         if data is None and not final:
             raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
+        engine = self._engine
+        if as_worker and data is not None:
+            engine = self._workers(facts, data)
+            kept = self._known(facts, engine)
         if data is not None and kept is not None:
             return kept
-        verdict = self._judge_one(facts, data, self._config, self._load(facts.work), self._engine.engine)
+        environment = self._load(facts.work, engine)
+        verdict = self._judge_one(facts, data, self._config, environment, engine.engine)
         self.judged += 1
         # A file that nobody has now may be there later.
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
-            self._verdicts.keep(facts, verdict)
+            self._verdicts.keep(facts, verdict, self._kept_as(engine))
         return verdict
 
     def to_vote(self, verdict: Verdict) -> Verdict:
@@ -101,7 +99,7 @@ class FileJudge:
 
     def warm(self, work: Work) -> None:
         """Load the weights of a policy step, so that the first verdict need not wait for them."""
-        self._load(work)
+        self._load(work, self._engine)
 
     def prepare(self, facts: SubmissionFacts) -> None:
         """Bring the weights that the submission will be judged with."""
@@ -130,10 +128,33 @@ class FileJudge:
         place = facts.work.id.pool.pool, facts.sequence
         return self._files is None or self._files.has(place, facts.commitment.sha256)
 
-    def _load(self, work: Work) -> PoolEnvironments:
-        if self._environment is None or self._manifest != work.manifest or not self._engine.has(work.manifest):
+    def _known(self, facts: SubmissionFacts, engine: LoadedEngine) -> Verdict | None:
+        return self._verdicts.find(facts, self._config.digest, self._kept_as(engine)) if self._verdicts else None
+
+    def _kept_as(self, engine: LoadedEngine) -> str:
+        return "" if engine is self._engine else engine.key
+
+    def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
+        """The engine that a file's header names; ours where the law does not know that engine by itself, or this
+        machine does not have it."""
+        laws = self._config.evidence.laws if self._config.evidence else ()
+        try:
+            header, _ = read(data, Limits.of(self._config.work))
+        except MalformedFile:
+            return self._engine
+        named = engine_key(header.engine, header.dtype, header.device)
+        if named == self._engine.key or all((law.worker, law.verifier) != (named, named) for law in laws):
+            return self._engine
+        found = self._engine.others.of(named)
+        if found is None:
+            what = "file %d was made with %s, which this machine does not have (`case_engines`): judged with %s"
+            log.warning(what, facts.sequence, named, self._engine.key)
+        return found or self._engine
+
+    def _load(self, work: Work, engine: LoadedEngine) -> PoolEnvironments:
+        if self._environment is None or self._manifest != work.manifest or not engine.has(work.manifest):
             folder = self._weights(work)
             environment = self._following.of(folder)
-            self._engine.load(work.manifest, folder)
+            engine.load(work.manifest, folder)
             self._environment, self._manifest = environment, work.manifest
         return self._environment

@@ -13,7 +13,7 @@ import torch
 
 from engines.base import Engine, Prefilled
 from protocol.proofs.codec import CHUNK
-from protocol.proofs.toploc import ChunkErrors, verify_many
+from protocol.proofs.toploc import ChunkErrors, compare_many
 from protocol.rollouts.transcript import Inserted, interleaved, sampled_places
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
@@ -56,9 +56,9 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
     if not prefilled:
         return
     seen = list(prefilled.values())
-    errors = verify_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
+    compared = compare_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
     choices, start = _choices(context, prefilled), 0
-    for row, chunks in zip(prefilled, errors, strict=True):
+    for row, (chunks, drift) in zip(prefilled, compared, strict=True):
         rollout = context.rollouts[row]
         tokens = len(rollout.output_tokens)
         own, start = slice(start, start + tokens), start + tokens
@@ -73,6 +73,7 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
             surprise=float((-logprobs / 2 - choices.log_root_sums[own]).sum()),
             dullness=float((logprobs - choices.log_square_sums[own]).sum()),
             eos_probability=math.exp(min(0.0, logprobs[-1])) if ended else None,
+            drift=drift,
         )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from chain.records import Submission, Terms
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import engine_labels, engines_of, rows_of
+from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of
 from protocol.evidence.law import PairLaw, least
 from protocol.evidence.process import DELIVERIES, NodeCase, delivery_nats
-from protocol.evidence.sums import ACCUMULATORS, Sum, file_sums
+from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum, block_sums, file_sums
 from protocol.verdict import Code, Verdict
 
 Nats = Mapping[str, tuple[float, ...]]
@@ -43,10 +43,12 @@ class FileEvidence:
 
 @dataclass
 class Law:
-    """The laws of a pool's pairs of engines; `samples` are those of a problem."""
+    """The laws of a pool's pairs of engines; `samples` are those of a problem. `own_engine`: only who measures with the
+    worker's own engine clears it."""
 
     pairs: Sequence[PairLaw]
     samples: int
+    own_engine: bool = False
     _by_engines: dict[tuple[str, str], PairLaw] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,21 +61,29 @@ class Law:
             raise IntegrityError("it holds no figures of rows", "its voter runs an older program, or refused the file")
         if engines not in self._by_engines:
             raise IntegrityError(f"no law for files of {engines[0]} seen by {engines[1]}", "calibrate that pair")
-        return self._by_engines[engines].nats(file_sums(rows, self.samples))
+        blocks = blocks_in(verdict)
+        own = None if blocks is None else block_sums(blocks)
+        return self._by_engines[engines].nats(file_sums(rows, self.samples), own)
+
+    def clears(self, verdict: Verdict) -> bool:
+        """Whether a document on an accepted file that shows nothing says that there is nothing."""
+        worker, verifier = engines_of(verdict)
+        return not self.own_engine or worker == verifier
 
     def seen(self, verdict: Verdict) -> Seen:
         """A document that counts, in sums over its file."""
-        problems = file_sums(rows_of(verdict), self.samples)
+        problems, blocks = file_sums(rows_of(verdict), self.samples), block_sums(blocks_in(verdict) or ())
         sums = {
-            name: Sum(math.fsum(one[name].total for one in problems), math.fsum(one[name].count for one in problems))
-            for name in ACCUMULATORS
+            name: Sum(math.fsum(one[name].total for one in units), math.fsum(one[name].count for one in units))
+            for names, units in ((ACCUMULATORS, problems), (BLOCK_ACCUMULATORS, blocks))
+            for name in names
         }
         return Seen(*engine_labels(verdict), engines_of(verdict), sums)
 
     def rates(self, seen: Seen) -> dict[str, float]:
         """The least rate of each accumulator that a bet against such a document takes for honest."""
         bets = self._by_engines[seen.engines].bets
-        made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in ACCUMULATORS if name in bets}
+        made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in ALL if name in bets}
         return {name: min(rates) for name, rates in made.items() if rates}
 
 
@@ -81,7 +91,7 @@ def law_of(config: PoolConfig, terms: Terms) -> Law | None:
     """The law that a pool's configuration names; None if it names none, or one of another audit rate than its terms."""
     if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
         return None
-    return Law(config.evidence.laws, config.work.samples_per_problem)
+    return Law(config.evidence.laws, config.work.samples_per_problem, config.evidence.own_engine)
 
 
 def lawless(config: PoolConfig, audit_rate: int) -> str:

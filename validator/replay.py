@@ -14,7 +14,8 @@ from protocol.verdict import BallotDocument, Code, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from validator.context import SubmissionFacts
-from validator.judging import FileJudge, LoadedEngine
+from validator.held_engines import LoadedEngine, OtherEngines
+from validator.judging import FileJudge
 from validator.selectors import deciding_round, submission_facts
 from validator.sources import Sources
 
@@ -105,12 +106,14 @@ class OpenedVotes:
 
 
 class Replayer:
-    """Judges as a validator does."""
+    """Judges as a validator does; as jurors of node cases do if it is given the other engines of this machine."""
 
-    def __init__(self, pool_client: PoolClient, engine: Engine) -> None:
+    def __init__(self, pool_client: PoolClient, engine: Engine, others: OtherEngines | None = None) -> None:
         self._pool_client = pool_client
         self.sources = Sources(pool_client.objects, announced_seconds=60.0)
-        self._judge = FileJudge(pool_client.pool_config(), LoadedEngine(engine), self.sources, pool_client.weights)
+        loaded = LoadedEngine(engine, others)
+        self._judge = FileJudge(pool_client.pool_config(), loaded, self.sources, pool_client.weights)
+        self._as_worker = others is not None
         self._votes = OpenedVotes(self.sources)
 
     def replay(self, state: State, file: Submission) -> Replayed:
@@ -123,7 +126,7 @@ class Replayer:
         """Our own verdict on a decided submission, by the rows that `audit_seed` draws; without one by those that its
         committee looked at."""
         facts = self._facts(state, file, audit_seed or deciding_round(state, file).seed)
-        return self._judge.verdict(facts, state.mirrors_of(file))
+        return self._judge.verdict(facts, state.mirrors_of(file), as_worker=self._as_worker)
 
     def _facts(self, state: State, file: Submission, audit_seed: bytes) -> SubmissionFacts:
         pool = state.pools[file.pool]

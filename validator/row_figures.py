@@ -3,7 +3,8 @@ judge nothing by themselves."""
 
 import math
 
-from protocol.evidence.figures import RowFigures, finding, rounded
+from protocol.evidence.coherence import blocks_of
+from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded
 from protocol.proofs.codec import CHUNK
 from protocol.rollouts.schema import Rollout
 from protocol.verdict import Finding
@@ -12,7 +13,9 @@ from validator.context import CheckContext, RowMeasurements
 
 def evidence(context: CheckContext) -> Finding:
     """The finding that publishes them."""
-    return finding([row_figures(context.rollouts[row.row], row) for row in context.measured])
+    rows = [row_figures(context.rollouts[row.row], row) for row in context.measured]
+    drifts = {row.row: row.drift for row in context.measured[:MOST_ROWS]}
+    return finding(rows, blocks_of(drifts, context.config.work.samples_per_problem))
 
 
 def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:

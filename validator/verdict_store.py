@@ -20,8 +20,8 @@ def _name(digest: bytes) -> str:
 
 
 class VerdictStore:
-    """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited) and the pool's
-    configuration."""
+    """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited), the pool's
+    configuration, and `engine` where it is another one than what the process judges everything with."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,8 +29,8 @@ class VerdictStore:
         for part in (self._waiting, self._published):
             part.mkdir(parents=True, exist_ok=True)
 
-    def find(self, facts: SubmissionFacts, config_hash: bytes) -> Verdict | None:
-        path = self._path(facts, config_hash)
+    def find(self, facts: SubmissionFacts, config_hash: bytes, engine: str = "") -> Verdict | None:
+        path = self._path(facts, config_hash, engine)
         try:
             return replace(Verdict.parse(path.read_bytes()), lane_seed=facts.lane_seed.hex())
         except FileNotFoundError:
@@ -39,8 +39,8 @@ class VerdictStore:
             log.warning("the kept verdict %s is damaged (%s): judging again", path, error)
             return None
 
-    def keep(self, facts: SubmissionFacts, verdict: Verdict) -> None:
-        write_atomic(self._path(facts, bytes.fromhex(verdict.config_hash)), verdict.canonical())
+    def keep(self, facts: SubmissionFacts, verdict: Verdict, engine: str = "") -> None:
+        write_atomic(self._path(facts, bytes.fromhex(verdict.config_hash), engine), verdict.canonical())
 
     def keep_document(self, document: BallotDocument) -> bytes:
         """Store what a ballot's verdict hash stands for; returns the hash."""
@@ -63,7 +63,7 @@ class VerdictStore:
         """Everybody can have this document now, also after a restart."""
         (self._waiting / _name(digest)).rename(self._published / _name(digest))
 
-    def _path(self, facts: SubmissionFacts, config_hash: bytes) -> Path:
+    def _path(self, facts: SubmissionFacts, config_hash: bytes, engine: str) -> Path:
         work, committed = facts.work, asdict(facts.commitment)
         hashes = {"step_seed": work.step_seed, "manifest": work.manifest, "lane_seed": facts.lane_seed}
         fields = work.id.flat() | {"sequence": facts.sequence, "audit_rate": facts.audit_rate} | hashes | committed
@@ -71,5 +71,6 @@ class VerdictStore:
         if facts.audit_rate >= AUDIT_EVERYTHING:
             # The seed draws the audit sample and nothing else: where all is audited, a second draw changes nothing.
             del fields["lane_seed"]
+        fields |= {"engine": engine} if engine else {}
         key = keccak(canonical_json(fields) + config_hash)
         return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"

@@ -89,7 +89,7 @@ class Voting:
         task = self._task(pool, voting.where, voting.files, seed, audit_seed, patience)
         if task is None:
             return None
-        task = replace(task, to_show=not voting.vote.needs_bytes)
+        task = replace(task, to_show=not voting.vote.needs_bytes, as_worker=voting.vote.as_worker)
         self._wanted.add(task.key)
         answer = self._queue.ask(task)
         return answer.result() if answer.done() and not answer.cancelled() else None

@@ -6,6 +6,8 @@ from typing import Self
 
 from engines.base import Engine
 from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+from protocol.evidence.figures import engine_key
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.relay.peer import serve_as_peer
@@ -38,6 +40,7 @@ class WorkerCollaborators:
         # An engine takes seconds to a minute to start: whoever joins downloads meanwhile.
         ahead.start()
         producer = make_producer(pool_config, config.engine.make())
+        _refuse_unknown(pool_config, producer.engine)
         producer.prepare()
         return cls(
             str(account.address),
@@ -54,3 +57,10 @@ class WorkerCollaborators:
         self.ahead.stop()
         self.orchestrator.close()
         self.pool_client.close()
+
+
+def _refuse_unknown(config: PoolConfig, engine: Engine) -> None:
+    """Raises ConfigError for an engine whose files the pool would call malformed."""
+    info = engine.info
+    if config.evidence and (why := config.evidence.refuses(engine_key(info.name, info.dtype, info.device))):
+        raise ConfigError(why, "choose one of these as `engine`")

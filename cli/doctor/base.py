@@ -32,6 +32,7 @@ WHY = {
     "keystore": "whoever can read a key and its password owns what it holds",
     "password": "whoever can read a key and its password owns what it holds",
     "kept files": "a jury that gets an accepted file from nobody has the seats fined that accepted it",
+    "engines": "the engine that made a file sees changes in it which another one's rounding hides",
     "cache": "damaged weights make files that are refused as forged",
     "pool config": "everybody's work follows from it",
     "profile": "commands take keys, pool and addresses from it",

@@ -64,5 +64,6 @@ def examine(asked: Examination) -> Iterator[Prerequisite]:
     if profile is not None:
         yield from participant.look_at_keys(profile)
         yield from participant.look_at_custody(profile)
+        yield from participant.look_at_engines(profile)
         if profile.deployment and said is not None:
             yield from participant.look_at_money(profile)

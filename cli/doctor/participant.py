@@ -117,6 +117,25 @@ def look_at_custody(profile: "Profile") -> Iterator[Prerequisite]:
         )
 
 
+def look_at_engines(profile: "Profile") -> Iterator[Prerequisite]:
+    """With which engines a validator can measure files of node cases."""
+    from runtime.process import EngineConfig
+    from validator.held_engines import others
+
+    if profile.role != "validator":
+        return
+    named = profile.validator.get("case_engines")
+    try:
+        besides = [one.name for one in others(EngineConfig(name=profile.engine.name), named)]
+    except MusterError as error:
+        yield failed("engines", error.what, error.hint)
+        return
+    if besides:
+        yield ok("engines", f"{profile.engine.name} for every file, {', '.join(besides)} for its files in node cases")
+    else:
+        yield note("engines", f"{profile.engine.name} alone: small cheats with another engine are not seen")
+
+
 def version(service: str) -> Prerequisite:
     """Ours against what the pool's service says."""
     from cli.doctor.services import ask_orchestrator

@@ -53,8 +53,16 @@ def _doing(look: SeatsLook) -> list[str]:
     for one in (look.chain or {}).get("open", ())[:SHOWN]:
         state = "voted" if one["revealed"] else "committed, to be opened" if one["committed"] else "to be judged"
         lines.append(f"seat {one['seat']}: lane {one['lane']} of pool {one['pool']}: {state}")
+    if engines := (look.process or {}).get("engines"):
+        lines.append(_engines(*engines))
     kept = (look.process or {}).get("kept")
     return [*lines, _custody(kept, look.now)] if kept else lines
+
+
+def _engines(own: str, *others: str) -> str:
+    if not others:
+        return f"judging with {own}; files that other engines made too, also in node cases"
+    return f"judging with {own}; files of node cases that {' or '.join(others)} made with that"
 
 
 def _custody(kept: dict[str, Any], now: float) -> str:

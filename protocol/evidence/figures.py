@@ -1,8 +1,9 @@
 """What a verdict document says of every audited row: the figures from which a node's evidence is added up.
 
 They are one more finding of the document, `evidence`, which judges nothing: columns of numbers, one entry per row, in
-the order of the document's `audited`. A document without it (a file refused before the prefill, or an older program's)
-holds no evidence. Documents come from strangers, so everything is checked before it counts.
+the order of the document's `audited`; and, since version 2, two columns with an entry for each block of problems. A
+document without it (a file refused before the prefill, or an older program's) holds no evidence. Documents come from
+strangers, so everything is checked before it counts.
 """
 
 import math
@@ -14,7 +15,8 @@ from protocol.errors import IntegrityError
 from protocol.verdict import Code, Finding, Verdict
 
 CHECK = "evidence"
-VERSION = 1
+VERSION = 2
+_VERSIONS = (1, 2)
 MOST_ROWS = 2048
 """Rows of one file whose figures are published: the first audited ones. Which rows they are depends on no figure."""
 _COUNTS = ("row", "tokens", "chunks", "misses")
@@ -44,12 +46,17 @@ class RowFigures:
 
 
 NAMES = tuple(one.name for one in fields(RowFigures))
+BLOCK_NAMES = ("coherence", "pairs")
+"""S and N of a block of problems (protocol/evidence/coherence.py)."""
+Blocks = Sequence[tuple[float, int]]
 
 
-def finding(rows: Sequence[RowFigures]) -> Finding:
+def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
     """The finding that publishes figures. What is not a number is published as such, and is no evidence."""
     kept = [astuple(row) for row in rows[:MOST_ROWS]]
     columns = {name: list(column) for name, column in zip(NAMES, zip(*kept, strict=True), strict=True)} if kept else {}
+    if kept:
+        columns |= {"coherence": [own for own, _ in blocks], "pairs": [pairs for _, pairs in blocks]}
     if any(not math.isfinite(value) for row in kept for value in row):
         return Finding(CHECK, Code.ACCEPT, {"version": VERSION}, "a figure is not a number")
     return Finding(CHECK, Code.ACCEPT, {"version": VERSION, **columns})
@@ -57,19 +64,44 @@ def finding(rows: Sequence[RowFigures]) -> Finding:
 
 def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
     """The figures in a verdict document, none if it has none. Raises IntegrityError for what no validator writes."""
-    found = [one.measurements for one in verdict.findings if one.check == CHECK]
-    if not found or found[0].get("version") != VERSION or len(found[0]) == 1:
+    found = _columns(verdict)
+    if not found:
         return ()
-    columns = [found[0].get(name) for name in NAMES]
-    if len(found) > 1 or len(found[0]) != 1 + len(NAMES) or not all(isinstance(one, list) for one in columns):
-        raise _malformed("its columns are not those of version 1")
-    lists = [one for one in columns if isinstance(one, list)]
+    lists = [found[name] for name in NAMES]
     if {len(one) for one in lists} != {min(len(verdict.audited), MOST_ROWS)}:
         raise _malformed("its columns do not have one entry for each audited row")
     rows = tuple(map(_row, zip(*lists, strict=True)))
     for row, audited in zip(rows, verdict.audited, strict=False):
         _check(row, audited)
     return rows
+
+
+def blocks_in(verdict: Verdict) -> tuple[tuple[float, int], ...] | None:
+    """(S, N) of every block in a verdict document; None in one of version 1, which has none. Raises IntegrityError."""
+    found = _columns(verdict)
+    if not found or "pairs" not in found:
+        return None
+    totals, pairs = (found[name] for name in BLOCK_NAMES)
+    if len(totals) != len(pairs) or len(pairs) > MOST_ROWS:
+        raise _malformed("its columns of blocks do not have one length")
+    for total, count in zip(totals, pairs, strict=True):
+        numbers = type(count) is int and type(total) in (int, float)
+        if not numbers or not abs(total) <= 1e12 or not 0 <= count <= 1e12:
+            raise _malformed("a block's figures are no numbers of their kind")
+    return tuple(zip(totals, pairs, strict=True))
+
+
+def _columns(verdict: Verdict) -> dict[str, list[Any]]:
+    """The columns of the finding, by name; empty where there is none that we know. Raises IntegrityError."""
+    found = [one.measurements for one in verdict.findings if one.check == CHECK]
+    version = found[0].get("version") if found else None
+    if version not in _VERSIONS or len(found[0]) == 1:
+        return {}
+    names = NAMES if version == 1 else (*NAMES, *BLOCK_NAMES)
+    columns = {name: own for name in names if isinstance(own := found[0].get(name), list)}
+    if len(found) > 1 or len(found[0]) != 1 + len(names) or len(columns) != len(names):
+        raise _malformed(f"its columns are not those of version {version}")
+    return columns
 
 
 def engines_of(verdict: Verdict) -> tuple[str, str]:

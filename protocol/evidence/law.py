@@ -1,18 +1,18 @@
 """The envelope of honest work, as bets that no law within it can win on average.
 
-A bet (tilt λ, rate c, most b) on an accumulator pays exp(λ·min(S − c·N, b)) for each problem. The envelope is defined
-by its bets: it holds every law under which each of them pays at most 1 on average. Calibration finds rates for which
-the pool's honest work is inside (calibration/envelope.py); docs/evidence.md has the argument.
+A bet (tilt λ, rate c, most b) on an accumulator pays exp(λ·min(S − c·N, b)) for each problem, or block of them. The
+envelope is defined by its bets: it holds every law under which each of them pays at most 1 on average. Calibration
+finds rates for which the pool's honest work is inside (calibration/envelope.py); docs/evidence.md has the argument.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from protocol.documents import Document
-from protocol.evidence.sums import ACCUMULATORS, Sum
+from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum
 
 BETS = 5
 """Bets of each accumulator, from small and patient to large and quick."""
@@ -49,26 +49,52 @@ class PairLaw(Document):
     def asked(self) -> int:
         return BETS * len(self.bets)
 
-    def nats(self, problems: Sequence[Mapping[str, Sum]]) -> dict[str, tuple[float, ...]]:
-        """What a file pays in each bet of each accumulator, as logarithms."""
+    def nats(
+        self, problems: Sequence[Mapping[str, Sum]], blocks: Sequence[Mapping[str, Sum]] | None = None
+    ) -> dict[str, tuple[float, ...]]:
+        """What a file pays in each bet of each accumulator, as logarithms; without `blocks` in those of problems."""
+        settled = [(ACCUMULATORS, problems), *([(BLOCK_ACCUMULATORS, blocks)] if blocks is not None else [])]
         return {
-            name: tuple(bet.nats([problem[name] for problem in problems]) for bet in self.bets[name])
-            for name in ACCUMULATORS
+            name: tuple(bet.nats([one[name] for one in units]) for bet in self.bets[name])
+            for names, units in settled
+            for name in names
             if name in self.bets
         }
 
 
 class EvidenceConfig(Document):
-    """What a pool names for adding up a node's files: laws that were learned at this audit rate (of 65536)."""
+    """What a pool names for adding up a node's files: laws that were learned at this audit rate (of 65536).
+    `own_engine`: of a node case, who measures a file with another engine than its worker's may convict, but not clear.
+    """
 
     audit_rate: Annotated[int, Field(ge=1, le=65536)]
+    own_engine: bool = False
     laws: Annotated[tuple[PairLaw, ...], Field(min_length=1, max_length=64)]
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As pools wrote it before there was `own_engine`, where that is not set: their configuration's hash stays."""
+        out: dict[str, Any] = write(self)
+        return out if self.own_engine else {name: value for name, value in out.items() if name != "own_engine"}
+
+    def refuses(self, engine: str) -> str:
+        """Why files of an engine (`name:dtype:device`) cannot be taken: they could add up to nothing. Empty if they
+        can."""
+        known = sorted({law.worker for law in self.laws})
+        return (
+            ""
+            if engine in known
+            else f"the pool's law of evidence knows no files of {engine}, only of {', '.join(known)}"
+        )
 
     @model_validator(mode="after")
     def _one_law_a_pair(self) -> Self:
         if len({(law.worker, law.verifier) for law in self.laws}) < len(self.laws):
             raise ValueError("two laws are of one pair of engines")
-        if unknown := {name for law in self.laws for name in law.bets} - set(ACCUMULATORS):
+        lacking = {law.worker for law in self.laws} - {law.worker for law in self.laws if law.worker == law.verifier}
+        if self.own_engine and lacking:
+            raise ValueError(f"`own_engine` wants a law of {min(lacking)} seen by itself")
+        if unknown := {name for law in self.laws for name in law.bets} - set(ALL):
             raise ValueError(f"no accumulator is called {min(unknown)}")
         return self
 

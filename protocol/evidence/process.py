@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protocol.evidence.law import BETS
-from protocol.evidence.sums import ACCUMULATORS
+from protocol.evidence.sums import ALL
 
 FALSE_ACCUSATION = 1e-6
 """Of a whole life of a node: half for the bets' luck, half for the calibration's."""
@@ -25,7 +25,7 @@ DELIVERIES = "deliveries"
 ALLOWED_UNDELIVERED = 0.1
 """The share of its drawn files that an honest node may fail to hand in, whatever came before."""
 _STAKES = (0.5, 1.0, 2.0, 4.0, 8.0)
-NAMES = (*ACCUMULATORS, DELIVERIES)
+NAMES = (*ALL, DELIVERIES)
 
 
 def delivery_nats(delivered: bool) -> tuple[float, ...]:

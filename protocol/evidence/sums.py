@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protocol.evidence.figures import RowFigures
+from protocol.evidence.figures import Blocks, RowFigures
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ ACCUMULATORS: Mapping[str, str] = {
     "dullness": "chosen tokens more probable than samples are, per token: text without the noise's luck",
 }
 """Name → what it adds up, and whom that finds."""
+BLOCK_ACCUMULATORS: Mapping[str, str] = {
+    "coherence": "differences of activations that agree between problems, per pair of these: other weights",
+}
+"""The same of what is settled once for a block of problems (protocol/evidence/coherence.py)."""
+ALL = (*ACCUMULATORS, *BLOCK_ACCUMULATORS)
 
 
 def problem_sums(rows: Sequence[RowFigures]) -> dict[str, Sum]:
@@ -51,6 +56,11 @@ def file_sums(rows: Sequence[RowFigures], samples: int) -> list[dict[str, Sum]]:
     for row in rows:
         problems.setdefault(row.row // samples, []).append(row)
     return [problem_sums(group) for _, group in sorted(problems.items())]
+
+
+def block_sums(blocks: Blocks) -> list[dict[str, Sum]]:
+    """The sums of every block of a file."""
+    return [{"coherence": Sum(total, float(pairs))} for total, pairs in blocks]
 
 
 def _steering(rows: Sequence[RowFigures]) -> Sum:

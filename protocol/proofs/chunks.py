@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from protocol.compiled import compiled
 from protocol.proofs.codec import MODULUS_MIN, PRIME, TOP_K
+from protocol.proofs.drift import BUCKETS, MOST_STEPS
 from protocol.proofs.field import QUAD, STEP, Reals, evaluate, interpolate, powers_of, reduced
 from protocol.proofs.select import PART, PARTIAL_SORT_FROM, ROOM, Items, Words, largest, untied
 
@@ -64,11 +65,14 @@ def _injective_modulus(items: Items, taken: Integers, stamp: int) -> int:
 
 
 @compiled
-def compare_rows(words: Words, moduli: Integers, coefficients: Reals, counts: Integers, means: Reals) -> int:
-    """How far n claimed polynomials are from n chunks.
+def compare_rows(
+    words: Words, features: int, moduli: Integers, coefficients: Reals, counts: Integers, means: Reals, drift: Integers
+) -> int:
+    """How far n claimed polynomials are from n chunks of hidden states with so many features.
 
     moduli [n], coefficients [n, 128] (residues) → counts [n, 2]: mismatching exponents, positions compared; means [n]:
-    mean difference of mantissas. Returns the number of a chunk with NaN, or −1.
+    mean difference of mantissas; drift [n, 2, BUCKETS], zeros before: signed differences and values by bucket of
+    features (protocol/proofs/drift.py). Returns the number of a chunk with NaN, or −1.
     """
     spots, items, cut = np.empty((2, PART), dtype=np.int64), np.empty(ROOM, dtype=np.int64), 0
     points, found, powers = np.zeros(TOP_K), np.empty(TOP_K), np.empty((STEP + 1, TOP_K))
@@ -85,7 +89,11 @@ def compare_rows(words: Words, moduli: Integers, coefficients: Reals, counts: In
         for place in range(positions):
             residue = int(found[place])
             claimed = (residue + PRIME if residue < 0 else residue) & 0x7FFF
-            own = items[place] >> 32
+            own, at = items[place] >> 32, items[place] & 0xFFFFFFFF
+            steps = min(max(claimed - own, -MOST_STEPS), MOST_STEPS)
+            negative = (words[row, at >> 2] >> np.uint64(((at & 3) << 4) + 15)) & np.uint64(1)
+            drift[row, 0, at % features % BUCKETS] += -steps if negative else steps
+            drift[row, 1, at % features % BUCKETS] += 1
             if claimed >> MANTISSA_BITS == own >> MANTISSA_BITS:
                 matched, total = matched + 1, total + abs(claimed - own)
         counts[row, 0] = positions - matched

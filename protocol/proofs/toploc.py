@@ -14,6 +14,7 @@ import torch
 from protocol.errors import MusterError
 from protocol.proofs.chunks import compare_rows, prove_rows
 from protocol.proofs.codec import CHUNK, TOP_K, Proofs, check_count, parse_many, proof_count, serialise
+from protocol.proofs.drift import BUCKETS, Drift
 from protocol.proofs.field import inverses
 from protocol.proofs.select import LANES, Words
 
@@ -63,52 +64,72 @@ def verify(hidden: torch.Tensor, proofs: Sequence[bytes]) -> list[ChunkErrors]:
 
 def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[list[ChunkErrors]]:
     """`verify` for many completions at once."""
+    return [one.chunks for one in compare_many(hidden, proofs)]
+
+
+class Comparison(NamedTuple):
+    """One completion's proofs against the verifier's own activations: chunk by chunk, and by features."""
+
+    chunks: list[ChunkErrors]
+    drift: Drift
+
+
+def compare_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[Comparison]:
+    """As `verify_many`, with the direction of the differences."""
     if len(hidden) != len(proofs):
         raise MusterError(f"{len(proofs)} lists of proofs for {len(hidden)} completions", "give one list for each")
     for states, own in zip(hidden, proofs, strict=True):
         check_count(own, len(states))
     parsed = parse_many([proof for own in proofs for proof in own])
     first = np.cumsum([0, *map(len, proofs)])
-    out: list[list[ChunkErrors]] = [[NOTHING] * len(own) for own in proofs]
+    out = [Comparison([NOTHING] * len(own), Drift.none()) for own in proofs]
     for group in _groups(hidden):
         rows = np.array([first[sequence] + chunk for sequence, chunk in group.places])
-        counts = np.empty((len(rows), 2), dtype=np.int64)
-        means = np.empty(len(rows))
+        counts, means = np.empty((len(rows), 2), dtype=np.int64), np.empty(len(rows))
+        drift = np.zeros((len(rows), 2, BUCKETS), dtype=np.int64)
         claimed = parsed.moduli[rows], parsed.coefficients[rows].astype(np.float64)
-        _refuse_nan(compare_rows(group.words, *claimed, counts, means))
-        for (sequence, chunk), found, mean in zip(group.places, counts.tolist(), means.tolist(), strict=True):
-            out[sequence][chunk] = ChunkErrors(found[0], mean, found[1])
+        _refuse_nan(compare_rows(group.words, group.features, *claimed, counts, means, drift))
+        for (sequence, chunk), found, mean, way in zip(
+            group.places, counts.tolist(), means.tolist(), drift, strict=True
+        ):
+            out[sequence].chunks[chunk] = ChunkErrors(found[0], mean, found[1])
+            if group.width > group.features:
+                out[sequence].drift.sums[:] += way[0]
+                out[sequence].drift.counts[:] += way[1]
     return out
 
 
 class _Group(NamedTuple):
-    """Chunks of `width` values each: words [n, ⌈width / 4⌉], and of each chunk (completion, chunk number)."""
+    """Chunks of `width` values each, of hidden states with so many features: words [n, ⌈width / 4⌉], and of each chunk
+    (completion, chunk number)."""
 
     width: int
+    features: int
     words: Words
     places: list[tuple[int, int]]
 
 
 def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
     """All chunks, grouped by length."""
-    rows: dict[int, list[npt.NDArray[np.uint16]]] = {}
-    places: dict[int, list[tuple[int, int]]] = {}
+    rows: dict[tuple[int, int], list[npt.NDArray[np.uint16]]] = {}
+    places: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for sequence, states in enumerate(hidden):
         if states.dtype != torch.bfloat16 or states.ndim != 2 or not len(states):
             raise MusterError(f"hidden states of shape {tuple(states.shape)}, {states.dtype}", "give bfloat16 [T, d]")
         flat = states.detach().cpu().contiguous().view(torch.uint16).numpy()
-        full = len(flat) // CHUNK
+        full, features = len(flat) // CHUNK, flat.shape[1]
         if full:
-            width = CHUNK * flat.shape[1]
+            width = CHUNK * features, features
             rows.setdefault(width, []).append(flat[: full * CHUNK].reshape(full, -1))
             places.setdefault(width, []).extend((sequence, chunk) for chunk in range(full))
         if len(flat) % CHUNK:
             tail = flat[full * CHUNK :].reshape(1, -1)
-            rows.setdefault(tail.shape[1], []).append(tail)
-            places.setdefault(tail.shape[1], []).append((sequence, full))
-    if min(rows, default=TOP_K) < TOP_K:
-        raise MusterError(f"a chunk of {min(rows)} values, a proof takes {TOP_K}", "use a hidden size of 128 up")
-    return [_Group(width, _as_words(parts), places[width]) for width, parts in rows.items()]
+            rows.setdefault((tail.shape[1], features), []).append(tail)
+            places.setdefault((tail.shape[1], features), []).append((sequence, full))
+    least = min((width for width, _ in rows), default=TOP_K)
+    if least < TOP_K:
+        raise MusterError(f"a chunk of {least} values, a proof takes {TOP_K}", "use a hidden size of 128 up")
+    return [_Group(*width, _as_words(parts), places[width]) for width, parts in rows.items()]
 
 
 def _as_words(parts: list[npt.NDArray[np.uint16]]) -> Words:

@@ -6,19 +6,22 @@ import numpy as np
 import pytest
 
 from benchmarks.evidence import audited
-from benchmarks.evidence_lives import PROBLEMS, Lives, Table, edges
+from benchmarks.evidence_files import MeasuredRow
+from benchmarks.evidence_lives import BLOCKS, Lives, ProblemBlock, Table, edges
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
-from protocol.evidence.sums import ACCUMULATORS, Sum
+from protocol.evidence.sums import ALL, Sum
+from protocol.proofs.drift import BUCKETS, Drift
 
 BETS_OF = tuple(Bet(tilt=0.2 * 2**place, rate=1.3, most=2.0) for place in range(BETS))
-LAW = PairLaw(worker="w", verifier="v", bets=dict.fromkeys(ACCUMULATORS, BETS_OF))
+LAW = PairLaw(worker="w", verifier="v", bets=dict.fromkeys(ALL, BETS_OF))
 
 
 def table(worse: float) -> Table:
     source = random.Random(3)
-    return Table.of(LAW, [{name: Sum(worse * source.expovariate(1), 1.0) for name in ACCUMULATORS} for _ in range(200)])
+    sums = [{name: Sum(worse * source.expovariate(1), 1.0) for name in ALL} for _ in range(1800)]
+    return Table.of(LAW, [ProblemBlock(sums[at + 1 : at + 9], sums[at]) for at in range(0, 1800, 9)])
 
 
 @pytest.mark.parametrize("worse", [0.3, 2.0])
@@ -28,7 +31,7 @@ def test_lives_are_cases(worse: float) -> None:
     same, cases = np.random.default_rng(5), [NodeCase(), NodeCase()]
     at = [0, 0]
     for number in range(1, files + 1):
-        drawn = same.choice(len(paid.nats), (2, PROBLEMS), p=None)
+        drawn = same.choice(len(paid.nats), (2, BLOCKS), p=None)
         for life, case in enumerate(cases):
             total = paid.nats[drawn[life]].sum(axis=0)
             case.add({name: tuple(total[place].tolist()) for place, name in enumerate(NAMES)})
@@ -41,9 +44,11 @@ def test_lives_are_cases(worse: float) -> None:
 
 
 def test_an_edge_is_where_a_bet_stops_losing() -> None:
-    paid = table(0.3)
-    found = edges(paid, LAW)
-    assert set(found) == set(ACCUMULATORS)
+    source = random.Random(4)
+    sums = [{name: Sum(0.3 * source.expovariate(1), 1.0) for name in ALL} for _ in range(200)]
+    paid = Table.of(LAW, [ProblemBlock([one], one) for one in sums])
+    found = edges(paid, LAW, ALL)
+    assert set(found) == set(ALL)
     for weights in found.values():
         means = np.einsum("p,pnb->nb", weights, np.exp(paid.nats))
         assert means.max() == pytest.approx(1.0, abs=1e-6)
@@ -51,11 +56,13 @@ def test_an_edge_is_where_a_bet_stops_losing() -> None:
 
 
 def test_audits_count_the_rows_that_they_draw() -> None:
-    rows = [RowFigures(row, 10, 1, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0) for row in range(128)]
+    drift = Drift(np.ones(BUCKETS, dtype=np.int64), np.ones(BUCKETS, dtype=np.int64))
+    rows = [MeasuredRow(RowFigures(row, 10, 1, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0), drift) for row in range(128)]
     (whole,) = audited([rows], 65536, draws=1)
-    assert [problem["mantissas"] for problem in whole] == [Sum(8.0, 8.0)] * 16
+    assert [problem["mantissas"] for block in whole for problem in block.problems] == [Sum(8.0, 8.0)] * 16
+    assert [block.together["coherence"].count for block in whole] == [28.0, 28.0]
     drawn = list(audited([rows], 4096, draws=64))
-    counts = [sum(problem["mantissas"].count for problem in file) for file in drawn]
-    assert {len(file) for file in drawn} == {16}
+    counts = [sum(one["mantissas"].count for block in file for one in block.problems) for file in drawn]
+    assert {(len(file), len(file[0].problems)) for file in drawn} == {(2, 8)}
     assert 7 < sum(counts) / len(counts) < 11, "one row of sixteen, and one more"
     assert len(set(counts)) > 3

@@ -289,7 +289,7 @@ def test_a_running_process_holds_its_lock(tmp_path: Path) -> None:
     lock.acquire()
     running = look_at_process(home, "worker")
     assert running.part.down == ""
-    assert running.facts == {"log": "?[31mtwo", "unsubmitted": 1, "unserved": {}, "kept": {}}
+    assert running.facts == {"log": "?[31mtwo", "unsubmitted": 1, "unserved": {}, "kept": {}, "engines": []}
     lock.release()
     stopped = look_at_process(home, "worker").part
     assert "does not run" in stopped.down

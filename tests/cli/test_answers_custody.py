@@ -1,5 +1,10 @@
 """`validator status` says which files are kept for juries, and what keeps them from being shown."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from cli.views.answers_seats import seats_answers
 from tests.cli.test_answers import NOW, PROCESS, flat, seats_look
 
@@ -15,3 +20,28 @@ def test_a_validator_is_told_what_it_keeps_and_where_it_shows_it() -> None:
     assert answers.doing[-1] == "keeping 0 files (5.0 MiB) for juries, shown to nobody"
     assert "name where kept files are shown (`serve` or `republish`)" in flat(answers.todo)
     assert "make room for files that seats answer for: 20480 MiB are full" in flat(answers.todo)
+
+
+def test_a_validator_is_told_with_which_engines_it_judges() -> None:
+    both = flat(seats_answers(seats_look(process={**PROCESS, "engines": ["vllm", "transformers"]})).doing)
+    assert "judging with vllm; files of node cases that transformers made with that" in both
+    alone = flat(seats_answers(seats_look(process={**PROCESS, "engines": ["vllm"]})).doing)
+    assert "judging with vllm; files that other engines made too" in alone
+
+
+def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cli.doctor.participant import look_at_engines
+    from cli.profile import Profile, ProfileKey
+    from validator import held_engines
+
+    def said(**fields: Any) -> tuple[str, str]:
+        key = ProfileKey(keystore=tmp_path)
+        profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=key, **fields)
+        (found,) = look_at_engines(profile)
+        return found.state, found.detail
+
+    monkeypatch.setattr(held_engines, "vllm_installed", lambda: True)
+    assert said(engine={"name": "transformers"})[1].startswith("transformers for every file, vllm for its")
+    assert said(engine={"name": "vllm"}, validator={"case_engines": []})[1].startswith("vllm alone")
+    monkeypatch.setattr(held_engines, "vllm_installed", lambda: False)
+    assert "vllm, which is not installed" in said(validator={"case_engines": ["vllm"]})[1]

@@ -13,7 +13,7 @@ from cli.node_case import case_text, named_law, published_case
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
-from protocol.evidence.process import LIMIT_NATS
+from protocol.evidence.process import LIMIT_NATS, NAMES
 from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG
@@ -61,7 +61,7 @@ def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> 
     case = served(misses=1, files=20)
     assert case["accused"]
     assert case["left"]["misses"] < 0 < case["left"]["gaps"]
-    assert case["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(8) - case["nats"]["gaps"])
+    assert case["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(NAMES)) - case["nats"]["gaps"])
     (pair,) = case["engines"]
     assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
     assert pair["documents"] == 20

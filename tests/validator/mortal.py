@@ -32,7 +32,8 @@ from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ValidatorConfig
 from validator.context import SubmissionFacts, verdict_on
 from validator.daemon import Validator
-from validator.judging import FileJudge, LoadedEngine
+from validator.held_engines import LoadedEngine
+from validator.judging import FileJudge
 from validator.sources import Sources
 
 
@@ -133,7 +134,7 @@ class DocumentTaker:
 class ModelFreeJudge(FileJudge):
     """Needs no weights."""
 
-    def _load(self, work: object) -> Any:
+    def _load(self, *_: object) -> Any:
         return None
 
 

@@ -9,7 +9,8 @@ from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from validator.context import SubmissionFacts, verdict_on
-from validator.judging import FileJudge, LoadedEngine
+from validator.held_engines import LoadedEngine
+from validator.judging import FileJudge
 from validator.kept_files import KeptFiles
 from validator.sources import Sources
 from validator.verdict_store import VerdictStore

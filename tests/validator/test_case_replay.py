@@ -31,7 +31,7 @@ def on(file: Submission, misses: int, seed: bytes) -> Verdict:
     measured, rows = document(misses), audit_sample(seed, file.sequence, ROWS, RATE)
     (figures,) = [one for one in measured.findings if one.check == "evidence"]
     columns: dict[str, Any] = {
-        name: [value[0]] * len(rows) if isinstance(value, list) else value
+        name: [value[0]] * len(rows) if isinstance(value, list) and value else value
         for name, value in figures.measurements.items()
     } | {"row": rows}
     return replace(

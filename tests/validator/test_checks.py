@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from protocol.evidence.law import EvidenceConfig, PairLaw
 from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world
@@ -239,3 +240,12 @@ def test_ambiguous_proofs_are_named_not_judged() -> None:
 
 def test_a_nan_among_measurements_is_not_hidden() -> None:
     assert largest([1.0, float("nan"), 0.5]) != largest([1.0, float("nan"), 0.5])
+
+
+def test_a_pool_with_a_law_takes_no_files_of_an_engine_that_the_law_does_not_know() -> None:
+    """They would add up to nothing, and who cheats would name that engine."""
+    base = context()
+    for worker, code in (("hf:float32:cpu", Code.ACCEPT), ("vllm:float32:cpu", Code.MALFORMED)):
+        law = EvidenceConfig(audit_rate=1, laws=(PairLaw(worker=worker, verifier="v", bets={}),))
+        config = base.config.model_copy(update={"evidence": law})
+        assert BY_NAME["header"](replace(base, config=config)).code is code

@@ -9,7 +9,8 @@ from protocol.errors import UnreachableError
 from protocol.verdict import Code, Verdict
 from tests.validator import world
 from validator.context import SubmissionFacts, verdict_on
-from validator.judging import FileJudge, LoadedEngine
+from validator.held_engines import LoadedEngine
+from validator.judging import FileJudge
 from validator.kept_files import KeptFiles
 from validator.sources import Sources
 
@@ -17,7 +18,7 @@ from validator.sources import Sources
 class WeightlessJudge(FileJudge):
     """Needs no model."""
 
-    def _load(self, work: object) -> Any:
+    def _load(self, *_: object) -> Any:
         return None
 
 

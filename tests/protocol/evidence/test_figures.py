@@ -1,11 +1,12 @@
 """Figures of rows as a verdict document publishes them: they come back, and what a stranger bends is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import RowFigures, engine_key, engines_of, finding, rows_of
+from protocol.evidence.figures import BLOCK_NAMES, RowFigures, blocks_in, engine_key, engines_of, finding, rows_of
 from protocol.evidence.sums import Sum, file_sums
 from protocol.verdict import Code, Finding, Measurement, Verdict
 
@@ -36,6 +37,21 @@ def test_an_older_document_or_figures_that_are_no_numbers_are_no_evidence() -> N
     assert rows_of(replace(verdict(HEADER), findings=(HEADER,))) == ()
     assert rows_of(verdict(finding([replace(ROWS[0], errors=float("nan")), *ROWS[1:]]))) == ()
     assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 2}))) == ()
+    assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 3, "row": [0]}))) == ()
+
+
+def test_a_document_of_version_1_has_its_rows_and_no_blocks() -> None:
+    kept = {name: own for name, own in finding(ROWS).measurements.items() if name not in BLOCK_NAMES}
+    older = verdict(Finding("evidence", Code.ACCEPT, kept | {"version": 1}))
+    assert rows_of(older) == ROWS
+    assert blocks_in(older) is None
+    assert blocks_in(verdict(finding(ROWS, [(1.5, 28), (-2, 0)]))) == ((1.5, 28), (-2, 0))
+
+
+@pytest.mark.parametrize("bent", [[(1.0, -1)], [(1.0, 2.0)], [("1", 1)], [(1e300, 1)], [(True, 1)], [(1.0, 1)] * 4096])
+def test_bent_blocks_are_refused(bent: Any) -> None:
+    with pytest.raises(IntegrityError, match="malformed"):
+        blocks_in(verdict(finding(ROWS, bent)))
 
 
 @pytest.mark.parametrize(

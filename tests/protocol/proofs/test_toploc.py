@@ -13,6 +13,7 @@ import torch
 from protocol.errors import MusterError
 from protocol.proofs import field, select, toploc
 from protocol.proofs.codec import CHUNK, PRIME, TOP_K, MalformedProof, parse_many
+from protocol.proofs.drift import BUCKETS
 
 PEER = os.environ.get("TOPLOC_PEER", "")
 
@@ -288,3 +289,22 @@ def test_inference_mode_and_outside_mix() -> None:
         inside = toploc.build(hidden)
         assert toploc.verify(hidden, inside)[0].exponent_mismatches == 0
     assert toploc.build(hidden) == inside
+
+
+def test_drift_says_which_way_a_feature_is_off() -> None:
+    """One feature is a step of bfloat16 larger in what is claimed, whatever its sign; the others are as they were."""
+    generator = torch.Generator().manual_seed(5)
+    own = torch.randn(70, 200, generator=generator)
+    own[:, 150] *= 64  # always among the largest, so that the same values are compared
+    own = own.bfloat16()
+    bits = own.view(torch.int16).to(torch.int32)
+    bits[:, 150] += torch.where(own[:, 150] > 0, 1, -1).to(torch.int32)
+    claimed = bits.to(torch.int16).view(torch.bfloat16)
+    (found,) = toploc.compare_many([own], [toploc.build(claimed)])
+    assert found.chunks == toploc.verify(own, toploc.build(claimed))
+    assert found.drift.counts.sum() == sum(one.positions for one in found.chunks)
+    moved = 150 % BUCKETS
+    assert found.drift.sums[moved] >= 60
+    assert not np.delete(found.drift.sums, moved).any()
+    (same,) = toploc.compare_many([own[:1]], [toploc.build(own[:1])])
+    assert not same.drift.counts.any(), "a chunk of one token is left out"

@@ -1,0 +1,111 @@
+"""Cheats too small for the checks of any one file of a bf16 pool: for the evidence of a node's files together
+(docs/evidence.md). Not in the registry, which holds what a single file's checks refuse.
+
+Those that change an engine's insides need the transformers engine.
+"""
+
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+
+from attacks.base import Attack, Cheat, attack
+from attacks.sampling import Greedy
+from attacks.weights import Tensors, altered, int8
+from engines.base import Completion, Engine
+from protocol.config import PoolConfig
+from protocol.seeds import Work
+from worker.produce import Planned, Producer
+
+SMALL_ATTACKS: dict[str, Attack] = {}
+
+
+def small(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]], type[Cheat]]:
+    return attack(name, help, default, SMALL_ATTACKS)
+
+
+@small("layer-int8", "computes with one layer's matrices rounded to 8 bits; strength: which layer")
+class LayerInt8(Cheat):
+    def load(self, weights: Path) -> None:
+        layer = f".layers.{int(self.strength)}."
+
+        def change(tensors: Tensors) -> Tensors:
+            chosen = {name: tensor for name, tensor in tensors.items() if layer in name}
+            return tensors | int8(chosen)
+
+        with altered(weights, change) as folder:
+            super().load(folder)
+
+
+@small("kv-int8", "keeps keys and values rounded to 8 bits, each head's of each token by its own scale")
+class KvInt8(Cheat):
+    def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
+        from transformers import DynamicCache
+
+        class Int8Cache(DynamicCache):
+            def update(self, keys: torch.Tensor, values: torch.Tensor, *rest: Any, **more: Any) -> Any:
+                return super().update(_rounded(keys), _rounded(values), *rest, **more)
+
+        super().__init__(config, engine, strength)
+        inside: Any = engine
+        inside._cache = lambda: Int8Cache(config=inside.model.config)
+
+
+def _rounded(states: torch.Tensor) -> torch.Tensor:
+    scale = states.float().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12) / 127
+    return ((states.float() / scale).round() * scale).to(states.dtype)
+
+
+@small("stale-prefill", "reads prompts with the policy step before and goes on with the current one")
+class StalePrefill(Cheat):
+    def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
+        from engines.hf import TransformersEngine
+
+        super().__init__(config, engine, strength)
+        inside: Any = engine
+        older: Any = TransformersEngine(inside.dtype, inside.device, max_batch=inside.max_batch)
+        own = inside._forward
+
+        def forward(ids: torch.Tensor, *rest: Any) -> Any:
+            return (older._forward if ids.shape[1] > 1 else own)(ids, *rest)
+
+        self._older, self._before = older, Path()
+        inside._forward = forward
+
+    def load(self, weights: Path) -> None:
+        before, self._before = self._before, Path(mkdtemp(prefix="muster-attack-"))
+        shutil.copytree(weights, self._before, dirs_exist_ok=True)
+        self._older.load(before if before != Path() else weights)
+        super().load(weights)
+
+
+@small("top-p", "never takes a token outside the most probable ones; strength: their share of probability", 0.999)
+class TopP(Cheat):
+    def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
+        super().__init__(config, engine, strength)
+        inside: Any = engine
+        own = inside._head
+
+        def head(hidden: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = own(hidden)
+            chances, order = (logits / config.work.temperature).softmax(-1).sort(descending=True)
+            out = chances.cumsum(-1) - chances >= strength
+            # Far below the rest, and finite.
+            return logits.masked_fill(out.gather(-1, order.argsort(-1)), float(logits.min()) - 50.0)
+
+        inside._head = head
+
+
+@small("greedy-rows", "takes the most probable tokens in some rows, proven anew; strength: their share", 1 / 16)
+class GreedyRows(Greedy):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        done = Producer.complete(self, work, plan)
+        rows = random.Random(work.seed).sample(range(len(plan)), max(1, round(self.strength * len(plan))))
+        greedy = super().complete(work, [plan[row] for row in rows])
+        for row, made in zip(rows, greedy, strict=True):
+            done[row] = made
+        return done

@@ -1,0 +1,44 @@
+"""Do the signed differences of activations agree between problems that have nothing to do with one another?
+
+Rounding errors have no direction: what two engines differ by in one problem says next to nothing of what they differ by
+in another. Other weights push a feature the same way wherever it occurs. With P the sum of a problem's signed
+differences in a bucket of features and C their count, x = P/√C has about the same spread in every bucket, and
+
+    S = Σ over pairs of problems ⟨x_p, x_q⟩,     N = how many pairs,
+
+is near zero in honest work however large the errors are, so that it tells small changes of weights from a pair of
+engines whose rounding is larger than they are.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from protocol.evidence.figures import rounded
+from protocol.proofs.drift import Drift
+
+PROBLEMS = 8
+"""Of a block: problems are compared within blocks of eight in a row, and blocks share none, so they are independent."""
+
+
+def coherence(problems: Sequence[Drift]) -> tuple[float, int]:
+    """(S, N) of one block; (0, 0) for fewer than two problems."""
+    known = [one for one in problems if one.counts.any()]
+    if len(known) < 2:
+        return 0.0, 0
+    scaled = np.array([one.sums / np.sqrt(np.maximum(one.counts, 1)) for one in known])
+    together = scaled.sum(axis=0)
+    total = (float(together @ together) - float((scaled * scaled).sum())) / 2
+    return rounded(total), len(known) * (len(known) - 1) // 2
+
+
+def blocks_of(rows: Mapping[int, Drift], samples: int) -> list[tuple[float, int]]:
+    """(S, N) of every block of which a row was measured, in order; row r is of problem r // `samples`."""
+    problems: dict[int, Drift] = {}
+    for row, own in rows.items():
+        before = problems.get(row // samples, Drift.none())
+        problems[row // samples] = Drift(before.sums + own.sums, before.counts + own.counts)
+    blocks: dict[int, list[Drift]] = {}
+    for problem, own in sorted(problems.items()):
+        blocks.setdefault(problem // PROBLEMS, []).append(own)
+    return [coherence(block) for _, block in sorted(blocks.items())]

@@ -1,0 +1,44 @@
+"""Signed differences that agree between problems: a direction adds up, errors without one do not."""
+
+import numpy as np
+import pytest
+
+from protocol.evidence.coherence import blocks_of, coherence
+from protocol.proofs.drift import BUCKETS, Drift
+
+
+def drift(source: np.random.Generator, push: float) -> Drift:
+    """Each of 9 values of a bucket errs by a step up or down; every feature is pushed by `push` of a step."""
+    way = np.where(np.arange(BUCKETS) % 2, 1, -1)
+    sums = source.choice((-1, 1), (9, BUCKETS)).sum(axis=0) + np.rint(9 * push * way).astype(np.int64)
+    return Drift(sums, np.full(BUCKETS, 9, dtype=np.int64))
+
+
+def test_the_sum_over_pairs_is_that_of_a_plain_loop() -> None:
+    source = np.random.default_rng(1)
+    problems = [drift(source, 0.3) for _ in range(5)]
+    scaled = [one.sums / 3 for one in problems]
+    plain = sum(float(scaled[a] @ scaled[b]) for a in range(5) for b in range(a))
+    total, pairs = coherence(problems)
+    assert total == pytest.approx(plain, rel=1e-5)
+    assert pairs == 10
+
+
+def test_errors_without_a_direction_add_up_to_nothing_and_a_direction_does() -> None:
+    source = np.random.default_rng(2)
+    honest = [coherence([drift(source, 0.0) for _ in range(8)])[0] for _ in range(200)]
+    pushed = [coherence([drift(source, 1 / 3) for _ in range(8)])[0] for _ in range(20)]
+    spread = float(np.std(honest))
+    assert abs(float(np.mean(honest))) < 4 * spread / 200**0.5
+    assert min(pushed) > 10 * spread
+
+
+def test_blocks_are_of_eight_problems_and_rows_of_one_problem_are_one() -> None:
+    source = np.random.default_rng(3)
+    rows = {row: drift(source, 0.0) for row in range(2 * 20)}
+    found = blocks_of(rows, samples=2)
+    assert [pairs for _, pairs in found] == [28, 28, 6]
+    problems = [Drift(*(a + b for a, b in zip(rows[2 * one], rows[2 * one + 1], strict=True))) for one in range(8)]
+    assert found[0] == coherence(problems)
+    assert blocks_of({0: drift(source, 0.0), 1: drift(source, 0.0)}, 2) == [(0.0, 0)], "one problem has no pair"
+    assert coherence([Drift.none(), drift(source, 0.0)]) == (0.0, 0), "nothing compared is no problem"

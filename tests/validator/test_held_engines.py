@@ -1,0 +1,134 @@
+"""A file of a node case is measured by the engine that made it, where that can be had; another clears nobody."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.verdict import Code, Verdict
+from runtime.process import EngineConfig
+from tests.validator import world
+from tests.validator.test_case_verdict import case, final, verdicts
+from tests.validator.test_node_evidence import PAIR
+from validator import held_engines
+from validator.case_verdict import judge_case
+from validator.context import SubmissionFacts, verdict_on
+from validator.held_engines import LoadedEngine, OtherEngines, others
+from validator.judging import FileJudge
+from validator.node_evidence import Law
+from validator.sources import Sources
+from validator.verdict_store import VerdictStore
+
+BET = {"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+
+
+def engine(name: str) -> Any:
+    info = SimpleNamespace(name=name, version="1", dtype="float32", device="cpu")
+    return SimpleNamespace(info=info, load=lambda folder: None)
+
+
+class Others(OtherEngines):
+    """Has one engine, if that is asked for."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self._only = LoadedEngine(engine(name)) if name else None
+
+    def of(self, key: str) -> LoadedEngine | None:
+        return self._only if self._only is not None and self._only.key == key else None
+
+
+class ModellessJudge(FileJudge):
+    """Needs no weights."""
+
+    def _load(self, *_: object) -> Any:
+        return None
+
+
+def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worker: bool = True) -> tuple[str, str]:
+    """(engine that a file of `hf:float32:cpu` was measured with, the same once more, from disk)."""
+    laws = tuple(PairLaw(worker=a, verifier=b, bets=BET) for a, b in pairs)
+    config = world.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, laws=laws) if laws else None})
+    given, used = world.context(), list[str]()
+
+    def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
+        used.append(engine.info.name)
+        return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
+
+    sources = Sources(lambda key, limit: given.data)
+    judge = ModellessJudge(
+        config, LoadedEngine(engine(own), Others(other)), sources, lambda _: folder, VerdictStore(folder), None, one
+    )
+    found = [judge.verdict(given.facts, as_worker=as_worker).engine["name"] for _ in range(2)]
+    assert used == found[:1], "a kept verdict of the same engine is not judged again"
+    return found[0], found[1]
+
+
+SELF = ("hf:float32:cpu", "hf:float32:cpu")
+CROSS = ("hf:float32:cpu", "vllm:float32:cpu")
+
+
+def test_the_workers_engine_measures_where_the_law_knows_it_and_the_machine_has_it(tmp_path: Path) -> None:
+    assert world.context().header.engine.startswith("hf")
+    assert judged(tmp_path / "1", "vllm", "hf", SELF, CROSS) == ("hf",) * 2
+    assert judged(tmp_path / "2", "vllm", "hf", CROSS) == ("vllm",) * 2, "no law of it by itself"
+    assert judged(tmp_path / "3", "vllm", "hf") == ("vllm",) * 2
+    assert judged(tmp_path / "4", "vllm", "hf", SELF, CROSS, as_worker=False) == ("vllm",) * 2
+    assert judged(tmp_path / "5", "hf", "vllm", SELF, CROSS) == ("hf",) * 2
+
+
+def test_a_machine_without_it_says_so_and_judges_as_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert judged(tmp_path, "vllm", "", SELF, CROSS) == ("vllm",) * 2
+    assert "hf:float32:cpu, which this machine does not have" in caplog.text
+
+
+def test_a_verdict_kept_from_another_engine_is_not_taken_for_the_workers(tmp_path: Path) -> None:
+    """The committee's verdict lies on disk under the same facts where everything is audited."""
+    assert judged(tmp_path, "vllm", "hf", SELF, CROSS, as_worker=False)[0] == "vllm"
+    assert judged(tmp_path, "vllm", "hf", SELF, CROSS)[0] == "hf"
+
+
+def law(own_engine: bool) -> Law:
+    pairs = [PairLaw(worker=PAIR[0], verifier=verifier, bets=BET) for verifier in PAIR]
+    return Law(pairs, 2, own_engine)
+
+
+def test_another_engine_convicts_but_does_not_clear_where_the_pool_asks_for_the_workers() -> None:
+    files, named = [final(number) for number in range(16)], case(*range(16))
+    assert judge_case(named, files, law(True), verdicts(16, 1)).code is Code.REJECT_SAMPLING
+    blind = judge_case(named, files, law(True), verdicts(16, 0))
+    assert blind.code is Code.UNAVAILABLE
+    assert "by another engine than made files 0, 1" in blind.why
+    assert judge_case(named, files, law(False), verdicts(16, 0)).code is Code.ACCEPT
+    vllm = {"name": "vllm", "version": "1", "dtype": "bfloat16", "device": "cpu"}
+    own = {number: replace(one, engine=vllm) for number, one in verdicts(16, 0).items()}
+    assert judge_case(named, files, law(True), own).code is Code.ACCEPT
+
+
+def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_itself() -> None:
+    laws = [PairLaw(worker=PAIR[0], verifier=PAIR[1], bets=BET)]
+    with pytest.raises(ValueError, match=r"wants a law of vllm:bfloat16:cpu seen by itself"):
+        EvidenceConfig(audit_rate=1, own_engine=True, laws=tuple(laws))
+    whole = EvidenceConfig(audit_rate=1, own_engine=True, laws=law(True).pairs)  # type: ignore[arg-type]
+    assert EvidenceConfig.model_validate(whole.model_dump(mode="json")) == whole
+    plain = EvidenceConfig(audit_rate=1, laws=tuple(laws)).model_dump(mode="json")
+    assert "own_engine" not in plain, "the hash of pools that do not ask for it stays what it was"
+
+
+def test_a_machine_holds_what_is_installed_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = EngineConfig(name="transformers", dtype="bfloat16")
+    monkeypatch.setattr(held_engines, "vllm_installed", lambda: True)
+    assert [(one.name, one.dtype) for one in others(own)] == [("vllm", "bfloat16")]
+    assert others(own, ()) == ()
+    assert [one.name for one in others(own.model_copy(update={"name": "auto"}))] == ["transformers"]
+    monkeypatch.setattr(held_engines, "vllm_installed", lambda: False)
+    assert others(own) == ()
+    with pytest.raises(ConfigError, match="vllm, which is not installed"):
+        others(own, ("vllm",))
