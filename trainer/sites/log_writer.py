@@ -15,6 +15,7 @@ from protocol.sites.log import (
     LogEvent,
     MalformedEntry,
     Noted,
+    PartsSaid,
     seal_entry,
 )
 from protocol.sites.outer import OuterState
@@ -72,4 +73,6 @@ def _words(event: LogEvent) -> str:
         return f"{event.site}: {event.what}"
     if isinstance(event, ContributionOpened):
         return f"{event.site} opened its contribution"
+    if isinstance(event, PartsSaid):
+        return f"{', '.join(event.documents)}: {event.what}"
     return event.kind
