@@ -15,7 +15,7 @@ from protocol.sites.contribution import make_contribution, seal_contribution
 from protocol.sites.log import Boundary, LogEvent, PartRefused
 from tests.trainer.sites.files_world import FilesWorld, run_of
 from tests.trainer.sites.test_excluded_sites import go_on
-from tests.trainer.sites.test_reducing import agreed, boundaries
+from tests.trainer.sites.test_reducing import agreed, boundaries, time_is_up_for
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks
@@ -185,32 +185,34 @@ def test_a_keeper_that_makes_up_a_part_is_found_out_by_its_site(tmp_path: Path) 
 
 
 def test_who_says_that_an_honest_reducer_lies_is_not_believed(tmp_path: Path) -> None:
-    world = world_of(tmp_path, window_seconds=1)
+    world = world_of(tmp_path)
     until_phase(world, OuterPhase.CHECK)
     now, step = world.keeper.book.schedule, world.keeper.state.step
     assert not now.checked
     world.sites[2]._mouth.say("accuse", now, now.means[NAMES[0]])
-    liar = world.sites.pop(2)
+    world.sites.pop(2)
+    time_is_up_for(world, BAD)
     world.until(step + 1)
     assert not any(isinstance(one, PartRefused) for one in events(world))
     made = boundaries(world.keeper.exchange)[step + 1]
     assert (made.attempt, len(made.made_of)) == (0, 4)
     assert world.keeper.book.schedule.marks[BAD].marks == 1, "it has not said that it has the means"
-    del liar
     agreed(world)
 
 
 def test_a_site_that_has_shown_a_lie_takes_no_step_that_is_made_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = world_of(tmp_path, checks=1.0, window_seconds=1)
+    world = world_of(tmp_path, checks=1.0)
     world.sites[0]._others._dice = Drawing(BAD)  # type: ignore[union-attr]
     world.sites[1]._others._dice = Drawing(NAMES[0])  # type: ignore[union-attr]
     world.sites[3]._others._dice = Drawing(NAMES[0])  # type: ignore[union-attr]
     lies(world, "mean")
     monkeypatch.setattr(keeping_module.PartsKeeping, "_doubted", lambda *_: False)
+    step = world.keeper.state.step
+    time_is_up_for(world, NAMES[0])
     with pytest.raises(IntegrityError, match="which is shown to be wrong"):
-        world.until(world.keeper.state.step + 1)
+        world.until(step + 1)
 
 
 def test_a_liar_of_two_that_must_stay_reduces_no_more_of_the_step(tmp_path: Path) -> None:
@@ -285,9 +287,7 @@ def test_files_that_are_given_are_used_once_each(tmp_path: Path) -> None:
 
 
 def test_a_reducer_of_given_files_that_is_gone_has_them_dealt_anew(tmp_path: Path) -> None:
-    run = reducing(run_of(3, 2))
-    settings = run.settings.model_copy(update={"window_seconds": 1})
-    world = FilesWorld(MemoryBucket(), run.model_copy(update={"settings": settings}), tmp_path)
+    world = FilesWorld(MemoryBucket(), reducing(run_of(3, 2)), tmp_path)
     world.begin(0, 1, 2)
     world.until(1)
     while world.keeper.book.schedule.phase != OuterPhase.MEANS:
@@ -295,6 +295,7 @@ def test_a_reducer_of_given_files_that_is_gone_has_them_dealt_anew(tmp_path: Pat
     step = world.keeper.state.step
     world.sites.pop(2)
     world.given = 2
+    time_is_up_for(world, BAD)
     world.until(step + 1)
     assert set(world.files_of(step).values()) == set(NAMES[:2])
     agreed(world)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.site_faults import signed_twice
 from benchmarks.site_letters import LetterTable
 from protocol.sites.codebook import bin_width
-from protocol.sites.log import Boundary
+from protocol.sites.log import Boundary, TimeUp
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.test_site import BurningTable, Fuse, SiteKilled
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
@@ -168,7 +168,9 @@ def test_a_keeper_that_is_killed_anywhere_writes_one_log(tmp_path: Path) -> None
 def test_a_reducer_that_falls_silent_is_done_without(phase: OuterPhase, tmp_path: Path) -> None:
     """The attempt begins again with the contributions of the others as they are, or is settled if only its word is
     missing; it is out of this step, and back in the next."""
-    run = make_run(3, "silent", exchange="shards", admission=TRUSTED, window_seconds=1, training_seconds=1000, shards=3)
+    run = make_run(
+        3, "silent", exchange="shards", admission=TRUSTED, window_seconds=1000, training_seconds=1000, shards=3
+    )
     world = SitesWorld(MemoryBucket(), run, tmp_path)
     for number in range(3):
         world.start(number)
@@ -178,6 +180,7 @@ def test_a_reducer_that_falls_silent_is_done_without(phase: OuterPhase, tmp_path
     gone, step = str(SITES[2].address), world.keeper.state.step
     before = dict(world.keeper.book.schedule.documents)
     world.sites.pop(2)
+    time_is_up_for(world, gone)
     world.until(step + 1)
     made = boundaries(world.keeper.exchange)[step + 1]
     left = {site: one for site, one in before.items() if site != gone}
@@ -190,6 +193,17 @@ def test_a_reducer_that_falls_silent_is_done_without(phase: OuterPhase, tmp_path
         world.turn()
     world.until(world.keeper.state.step)
     agreed(world)
+
+
+def time_is_up_for(world: SitesWorld, site: str) -> None:
+    """Once nobody else is waited for."""
+    for _ in range(1000):
+        now = world.keeper.book.schedule
+        missing = now.documents.keys() - now.opened if now.phase == OuterPhase.OPEN else now.untold
+        if set(missing) == {site}:
+            break
+        world.turn()
+    world.keeper._tell(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
 
 
 def test_who_leaves_with_shards_to_reduce_begins_the_attempt_again(tmp_path: Path) -> None:
