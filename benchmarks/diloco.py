@@ -10,8 +10,8 @@ table of what there is (benchmarks/diloco_plots.py).
 
 `loss_gap`: held-out loss over data parallelism's, less 1, after equal tokens, the worst seed; `int8_gap`: over
 float32's at the same H, the worst of seeds and codebooks, either way. `bytes_ratio`: bytes of float32 data parallelism
-to those that a site sends and receives where all fetch all, as sites do; `bytes_ratio_reducing`: where each would
-reduce a shard. `utilisation`: simulated with INTELLECT-1's lines
+to those that a site sends and receives where each reduces a shard, checks of others' included (`exchange` `shards`);
+`bytes_ratio_all`: where all fetch all. `utilisation`: simulated with INTELLECT-1's lines
 (benchmarks/diloco_links.py). Null is what is not measured yet.
 """
 
@@ -19,6 +19,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,15 @@ from benchmarks.diloco_text import PackageText, package_text
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.config import SitesConfig
+from protocol.sites.run import SitesRun
+from protocol.sites.traffic import all_reduce
 from trainer.state.records import read_records, write_records
 
 FOLDER = Path(__file__).parent.parent / "build" / "diloco"
 JOURNAL, WARMUP = "journal.jsonl", "warmup"
 PEER_RESULT = Path(__file__).parent / "results" / "diloco_peer.json"
 SEEDS: tuple[int, ...] = (1, 2, 3)
+SITES = 4
 KEEP_SECONDS = 60.0
 NORMAL_BYTES = 0.935
 """Per element in int8, of a normal distribution."""
@@ -166,8 +170,8 @@ def summary(runs: Runs, last: int, inner_steps: tuple[int, int, int]) -> dict[st
         "loss_gap": {name: max(found.values(), default=None) for name, found in of_h.items()},
         "int8_gap": max(map(abs, int8), default=None),
         "bytes_ratio": {
-            "int8": _mean(runs, "h100-int8", "ratio", 1),
-            "sparse": _mean(runs, "h100-sparse", "ratio", 1),
+            "int8": _with_checks(runs, "h100-int8", inner_steps[2]),
+            "sparse": _with_checks(runs, "h100-sparse", inner_steps[2]),
         },
         "faults": None,
         "steps_lost": None,
@@ -177,15 +181,26 @@ def summary(runs: Runs, last: int, inner_steps: tuple[int, int, int]) -> dict[st
             "ours": simulated(_mean(runs, "h100-int8", "bytes_each", 6) or NORMAL_BYTES),
             "peer": {"INTELLECT-1, published": PUBLISHED, "torchft": _torchft()},
         },
-        "bytes_ratio_reducing": {
-            "int8": _mean(runs, "h100-int8", "ratio_reducing", 1),
-            "sparse": _mean(runs, "h100-sparse", "ratio_reducing", 1),
+        "bytes_ratio_all": {
+            "int8": _mean(runs, "h100-int8", "ratio", 1),
+            "sparse": _mean(runs, "h100-sparse", "ratio", 1),
         },
         "inner_steps": inner_steps,
         "gaps_by_seed": of_h
         | {name: gaps(name, "h100") for name in ("h100-int8", "h100-int8-quantile", "h100-sparse")},
         "runs": {f"{seed} {name}": run for (seed, name), run in runs.items()},
     }
+
+
+def _with_checks(runs: Runs, name: str, inner_steps: int) -> float | None:
+    """Bytes of data parallelism to those of a site that reduces a shard, and computes as many parts of others again as
+    runs do by default: what is read for that is not in a run's own figure."""
+    reducing, each = _mean(runs, name, "ratio_reducing", 6), _mean(runs, name, "bytes_each", 6)
+    if reducing is None or each is None:
+        return None
+    of_all = float(inner_steps * all_reduce(1, SITES, Fraction(4)).total)
+    checks = SitesRun.model_fields["checks"].default * (SITES - 1) / SITES * each
+    return round(of_all / (of_all / reducing + checks), 1)
 
 
 def _torchft() -> dict[str, Any] | None:

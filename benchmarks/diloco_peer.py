@@ -15,9 +15,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.diloco_links import SiteLine, Way, load, utilisation
+from benchmarks.diloco_ours import BUCKET, KEEPER, outer_steps
 from benchmarks.hosts import Host, hosts
 from protocol.errors import ConfigError
 
@@ -35,22 +37,47 @@ _PATIENCE = 200.0
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     """Quick: a hundredth of the model. Null for torchft where it is not installed, or this user is not root."""
     parameters = PARAMETERS // 100 if quick else PARAMETERS
-    found, used = None, None
+    found, used, ours = None, None, None
     if PEER.is_dir() and not os.geteuid():
-        with hosts([f"site{number}" for number in range(SITES)], MEGABITS) as made:
-            found = _peer(list(made.values()), parameters)
-        used = round(TRAINING / (TRAINING + found["seconds"]), 4)
+        names = [f"site{number}" for number in range(SITES)]
+        with hosts([*names, KEEPER, BUCKET], MEGABITS, fast=[BUCKET]) as made:
+            found = _peer([made[name] for name in names], parameters)
+            ours = _measured(made, parameters, progress)
+        used = _used(found["seconds"])
         progress(f"torchft: an outer step in {found['seconds']:.2f} s, {found['sent_mb']:.1f} MB sent by each")
     return {
         "parameters": parameters,
         "training_s": TRAINING,
         "torchft": found,
+        "ours": ours,
+        "load": [round(one, 1) for one in os.getloadavg()],
         "utilisation": {
             "torchft, no delay": used,
+            "ours, measured": None if ours is None else {way: _used(one["seconds"]) for way, one in ours.items()},
             "ours, simulated": _ours(parameters, ROUND_TRIP),
             "ours, simulated, no delay": _ours(parameters, 0.0),
         },
     }
+
+
+def _used(seconds: float) -> float:
+    """The share of time in inner steps, with an outer step of so many seconds."""
+    return round(TRAINING / (TRAINING + seconds), 4)
+
+
+def _measured(made: dict[str, Host], parameters: int, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Outer steps of our sites, by how they exchange and what is between them and the bucket."""
+    found: dict[str, Any] = {}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=FOLDER) as folder:  # not in /tmp, of which each host has one of its own
+        for exchange in ("shards", "all"):
+            for round_trip in (0.0, ROUND_TRIP):
+                name = f"{exchange}, {f'{1000 * round_trip:.0f} ms' if round_trip else 'no delay'}"
+                place = Path(folder) / name.replace(", ", "-").replace(" ", "-")
+                one = outer_steps(made, place, parameters, exchange, round_trip, range(SETTLING, STEPS))
+                found[name] = one
+                progress(f"ours, {name}: an outer step in {one['seconds']:.2f} s, {one['sent_mb']:.1f} MB sent by each")
+    return found
 
 
 def _ours(parameters: int, round_trip: float) -> dict[str, float]:

@@ -14,10 +14,11 @@ from protocol.encoding import sha256_hex
 from protocol.identity import PoolId
 from protocol.sites.config import SitesConfig
 from protocol.sites.contribution import ContributionLimits, open_contribution
-from protocol.sites.layout import Tensors
-from protocol.sites.outer import OuterState, weighted_sum
+from protocol.sites.layout import Tensors, cut
+from protocol.sites.outer import OuterState, outer_factors, weighted_sum
 from trainer.sites.events import Event, HashesSigned, OuterPhase, PayloadOpened, StepSettled
 from trainer.sites.exchange import decoded
+from trainer.sites.reduction import Payloads
 from trainer.sites.replica import judge, settled_by
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import InnerSteps, OwnContribution, make_own
@@ -77,7 +78,7 @@ class FourSites:
             self.config.inner_steps,
             {site: sum(map(len, one.payload)) for site, one in made.items()},
             {site: len(one.document) for site, one in made.items()},
-            self._means(limits, done, read, admitted.shares),
+            self._means(limits, read, admitted.shares),
             {site: round(float(share), 6) for site, share in admitted.shares.items()},
             admitted.excluded,
             sum(map(_filled, read.values())) / len(read),
@@ -87,16 +88,17 @@ class FourSites:
         return figures
 
     def _means(
-        self, limits: ContributionLimits, done: InnerSteps, read: Mapping[str, Tensors], shares: Mapping[str, Fraction]
+        self, limits: ContributionLimits, read: Mapping[str, Tensors], shares: Mapping[str, Fraction]
     ) -> tuple[int, ...]:
         """Bytes of each shard's weighted mean, as the site that reduces it would publish it."""
-        factors = [np.float32(float(share)) for share in shares.values()]
-        weights = self.state.weights
-        there = {
-            name: value - weighted_sum([read[site][name] for site in shares], factors)
-            for name, value in weights.items()
+        order = sorted(shares)
+        mean = {
+            name: weighted_sum([read[site][name] for site in order], outer_factors(shares))
+            for name in self.state.weights
         }
-        return tuple(map(len, make_own(self.state, there, limits, KEYS[0], done, None).payload))
+        payloads = Payloads(limits, self.state, {}, lambda entry: b"")
+        shards = [cut(mean, payloads.pieces(number)) for number in range(self.config.shards)]
+        return tuple(len(payloads.write_mean(order[0], number, one)) for number, one in enumerate(shards))
 
 
 def _read(own: OwnContribution, limits: ContributionLimits, state: OuterState) -> Tensors:

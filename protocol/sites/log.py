@@ -7,10 +7,10 @@ follow from there.
 """
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocol.api.base import Address, Hex64, Signature, SignedBody, UnixTime, at_most
 from protocol.encoding import canonical_json
@@ -55,7 +55,8 @@ class Boundary(SignedBody):
     was made in attempt `attempt` at the step before, of the documents `made_of`: all that were opened, also those that
     do not count; `counted`: the sites whose do. `before`: number of the boundary before (null: none). `state`: SHA-256
     of the list of files in which the state is published, if it is. `notes`: of each site, the number of its first note
-    that is not in the log. `marks`: of those who held up outer steps."""
+    that is not in the log. `marks`: of those who held up outer steps. Where sites reduce shards, `products`, `means`:
+    of each reducer its documents, of which the step was made."""
 
     kind: Literal["boundary"] = "boundary"
     step: _Step
@@ -68,6 +69,8 @@ class Boundary(SignedBody):
     before: _Number | None = None
     state: Hex64 | None = None
     notes: _Cursors = Field(default_factory=dict)
+    products: _Documents = Field(default_factory=dict)
+    means: _Documents = Field(default_factory=dict)
     marks: Annotated[dict[Address, MarksOfSite], at_most(MAX_SITES)] = Field(default_factory=dict)
 
 
@@ -119,12 +122,40 @@ class ContributionOpened(SignedBody):
     document: Hex64
 
 
+class PartsSaid(SignedBody):
+    """Each of the sites said in note `notes` of its own that `documents` are its `what`: products or means of the
+    shards that it reduces, or (`checked`) the digest of the state that all means lead it to."""
+
+    kind: Literal["parts"] = "parts"
+    what: Literal["products", "means", "checked"]
+    documents: _Documents = Field(min_length=1)
+    notes: _Cursors
+
+    @model_validator(mode="after")
+    def _each_in_a_note(self) -> Self:
+        if self.documents.keys() != self.notes.keys():
+            raise ValueError("a note belongs to each document")
+        return self
+
+
+class PartRefused(SignedBody):
+    """`document`, which `site` signed in the attempt under way, is wrong in shard `shard`, and `why`: its products or
+    means are not those of what is published, or the payload of its contribution does not decode. It has no part in this
+    outer step any more."""
+
+    kind: Literal["part-refused"] = "part-refused"
+    site: Address
+    document: Hex64
+    shard: int = Field(ge=0, lt=1024)
+    why: str = Field(min_length=1, max_length=MAX_WORDS)
+
+
 class TimeUp(SignedBody):
     """For phase `phase` of the `attempt`-th try at the outer step under way."""
 
     kind: Literal["time-up"] = "time-up"
     attempt: _Attempt
-    phase: Literal["collect", "open", "settle"]
+    phase: Literal["collect", "open", "products", "means", "check", "settle"]
 
 
 class Failed(SignedBody):
@@ -135,7 +166,16 @@ class Failed(SignedBody):
 
 
 LogEvent = Annotated[
-    Boundary | WorkGiven | Noted | Unusable | ContributionRefused | ContributionOpened | TimeUp | Failed,
+    Boundary
+    | WorkGiven
+    | Noted
+    | Unusable
+    | ContributionRefused
+    | ContributionOpened
+    | PartsSaid
+    | PartRefused
+    | TimeUp
+    | Failed,
     Field(discriminator="kind"),
 ]
 

@@ -28,6 +28,7 @@ attempt (protocol/sites/contradiction.py)."""
 MAX_NOTE_BYTES = 2048
 MAX_NAMED = 16
 MAX_NOTES = 10**10
+NoteWhat = Literal["join", "leave", "sign", "unusable", "products", "means", "checked", "accuse"]
 
 
 class MalformedNote(IntegrityError):
@@ -37,13 +38,15 @@ class MalformedNote(IntegrityError):
 class SiteNote(SignedBody):
     """`join`: the site holds the outer state `step` of `digest` and asks to be a member. `leave`: it ends. `sign`: its
     contribution to attempt `attempt` at outer step `step` is the document of SHA-256 `digest`. `unusable`: of what is
-    dealt to it in that attempt it cannot train on `items` (SHA-256 each; there may be more)."""
+    dealt to it in that attempt it cannot train on `items` (SHA-256 each; there may be more). Where sites reduce shards,
+    of its own ones in that attempt, `products`, `means`: are the documents of `digest`; `checked`: by all means it
+    comes to the state of `digest`; `accuse`: the document of `digest`, another's, is wrong."""
 
     version: Literal[1] = 1
     run: Hex64
     site: Address
     number: int = Field(ge=0, lt=MAX_NOTES)
-    what: Literal["join", "leave", "sign", "unusable"]
+    what: NoteWhat
     step: int = Field(ge=0, lt=MAX_STEP)
     attempt: int = Field(0, ge=0, lt=1 << 32)
     digest: Hex64 | None = None
@@ -52,7 +55,7 @@ class SiteNote(SignedBody):
     @model_validator(mode="after")
     def _names_what_it_is_about(self) -> Self:
         if (self.digest is None) != (self.what in ("leave", "unusable")):
-            raise ValueError("`digest` belongs to `join` and `sign`")
+            raise ValueError("`digest` belongs to all but `leave` and `unusable`")
         if bool(self.items) != (self.what == "unusable"):
             raise ValueError("`items` belong to `unusable`")
         return self

@@ -57,18 +57,24 @@ def advance(
     Raises OuterStepError for none, for other tensors than the state's, where something would not be finite, and in a
     process that takes the smallest floats for zero.
     """
-    if _TINY * np.float32(1) == 0:
-        raise OuterStepError("this process flushes small floats to zero, so its steps would differ from the others'")
     if not contributions or contributions.keys() != shares.keys():
         raise OuterStepError(f"{len(contributions)} contributions and {len(shares)} shares")
     check_tensors(state, contributions)
     order = sorted(contributions)
-    factors = [np.float32(float(shares[site])) for site in order]
+    factors = outer_factors(shares)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = {name: weighted_sum([contributions[site][name] for site in order], factors) for name in state.weights}
+    return advance_by(state, means, config)
+
+
+def advance_by(state: OuterState, mean: Tensors, config: OuterConfig) -> OuterState:
+    """The same where the mean is known, of tensors of the state's shapes. Raises OuterStepError."""
+    if _TINY * np.float32(1) == 0:
+        raise OuterStepError("this process flushes small floats to zero, so its steps would differ from the others'")
     weights, momentum = {}, {}
     with np.errstate(over="ignore", invalid="ignore"):
         for name, value in state.weights.items():
-            gradient = weighted_sum([contributions[site][name] for site in order], factors)
-            weights[name], momentum[name] = outer_update(value, state.momentum[name], gradient, config)
+            weights[name], momentum[name] = outer_update(value, state.momentum[name], mean[name], config)
     for name in weights:
         if not (np.isfinite(weights[name]).all() and np.isfinite(momentum[name]).all()):
             raise OuterStepError(f"{name} would not be finite")
@@ -85,6 +91,11 @@ def check_tensors(state: OuterState, contributions: Mapping[str, Tensors]) -> No
             fits = False
         if not fits:
             raise OuterStepError(f"the contribution of {site} has other tensors than the model")
+
+
+def outer_factors(shares: Mapping[str, Fraction]) -> list[np.float32]:
+    """What each site's contribution is multiplied by, in ascending order of the sites' names."""
+    return [np.float32(float(shares[site])) for site in sorted(shares)]
 
 
 def weighted_sum(values: Sequence[F32], factors: Sequence[np.float32]) -> F32:

@@ -20,7 +20,12 @@ class SitesRun(Document):
     step (`given`). `chain_id`, `pools`, `pool`: the pool whose policy is trained; zeros where there is none;
     `pool_config`: SHA-256 of that pool's document, by which all sites train. `data`: of the documents of a text run and
     how they become tokens, which all sites must have alike (`muster site data`). `name` keeps runs apart that are alike
-    in everything else."""
+    in everything else.
+
+    `exchange`: `all`: everybody fetches all contributions and checks everything; `shards`: each member reduces some
+    shards of all, publishes what they add to admission, and their mean (docs/sites.md). Of the latter, `checks`: with
+    what probability a site computes another one's part again before it says that it has the means; `audited`: of so
+    many parts the keeper does."""
 
     version: Literal[1] = 1
     kind: Literal["sites-run"] = "sites-run"
@@ -34,6 +39,9 @@ class SitesRun(Document):
     seed: Hex64 = "0" * 64
     data: Hex64 | None = None
     work: Literal["own", "given"] = "own"
+    exchange: Literal["all", "shards"] = "all"
+    checks: float = Field(0.25, ge=0, le=1)
+    audited: int = Field(1, ge=0, le=MAX_SITES)
     settings: SitesConfig = SitesConfig()
 
     @model_validator(mode="after")
@@ -46,6 +54,11 @@ class SitesRun(Document):
         if self.work == "given" and self.settings.overlap:
             raise ValueError("`settings.overlap` needs `work` that sites have before an outer step begins")
         return self
+
+    @property
+    def reducing(self) -> bool:
+        """Whether each member reduces some shards."""
+        return self.exchange == "shards"
 
     @property
     def pool_id(self) -> PoolId:

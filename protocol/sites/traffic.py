@@ -31,11 +31,12 @@ def all_fetch(size: int, sites: int, bytes_each: Fraction) -> Traffic:
     return Traffic(size * bytes_each, (sites - 1) * size * bytes_each)
 
 
-def reduced_fetch(size: int, sites: int, bytes_each: Fraction) -> Traffic:
+def reduced_fetch(size: int, sites: int, bytes_each: Fraction, checks: Fraction = Fraction(0)) -> Traffic:
     """Every site publishes its contribution, fetches its own 1/sites of the others' and publishes the mean of that
-    part, from which all take theirs."""
+    part, from which all take theirs; with probability `checks` it fetches another's part too, to compute it again.
+    The mean of all sites."""
     part = Fraction(sites - 1, sites) * size * bytes_each
-    return Traffic(size * bytes_each + Fraction(size, sites) * bytes_each, 2 * part)
+    return Traffic(size * bytes_each + Fraction(size, sites) * bytes_each, (2 + checks) * part)
 
 
 def saving(size: int, sites: int, inner_steps: int, outer: Traffic) -> Fraction:

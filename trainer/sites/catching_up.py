@@ -11,8 +11,9 @@ from protocol.sites.dealing import Dealing
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
-from trainer.sites.exchange import SiteExchange
+from trainer.sites.exchange import ReadShard, SiteExchange
 from trainer.sites.logbook import Logbook, dealing_before, too_few
+from trainer.sites.reduction import place_of, reduced_step
 from trainer.sites.replica import judge, passed_over, settled_by
 
 log = logging.getLogger("muster.sites")
@@ -30,29 +31,37 @@ def step_to(
     boundary: Boundary,
     known: dict[str, Tensors] | None = None,
     dealing: Dealing | None = None,
+    read: ReadShard | None = None,
 ) -> tuple[OuterState, Admitted]:
     """The state that `boundary` begins, made from `state`, the one before it, and which contributions counted.
     `known`: pseudo-gradients that need not be fetched, by their documents' hashes; `dealing`: of the attempt that it
-    was made in, None to read it in the log.
+    was made in, None to read it in the log; `read`: how payloads are had.
 
     Raises IntegrityError if the step does not lead to the state that the log names; MissingObjectError,
     UnreachableError.
     """
+    if exchange.run.reducing and boundary.made_of:
+        if not boundary.means or boundary.products.keys() != boundary.means.keys():
+            raise IntegrityError(f"the log does not say of which means outer step {state.step} was made")
+        place = place_of(exchange.run, state, boundary.attempt, boundary.made_of, boundary.means.keys())
+        documents = boundary.products, boundary.means
+        return led_to(boundary, *reduced_step(exchange, state, limits_at(exchange, state), place, documents))
     dealing = dealing or dealing_before(exchange, boundary)
     limits, known = limits_at(exchange, state, dealing), known or {}
     gradients: dict[str, Tensors] = {}
     for site, document in boundary.made_of.items():
         gradient = known.get(document)
         if gradient is None:
-            gradient = exchange.gradient(exchange.contribution(document, site, limits), limits, state)
+            gradient = exchange.gradient(exchange.contribution(document, site, limits), limits, state, read)
         gradients[site] = gradient
     if not gradients and dealing is not None and too_few(dealing, exchange.run):
-        return _led_to(boundary, passed_over(state), Admitted({}, {}))
+        return led_to(boundary, passed_over(state), Admitted({}, {}))
     judged = judge(state, gradients, exchange.run.settings)
-    return _led_to(boundary, settled_by(state, gradients, judged, exchange.run.settings), judged)
+    return led_to(boundary, settled_by(state, gradients, judged, exchange.run.settings), judged)
 
 
-def _led_to(boundary: Boundary, made: OuterState | None, judged: Admitted) -> tuple[OuterState, Admitted]:
+def led_to(boundary: Boundary, made: OuterState | None, judged: Admitted) -> tuple[OuterState, Admitted]:
+    """Both, where they are what the log says. Raises IntegrityError."""
     expected = (boundary.step, boundary.digest, sorted(boundary.counted))
     if made is None or (made.step, made.digest.hex(), sorted(judged.shares)) != expected:
         raise IntegrityError(

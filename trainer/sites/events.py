@@ -1,5 +1,6 @@
 """What moves the outer steps: events in the order of one log, as the schedule (trainer/sites/schedule.py) is told."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -7,6 +8,9 @@ from enum import Enum
 class OuterPhase(Enum):
     COLLECT = "collect"
     OPEN = "open"
+    PRODUCTS = "products"
+    MEANS = "means"
+    CHECK = "check"
     SETTLE = "settle"
 
 
@@ -67,6 +71,23 @@ class PayloadOpened(_OfSite):
 
 
 @dataclass(frozen=True)
+class PartsTold(_OfStep):
+    """In attempt `attempt` each of the sites of `documents` has told its part of phase `phase`: products or means of
+    the shards that it reduces, or that it has all means."""
+
+    attempt: int
+    phase: OuterPhase
+    documents: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PartWrong(_OfSite):
+    """What `site` published is shown to be wrong; `lied`: of the shards that it reduces."""
+
+    lied: bool
+
+
+@dataclass(frozen=True)
 class PhaseTimeUp(_OfStep):
     """For phase `phase` of the `attempt`-th try at an outer step."""
 
@@ -83,6 +104,6 @@ class StepSettled(_OfStep):
 
 
 Event = (
-    SiteJoined | SiteLeft | SitePutOut | WorkDealt | NothingLeft | HashesSigned | PayloadOpened | PhaseTimeUp
-    | StepSettled
+    SiteJoined | SiteLeft | SitePutOut | WorkDealt | NothingLeft | HashesSigned | PayloadOpened | PartsTold | PartWrong
+    | PhaseTimeUp | StepSettled
 )  # fmt: skip

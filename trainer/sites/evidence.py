@@ -6,11 +6,12 @@ import logging
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.sites.forms import MalformedContribution
-from protocol.sites.log import ContributionRefused, LogEvent, Noted, Unusable
+from protocol.sites.log import ContributionRefused, LogEvent, Noted, PartRefused, Unusable
 from protocol.sites.notes import SiteNote
 from protocol.sites.outer import OuterState
 from trainer.sites.catching_up import limits_at
 from trainer.sites.logbook import Logbook
+from trainer.sites.reduction import Parts, Payloads, place_of
 
 log = logging.getLogger("muster.sites")
 _STOP = "stop: the run's keeper is wrong, or this machine is"
@@ -25,6 +26,8 @@ def check_evidence(book: Logbook, event: LogEvent, state: OuterState, reader: st
     if isinstance(event, ContributionRefused):
         _check_note(book, event.site, event.note, ("sign", event.document, ()), reader)
         _check_refusal(book, event, state)
+    elif isinstance(event, PartRefused):
+        _check_part(book, event, state, reader)
     elif isinstance(event, Unusable):
         _check_note(book, event.site, event.note, ("unusable", None, tuple(event.items)), reader)
     elif isinstance(event, Noted) and event.what == "leave":
@@ -78,3 +81,38 @@ def _check_refusal(book: Logbook, refused: ContributionRefused, state: OuterStat
     raise IntegrityError(
         f"the log refuses a contribution of {refused.site} to outer step {limits.step} that is right", _STOP
     )
+
+
+def _check_part(book: Logbook, refused: PartRefused, state: OuterState, reader: str) -> None:
+    """Whether what a site published of a shard is wrong, in the attempt under way, and it said that it is its own."""
+    now, site, document = book.schedule, refused.site, refused.document
+    log.warning("a part of %s in outer step %d is refused, shard %d: %s", site, now.step, refused.shard, refused.why)
+    if document == now.contributors.get(site):
+        _check_note(book, site, book.signed[site], ("sign", document, ()), reader)
+    else:
+        what = "means" if document == now.means.get(site) else "products"
+        _check_note(book, site, book.said[what, site], (what, document, ()), reader)
+    try:
+        wrong = _part_is_wrong(book, refused, state)
+    except UnreachableError:
+        raise
+    except MusterError as error:
+        log.warning("why a part of %s is refused cannot be computed again: %s", site, error)
+        return
+    if not wrong:
+        raise IntegrityError(f"the log refuses a part of {site} in outer step {now.step} that is right", _STOP)
+
+
+def _part_is_wrong(book: Logbook, refused: PartRefused, state: OuterState) -> bool:
+    """By computing it again from what is published. Raises MusterError where that cannot be had."""
+    now, exchange, limits = book.schedule, book.exchange, limits_at(book.exchange, state, book.dealing)
+    site, document = refused.site, refused.document
+    made = {one: exchange.contribution(named, one, limits) for one, named in now.contributors.items()}
+    payloads = Payloads(limits, state, made, exchange.shard)
+    if document == now.contributors.get(site):
+        return payloads.decoded(site, refused.shard) is None
+    place = place_of(exchange.run, state, now.attempt, now.contributors, now.reducers)
+    parts = Parts.opened(exchange, place, limits, now.products, now.means)
+    if document == now.products.get(site):
+        return parts.wrong_products(payloads, site) is not None
+    return parts.wrong_mean(payloads, site, parts.judged(exchange.run).shares) is not None

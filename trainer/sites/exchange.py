@@ -3,12 +3,12 @@ log at the places that are theirs. Whatever comes from there is a stranger's.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
-from protocol.sites.contribution import Contribution, ContributionLimits, open_contribution
+from protocol.sites.contribution import Contribution, ContributionLimits, ShardEntry, open_contribution
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.layout import TensorLayout, Tensors, cut
 from protocol.sites.log import MAX_ENTRY_BYTES, LogEntry, MalformedEntry, open_entry
@@ -20,6 +20,7 @@ from protocol.sites.state_files import MAX_LIST_BYTES, open_list, read_state, sh
 from storage.keys import object_key
 
 log = logging.getLogger("muster.sites")
+ReadShard = Callable[[ShardEntry], bytes]
 MAX_TAKEN = 4096
 """Places of the log that strangers may take before it ends."""
 
@@ -51,20 +52,34 @@ class SiteExchange:
     def contribution(self, document: str, site: str, limits: ContributionLimits) -> Contribution:
         """The contribution of `site` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
         IntegrityError, MissingObjectError, UnreachableError."""
-        made = open_contribution(self._bucket.get(_key("contributions", document), limits.file_bytes), limits)
+        made = open_contribution(self.document(document, limits.file_bytes), limits)
         if made.site != site:
             raise MalformedContribution(f"{document[:16]}… is a contribution of {made.site}, not of {site}")
         return made
 
     def is_open(self, made: Contribution) -> bool:
         """Whether all shards of its payload are there, in the sizes that were signed."""
-        return all(self._bucket.size(_key("contributions", one.sha256)) == one.size for one in made.shards)
+        return all(map(self.has_shard, made.shards))
 
-    def gradient(self, made: Contribution, limits: ContributionLimits, state: OuterState) -> Tensors:
-        """The pseudo-gradient that a contribution's payload is, from the `state` that it starts from. Raises as
-        `contribution`."""
-        shards = [self._bucket.get(_key("contributions", one.sha256), one.size) for one in made.shards]
-        return decoded(shards, made.site, limits, state)
+    def shard(self, entry: ShardEntry) -> bytes:
+        """A file that somebody signed, of a payload or of means. Raises IntegrityError, MissingObjectError,
+        UnreachableError."""
+        return self.document(entry.sha256, entry.size)
+
+    def document(self, digest: str, limit: int) -> bytes:
+        """What was published of that SHA-256, `limit` bytes at most. Raises as `shard`."""
+        return self._bucket.get(_key("contributions", digest), limit)
+
+    def has_shard(self, entry: ShardEntry) -> bool:
+        """Whether it is there, in the size that was signed."""
+        return self._bucket.size(_key("contributions", entry.sha256)) == entry.size
+
+    def gradient(
+        self, made: Contribution, limits: ContributionLimits, state: OuterState, read: ReadShard | None = None
+    ) -> Tensors:
+        """The pseudo-gradient that a contribution's payload is, from the `state` that it starts from; `read`: how its
+        files are had, if not from here. Raises as `contribution`."""
+        return decoded([(read or self.shard)(one) for one in made.shards], made.site, limits, state)
 
     def publish_state(self, state: OuterState) -> str:
         """The SHA-256 of the list of its files, which lies there after them."""

@@ -3,6 +3,7 @@ and judged once, however often the keeper looks."""
 
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,10 +13,12 @@ from protocol.sites.layout import Tensors
 from protocol.sites.outer import OuterState, OuterStepError
 from storage.keys import MissingObjectError
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.fetching import ShardFetcher
 from trainer.sites.replica import judge, settled_by
 
 log = logging.getLogger("muster.sites")
 _Named = tuple[str, str]
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class HandedIn:
     """As the keeper knows it. One thread."""
 
     def __init__(self, exchange: SiteExchange) -> None:
-        self._exchange = exchange
+        self._exchange, self._fetcher = exchange, ShardFetcher(exchange)
+        self._there: set[str] = set()
         self._attempt = (-1, -1)
         self._made: dict[_Named, Contribution] = {}
         self._gradients: dict[_Named, Tensors] = {}
@@ -49,6 +53,8 @@ class HandedIn:
             self._attempt, self._judged = (step, attempt), None
             for kept in (self._made, self._gradients, self._refused):
                 kept.clear()
+            self._fetcher.forget()
+            self._there.clear()
 
     def document(self, site: str, digest: str, limits: ContributionLimits) -> Contribution:
         """Raises MalformedContribution, IntegrityError, MissingObjectError, UnreachableError."""
@@ -64,9 +70,10 @@ class HandedIn:
             return named in self._gradients
         try:
             made = self.document(site, digest, limits)
-            if not self._exchange.is_open(made):
+            if not self._fetcher.has(made.shards):
                 return False
-            self._gradients[named] = self._exchange.gradient(made, limits, state)
+            self._gradients[named] = self._exchange.gradient(made, limits, state, self._fetcher.read)
+            self._fetcher.drop(made.shards)
         except (UnreachableError, MissingObjectError) as error:
             log.info("the payload of %s: %s", site, error)
             return False
@@ -75,6 +82,18 @@ class HandedIn:
             self._refused.add(named)
             return False
         return True
+
+    def is_there(self, site: str, digest: str, limits: ContributionLimits) -> bool:
+        """Whether its payload is published whole, in the sizes that were signed: those who reduce it decode it."""
+        try:
+            missing = [one for one in self.document(site, digest, limits).shards if one.sha256 not in self._there]
+            with ThreadPoolExecutor(_AT_ONCE, "site-looker") as lookers:
+                found = list(lookers.map(self._exchange.has_shard, missing))
+        except (UnreachableError, MissingObjectError) as error:
+            log.info("the payload of %s: %s", site, error)
+            return False
+        self._there |= {one.sha256 for one, there in zip(missing, found, strict=True) if there}
+        return all(found)
 
     def outcome(self, contributors: Mapping[str, str], limits: ContributionLimits, state: OuterState) -> StepOutcome:
         """What the documents of `contributors` lead to from `state`. Raises UnreachableError; MusterError where a

@@ -5,6 +5,7 @@ the run's first state: a kill at any moment costs the time since.
 """
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -35,12 +36,13 @@ from protocol.sites.outer import OuterState
 from trainer.sites.catching_up import caught_up, limits_at
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.handed_in import HandedIn
+from trainer.sites.handed_in import HandedIn, StepOutcome
+from trainer.sites.keeping_parts import PARTS, PartsKeeping
 from trainer.sites.log_writer import LogWriter
 from trainer.sites.logbook import Logbook
 from trainer.sites.replica import passed_over
 from trainer.sites.replica_store import StateFolder
-from trainer.sites.status_file import standing
+from trainer.sites.status_file import awaited, standing
 from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 
@@ -70,6 +72,7 @@ class SitesKeeper:
         self.excluded: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         self._writer, self._handed = LogWriter(exchange, account, home), HandedIn(exchange)
+        self._parts = PartsKeeping(exchange, self._handed, random.SystemRandom())
         self._started = time.time()
         self._book: Logbook | None = None
 
@@ -105,11 +108,14 @@ class SitesKeeper:
         number = self.book.number
         self._finish()
         self._read_notes()
-        phase = self.book.schedule.phase
-        self._handed.begin(self.book.schedule.step, self.book.schedule.attempt)
-        if phase == OuterPhase.OPEN:
+        now = self.book.schedule
+        self._handed.begin(now.step, now.attempt)
+        self._parts.begin(now.step, now.attempt)
+        if now.phase == OuterPhase.OPEN:
             self._open()
-        elif phase == OuterPhase.SETTLE:
+        elif now.reducers:
+            self._reduce()
+        elif now.phase == OuterPhase.SETTLE:
             self._settle()
         if self.book.number == number:
             self._look_at_the_clock()
@@ -117,16 +123,7 @@ class SitesKeeper:
 
     def waiting_for(self) -> str:
         """What holds the step under way up, for a person."""
-        now = self.book.schedule
-        if self.run.work == "given" and self.book.items is None:
-            return f"what outer step {now.step} trains on"
-        if not now.members:
-            return f"sites: {len(now.waiting)} have joined, {now.quorum} are needed"
-        missing = now.members - now.documents.keys() if now.phase == OuterPhase.COLLECT else set(now.documents)
-        missing = missing - now.opened
-        what = {"collect": "contributions", "open": "payloads", "settle": "contributions that count"}[now.phase.value]
-        bad = "".join(f"; a site cannot use file {item[:16]}…" for item in sorted(self.book.named)[:3])
-        return f"{what} to outer step {now.step}: of {', '.join(sorted(missing)) or 'others'}{bad}"
+        return awaited(self.book)
 
     def status(self) -> dict[str, Any]:
         """What people may be shown of it, also before it has started."""
@@ -179,21 +176,32 @@ class SitesKeeper:
                     break
                 self._heed(note)
                 self.book.notes[site] = number + 1
+        self._tell_parts()
 
     def _heed(self, note: SiteNote) -> None:
         """Take a note into the log, if it says something that counts now."""
         now = self.book.schedule
-        if note.what in ("sign", "unusable") and (note.step, note.attempt) != (now.step, now.attempt):
+        if note.what not in ("join", "leave") and (note.step, note.attempt) != (now.step, now.attempt):
             return
+        if note.what in PARTS:
+            self._parts.begin(now.step, now.attempt)
+            self._parts.heed(note, self.book, self._limits(), self.state)
+            return
+        self._tell_parts()
         event: LogEvent | None
         if note.what == "unusable":
             event = Unusable(site=note.site, note=note.number, items=note.items)
         else:
-            event = Noted(site=note.site, note=note.number, what=note.what, digest=note.digest)
+            event = Noted.model_validate(note.model_dump(include={"site", "what", "digest"}) | {"note": note.number})
         if isinstance(event, Noted) and event.what == "sign" and self._changes(event):
             event = self._judged(note, event)
         if event is not None and self._changes(event):
             self._tell(event)
+
+    def _tell_parts(self) -> None:
+        """Before anything else of who told them."""
+        if (parts := self._parts.gathered(self.book)) is not None:
+            self._tell(parts)
 
     def _judged(self, note: SiteNote, signed: Noted) -> Noted | ContributionRefused | None:
         """What is to be written of a note that signs a contribution; nothing of one that cannot be had, which time ends
@@ -220,10 +228,47 @@ class SitesKeeper:
     def _open(self) -> None:
         now, limits = self.book.schedule, self._limits()
         for site, document in sorted(now.documents.items()):
-            if site in self.book.schedule.opened or not self._handed.is_open(site, document, limits, self.state):
+            if site in self.book.schedule.opened or not self._is_open(site, document, limits):
                 continue
             if self._changes(event := ContributionOpened(site=site, document=document)):
                 self._tell(event)
+
+    def _is_open(self, site: str, document: str, limits: ContributionLimits) -> bool:
+        if self.run.reducing:
+            return self._handed.is_there(site, document, limits)
+        return self._handed.is_open(site, document, limits, self.state)
+
+    def _reduce(self) -> None:
+        """Hear what the reducers' parts lead to; the step is settled once all members have said that they have them."""
+        now, parts = self.book.schedule, self._parts
+        late = self._waited() > self.timeouts.window
+        try:
+            wrong = parts.look(self.book, self._limits(), self.state)
+        except UnreachableError:
+            raise
+        except MusterError as error:
+            log.warning("outer step %d begins again, a part that was told is gone: %s", self.state.step, error)
+            self._fail()
+            return
+        if wrong is not None:
+            log.warning("%s is wrong in shard %d: %s", wrong.site, wrong.shard, wrong.why)
+            self._tell(wrong)
+        elif parts.outcome is None:
+            if late and now.phase == OuterPhase.SETTLE:
+                self._fail()
+        else:
+            self._end_by(parts.outcome)
+
+    def _end_by(self, found: StepOutcome) -> None:
+        """Make the step that is known, or begin it again where too little counts and somebody may come, or time is
+        up."""
+        now = self.book.schedule
+        self.excluded, self._refused = self._refused | dict(found.excluded), {}
+        if found.after is None:
+            if now.entering or self._waited() > self.timeouts.window:
+                self._fail()
+        elif now.phase == OuterPhase.SETTLE:
+            self._advance(found.after, now.contributors, found.shares)
 
     def _settle(self) -> None:
         contributors = self.book.schedule.contributors
@@ -238,11 +283,7 @@ class SitesKeeper:
             log.warning("outer step %d begins again, a payload that was opened is gone: %s", self.state.step, error)
             self._fail()
             return
-        self.excluded, self._refused = self._refused | dict(found.excluded), {}
-        if found.after is not None:
-            self._advance(found.after, contributors, found.shares)
-        elif self.book.schedule.entering or self._waited() > self.timeouts.window:
-            self._fail()
+        self._end_by(found)
 
     def _fail(self) -> None:
         self._tell(Failed(attempt=self.book.schedule.attempt))
@@ -260,6 +301,8 @@ class SitesKeeper:
                 "waiting": sorted(begun.waiting),
                 "made_of": dict(contributors),
                 "counted": sorted(shares),
+                "products": dict(now.products),
+                "means": dict(now.means),
                 "before": book.chapter,
                 "state": listed,
                 "notes": {site: number for site, number in sorted(book.notes.items()) if number},
@@ -288,4 +331,4 @@ class SitesKeeper:
         limit = self.timeouts.collect if now.phase == OuterPhase.COLLECT else self.timeouts.window
         if self._waited() > limit:
             log.warning("time is up for %s", self.waiting_for())
-            self._tell(TimeUp(attempt=now.attempt, phase="collect" if now.phase == OuterPhase.COLLECT else "open"))
+            self._tell(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))

@@ -22,6 +22,7 @@ from protocol.sites.log import (
     LogEvent,
     MalformedEntry,
     Noted,
+    PartsSaid,
     SignedEntry,
     open_entry,
     seal_entry,
@@ -124,4 +125,6 @@ def _words(event: LogEvent) -> str:
         return f"{event.site}: {event.what}"
     if isinstance(event, ContributionOpened):
         return f"{event.site} opened its contribution"
+    if isinstance(event, PartsSaid):
+        return f"{', '.join(event.documents)}: {event.what}"
     return event.kind

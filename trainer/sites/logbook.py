@@ -14,6 +14,8 @@ from protocol.sites.log import (
     LogEntry,
     LogEvent,
     Noted,
+    PartRefused,
+    PartsSaid,
     TimeUp,
     Unusable,
     WorkGiven,
@@ -24,6 +26,8 @@ from trainer.sites.events import (
     HashesSigned,
     NothingLeft,
     OuterPhase,
+    PartsTold,
+    PartWrong,
     PayloadOpened,
     PhaseTimeUp,
     SiteJoined,
@@ -44,7 +48,8 @@ class Logbook:
     step trains on, once that is said; `notes`: of each site, its first note that is not in the log; `dealt`: among whom
     the data of the attempt under way is dealt, its members when it began. `named`: items that sites which are out of
     the step cannot use; `skipped`: those that nobody trains on, because all sites were let in again since. `signed`: of
-    who signed for the attempt under way, the note that says so. `past`: how the step before this boundary was dealt, if
+    who signed for the attempt under way, the note that says so; `said`: of the notes with parts of the reduction, by
+    what and site. `past`: how the step before this boundary was dealt, if
     it was read here."""
 
     exchange: SiteExchange
@@ -60,6 +65,7 @@ class Logbook:
     named: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
     signed: dict[str, int] = field(default_factory=dict)
+    said: dict[tuple[str, str], int] = field(default_factory=dict)
     past: Dealing | None = None
 
     @property
@@ -124,9 +130,11 @@ class Logbook:
         ):  # fmt: skip
             self.since = entry.time
         if (before.step, before.attempt) != (self.schedule.step, self.schedule.attempt):
-            self.dealt, self.signed = tuple(sorted(self.schedule.members)), {}
+            self.dealt, self.signed, self.said = tuple(sorted(self.schedule.members)), {}, {}
         elif isinstance(event, Noted) and event.what == "sign":
             self.signed[event.site] = event.note
+        elif isinstance(event, PartsSaid):
+            self.said |= {(event.what, site): note for site, note in event.notes.items()}
         if isinstance(event, Boundary):
             self.boundary, self.chapter, self.items, self.notes = event, entry.number, None, dict(event.notes)
             self.named, self.skipped, self.past = frozenset(), frozenset(), past
@@ -134,6 +142,8 @@ class Logbook:
             self.since = entry.time
         elif isinstance(event, Noted | Unusable | ContributionRefused):
             self.notes[event.site] = event.note + 1
+        elif isinstance(event, PartsSaid):
+            self.notes |= {site: max(note + 1, self.notes.get(site, 0)) for site, note in event.notes.items()}
         self.number, self.tip = entry.number + 1, digest
 
     def _take_words(self, event: LogEvent) -> None:
@@ -162,6 +172,8 @@ class Logbook:
             raise IntegrityError(f"{event.site} names files that are not dealt to it")
         if isinstance(event, ContributionRefused) and event.site in now.documents:
             raise IntegrityError(f"the log refuses what {event.site} did not sign alone")
+        if isinstance(event, PartRefused) and event.document not in published_by(event.site, now):
+            raise IntegrityError(f"the log refuses a part that {event.site} did not publish")
         after = now.after(_told(event, now, self.dealing))
         if after is now:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
@@ -171,7 +183,9 @@ class Logbook:
 
     def _check(self, boundary: Boundary, after: Schedule) -> None:
         now = self.schedule
-        if (boundary.step, boundary.before, boundary.made_of) != (now.step + 1, self.chapter, dict(now.contributors)):
+        parts = boundary.made_of, boundary.products, boundary.means
+        follows = dict(now.contributors), dict(now.products), dict(now.means)
+        if (boundary.step, boundary.before, parts) != (now.step + 1, self.chapter, follows):
             raise IntegrityError(f"the log's boundary {boundary.step} does not follow from what was opened")
         if begun(boundary, self.exchange.run) != after:
             raise IntegrityError(
@@ -227,6 +241,7 @@ def begun(boundary: Boundary, run: SitesRun) -> Schedule:
         marks={site: SiteMarks(one.marks, one.until, one.made) for site, one in boundary.marks.items()},
         quorum=run.settings.admission.minimum,
         whole=run.work == "given",
+        reducing=run.reducing,
     )
 
 
@@ -235,12 +250,23 @@ def first_boundary(digest: bytes, state: str) -> Boundary:
     return Boundary(step=0, digest=digest.hex(), state=state)
 
 
+def published_by(site: str, now: Schedule) -> set[str]:
+    """The documents of a site in the attempt under way, whose parts can be shown to be wrong."""
+    return {one[site] for one in (now.contributors, now.products, now.means) if site in one}
+
+
 def _told(
-    event: Boundary | Noted | Unusable | ContributionRefused | ContributionOpened | TimeUp | Failed,
+    event: Boundary | Noted | Unusable | ContributionRefused | ContributionOpened | PartsSaid | PartRefused | TimeUp
+    | Failed,
     now: Schedule,
     dealing: Dealing | None,
-) -> Event:
+) -> Event:  # fmt: skip
     """As the schedule knows it."""
+    if isinstance(event, PartsSaid):
+        phase = OuterPhase.CHECK if event.what == "checked" else OuterPhase(event.what)
+        return PartsTold(now.step, now.attempt, phase, event.documents)
+    if isinstance(event, PartRefused):
+        return PartWrong(event.site, lied=event.document != now.documents.get(event.site))
     if isinstance(event, Boundary):
         return StepSettled(now.step, event.attempt, bytes.fromhex(event.digest))
     if isinstance(event, Failed):

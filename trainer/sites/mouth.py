@@ -3,19 +3,17 @@
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal
 
 from eth_account.signers.local import LocalAccount
 
 from protocol.errors import MusterError
-from protocol.sites.notes import SiteNote, seal_note
+from protocol.sites.notes import NoteWhat, SiteNote, seal_note
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import OwnContribution
 
 log = logging.getLogger("muster.sites")
-What = Literal["join", "leave", "sign", "unusable"]
-_AHEAD = 4096
+_AHEAD, _AT_ONCE = 4096, 2
 
 
 class SiteMouth:
@@ -37,11 +35,15 @@ class SiteMouth:
                 return
         raise MusterError(f"more than {_AHEAD} notes of {site} were not read", "look at the run's keeper")
 
-    def said(self, what: What, now: Schedule, digest: str | None) -> bool:
+    def said_any(self, what: NoteWhat, now: Schedule) -> bool:
+        """Whether this process said anything of that kind in the attempt under way."""
+        return any(one[:3] == (what, now.step, now.attempt) for one in self._said)
+
+    def said(self, what: NoteWhat, now: Schedule, digest: str | None) -> bool:
         """Whether this process said it in the attempt under way."""
         return (what, now.step, now.attempt, digest) in self._said
 
-    def say(self, what: What, now: Schedule, digest: str | None, items: Sequence[str] = ()) -> None:
+    def say(self, what: NoteWhat, now: Schedule, digest: str | None, items: Sequence[str] = ()) -> None:
         """Leave a note, unless it was said, at the first place that nobody has taken. Raises MusterError where there is
         none; UnreachableError."""
         if self.said(what, now, digest):
@@ -71,5 +73,9 @@ class SiteMouth:
         self._sending = offered, self._sender.submit(self._publish, own)
 
     def _publish(self, own: OwnContribution) -> None:
-        for shard in own.payload:
-            self._exchange.publish(shard)
+        """Some at a time, each site beginning with another shard: so those who fetch one each need not wait for it
+        until all have sent the others."""
+        first = int(own.digest, 16) % len(own.payload)
+        ordered = own.payload[first:] + own.payload[:first]
+        with ThreadPoolExecutor(_AT_ONCE, "site-sender") as senders:
+            list(senders.map(self._exchange.publish, ordered))

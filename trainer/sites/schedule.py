@@ -1,8 +1,10 @@
 """Who takes part in which outer step: a pure machine that follows one log of events.
 
 An outer step is collected (members sign hashes of what they have), opened (they publish the payloads), and settled:
-what counts is decided and applied. Only a settlement ends it, whatever is repeated, late or out of place; a settlement
-that cannot be made, or that nobody is left for, begins it again. So no outer step is lost, and none is made twice.
+what counts is decided and applied. Where members reduce shards, they tell in between what their shards add to
+admission, then their means, and each says that it has all. Only a settlement ends it, whatever is repeated, late or out
+of place; a settlement that cannot be made, or that nobody is left for, begins it again. So no outer step is lost, and
+none is made twice.
 
 Who writes the log is not this file's matter: replicas of one log agree.
 """
@@ -15,6 +17,8 @@ from trainer.sites.events import (
     HashesSigned,
     NothingLeft,
     OuterPhase,
+    PartsTold,
+    PartWrong,
     PayloadOpened,
     PhaseTimeUp,
     SiteJoined,
@@ -34,7 +38,9 @@ class Schedule:
     `disputed`: those of them who did so by no more than their word on files. `marks`: of those who held up earlier
     ones. `quorum`: as many must have joined before a step begins that nobody is left for. `whole`: a step is made of
     the work of all its members or begins again among those who are left, because each of them has a part of what is to
-    be trained on."""
+    be trained on. `reducing`: whether members reduce shards; `reducers`: who does in this attempt; `products`, `means`:
+    their documents; `checked`: the states that members come to by all means; `liars`: who was shown to have reduced a
+    shard of this outer step wrongly, and reduces no more of it."""
 
     digest: bytes
     step: int = 0
@@ -49,6 +55,12 @@ class Schedule:
     marks: Marks = field(default_factory=dict)
     quorum: int = 1
     whole: bool = False
+    reducing: bool = False
+    reducers: frozenset[str] = frozenset()
+    products: Mapping[str, str] = field(default_factory=dict)
+    means: Mapping[str, str] = field(default_factory=dict)
+    checked: Mapping[str, str] = field(default_factory=dict)
+    liars: frozenset[str] = frozenset()
 
     @property
     def contributors(self) -> Mapping[str, str]:
@@ -70,6 +82,21 @@ class Schedule:
         """Who takes part in the next attempt, if there is one, and not in this one."""
         return self.waiting - self.shut_out
 
+    @property
+    def told(self) -> Mapping[str, str]:
+        """By whom the part of this phase was told, where it has any."""
+        parts = {OuterPhase.PRODUCTS: self.products, OuterPhase.MEANS: self.means, OuterPhase.CHECK: self.checked}
+        return parts.get(self.phase, {})
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """Whose part of this phase is waited for."""
+        if self.phase == OuterPhase.CHECK:
+            return self.members - self.barred - self.checked.keys()
+        return (
+            self.reducers - self.told.keys() if self.phase in (OuterPhase.PRODUCTS, OuterPhase.MEANS) else frozenset()
+        )
+
     def after(self, event: Event) -> "Schedule":
         """The same object where the event changes nothing: it is a repetition, too late, or nobody's who may."""
         if isinstance(event, SiteJoined):
@@ -87,6 +114,10 @@ class Schedule:
             return self._committed(event)
         if isinstance(event, PayloadOpened):
             return self._opened(event)
+        if isinstance(event, PartsTold):
+            return self._told(event)
+        if isinstance(event, PartWrong):
+            return self._wrong(event)
         return self._timed(event) if isinstance(event, PhaseTimeUp) else self._settled(event)
 
     def after_boundary(self, digest: bytes) -> "Schedule":
@@ -110,6 +141,8 @@ class Schedule:
             made = replace(made, documents=_without(self.documents, {site}))
             if self.whole and site in self.members:
                 return (made._barring({site}) if event.owing else made)._begun()
+        if site in self.reducers & self.untold:
+            return made._barring({site})._begun()
         return made._moved_on()
 
     def _put_out(self, event: SitePutOut) -> "Schedule":
@@ -129,7 +162,7 @@ class Schedule:
         if known in (None, event.document) or self.phase == OuterPhase.SETTLE:
             return self
         made = self._barring({event.site})
-        return made._begun() if self.whole else made._moved_on()
+        return made._begun() if self.whole or self.reducers else made._moved_on()
 
     def _opened(self, event: PayloadOpened) -> "Schedule":
         fits = event.step == self.step and self.documents.get(event.site) == event.document
@@ -137,11 +170,32 @@ class Schedule:
             return self
         return replace(self, opened=self.opened | {event.site})._moved_on()
 
+    def _told(self, event: PartsTold) -> "Schedule":
+        if (event.step, event.attempt, event.phase) != (self.step, self.attempt, self.phase):
+            return self
+        new = {site: document for site, document in event.documents.items() if site in self.untold}
+        if not new:
+            return self
+        told = {**self.told, **new}
+        if self.phase == OuterPhase.PRODUCTS:
+            return replace(self, products=told)._moved_on()
+        if self.phase == OuterPhase.MEANS:
+            return replace(self, means=told)._moved_on()
+        return replace(self, checked=told)._moved_on()
+
+    def _wrong(self, event: PartWrong) -> "Schedule":
+        if not self.reducers or event.site not in self.opened:
+            return self
+        made = self._barring({event.site})
+        return replace(made, liars=made.liars | {event.site} if event.lied else made.liars)._begun()
+
     def _timed(self, event: PhaseTimeUp) -> "Schedule":
         if (event.step, event.attempt, event.phase) != (self.step, self.attempt, self.phase):
             return self
         if self.phase == OuterPhase.SETTLE:
             return self._begun()
+        if self.reducers:
+            return self._silent_reducers()
         arrived = frozenset(self.documents) if self.phase == OuterPhase.COLLECT else self.opened
         expected = self.members - self.barred if self.phase == OuterPhase.COLLECT else frozenset(self.documents)
         # Silence is death: who is alive joins again.
@@ -150,17 +204,28 @@ class Schedule:
             return made._begun()
         if self.phase == OuterPhase.COLLECT:
             return replace(made, phase=OuterPhase.OPEN)
-        return replace(made, phase=OuterPhase.SETTLE, documents={site: self.documents[site] for site in arrived})
+        return replace(made, documents={site: self.documents[site] for site in arrived})._after_opening()
+
+    def _silent_reducers(self) -> "Schedule":
+        """A part that is missing begins the attempt again among the others; once all have their parts told, the step
+        can be made without those who do not say that they have them."""
+        silent = self.untold
+        if self.phase == OuterPhase.CHECK:
+            return replace(self, members=self.members - silent, barred=self.barred | silent, phase=OuterPhase.SETTLE)
+        return replace(self._barring(silent), members=self.members - silent)._begun()
 
     def _settled(self, event: StepSettled) -> "Schedule":
-        if (event.step, event.attempt) != (self.step, self.attempt) or self.phase != OuterPhase.SETTLE:
+        due = (
+            (OuterPhase.SETTLE,) if event.after is not None else (OuterPhase.MEANS, OuterPhase.CHECK, OuterPhase.SETTLE)
+        )
+        if (event.step, event.attempt) != (self.step, self.attempt) or self.phase not in due:
             return self
         if event.after is None:
             return self._begun()
-        marks = after_step(self.marks, self.step, self.barred, self.disputed, self.opened)
+        marks = after_step(self.marks, self.step, self.barred, self.disputed, self.opened, self.liars)
         over = replace(
             self, digest=event.after, step=self.step + 1, members=self.members - self.barred, barred=frozenset(),
-            disputed=frozenset(), marks=marks,
+            disputed=frozenset(), marks=marks, liars=frozenset(),
         )  # fmt: skip
         return replace(over._begun(), attempt=0)
 
@@ -177,21 +242,36 @@ class Schedule:
             done = bool(self.documents) and self.members - self.barred <= self.documents.keys()
             return replace(self, phase=OuterPhase.OPEN) if done else self
         if self.phase == OuterPhase.OPEN and self.opened >= self.documents.keys():
-            return replace(self, phase=OuterPhase.SETTLE) if self.opened else self._begun()
+            return self._after_opening() if self.opened else self._begun()
+        if self.reducers and self.phase != OuterPhase.SETTLE and not self.untold:
+            return replace(self, phase=_NEXT[self.phase])
         return self
+
+    def _after_opening(self) -> "Schedule":
+        if not self.reducing:
+            return replace(self, phase=OuterPhase.SETTLE)
+        there = self.opened & self.members
+        reducers = there - self.liars or there
+        return replace(self, phase=OuterPhase.PRODUCTS, reducers=reducers) if reducers else self._begun()
 
     def _begun(self) -> "Schedule":
         """The outer step's next try: of the members, and those who waited. Who is shut out waits until it is not, or
         until too few others are left."""
         made = Schedule(
-            self.digest, self.step, self.attempt + 1, marks=self.marks, quorum=self.quorum, whole=self.whole
-        )
+            self.digest, self.step, self.attempt + 1, marks=self.marks, quorum=self.quorum, whole=self.whole,
+            reducing=self.reducing, liars=self.liars,
+        )  # fmt: skip
         left = (self.members | self.waiting) - self.shut_out
         if len(left) >= self.quorum:
             staying = (self.waiting | self.members - self.barred) & self.shut_out
             return replace(made, members=left, waiting=staying, barred=self.barred, disputed=self.disputed)
         everyone = (self.members - self.barred) | self.waiting
         return replace(made, members=everyone) if len(everyone) >= self.quorum else replace(made, waiting=everyone)
+
+
+_NEXT = {
+    OuterPhase.PRODUCTS: OuterPhase.MEANS, OuterPhase.MEANS: OuterPhase.CHECK, OuterPhase.CHECK: OuterPhase.SETTLE,
+}  # fmt: skip
 
 
 def _without(documents: Mapping[str, str], sites: Collection[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ before it is there.
 
 import json
 import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,18 +20,20 @@ from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary
-from protocol.sites.outer import OuterState
+from protocol.sites.outer import OuterState, OuterStepError
 from protocol.waits import WAITS, wait_for
 from storage.keys import MissingObjectError
-from trainer.sites.catching_up import caught_up, limits_at, published_state, step_to
+from trainer.sites.catching_up import caught_up, led_to, limits_at, published_state, step_to
 from trainer.sites.events import OuterPhase
 from trainer.sites.evidence import check_evidence
 from trainer.sites.exchange import SiteExchange, decoded
+from trainer.sites.gathering import SiteGathering
 from trainer.sites.inner import InnerWork, ItemsUnusable, Share
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
 from trainer.sites.places import OthersPlaces
 from trainer.sites.record_watch import RecordWatch
+from trainer.sites.reducing import SiteReducing
 from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import (
@@ -66,6 +69,9 @@ class Site:
         self.timeouts = Timeouts.of_run(exchange.run)
         self.state = OuterState.start(inner.weights())
         self._account, self._mouth = account, SiteMouth(exchange, account)
+        self._others: SiteGathering | SiteReducing = SiteGathering(exchange, self.address)
+        if self.run.reducing:
+            self._others = SiteReducing(exchange, self.address, self._mouth, random.SystemRandom())
         self._states = StateFolder(home / "outer", self.state.layout, settings.shards)
         self._pending = PendingFolder(home / "pending", self.state.layout)
         self._patience = Patience(self.timeouts.window)
@@ -216,11 +222,15 @@ class Site:
     def _state_after(self, boundary: Boundary, own: OwnContribution | None) -> OuterState:
         """The state that a boundary begins: made here, of `own` and what the others published, or as the keeper
         published it where something of that is gone. Raises as `step_to`."""
-        known = {}
-        if own is not None:
+        known, made = {}, self._others.made(boundary)
+        if own is not None and not self.run.reducing:
             known[own.digest] = decoded(own.payload, self.address, limits_at(self.exchange, self.state), self.state)
         try:
-            after, judged = step_to(self.exchange, self.state, boundary, known, self.book.past)
+            if made is not None:
+                after, judged = led_to(boundary, *made)
+            else:
+                read = self._others.fetcher.read
+                after, judged = step_to(self.exchange, self.state, boundary, known, self.book.past, read)
         except MissingObjectError as error:
             published = published_state(self.exchange, boundary, self.state)
             if published is None:
@@ -303,17 +313,21 @@ class Site:
             self._mouth.say("sign", now, own.digest)
         if now.phase == OuterPhase.OPEN and signed == own.digest:
             self._mouth.send(own)
-        if self._progress.left:
-            return self._train_beyond()
-        if now.phase == OuterPhase.COLLECT:
-            late = sorted(now.members - now.documents.keys())
-            return f"contributions to outer step {now.step} of {', '.join(late)}"
-        return f"outer step {now.step} to be settled"
+        late = sorted(now.members - now.documents.keys())
+        why = f"contributions to outer step {now.step} of {', '.join(late)}"
+        if now.phase != OuterPhase.COLLECT:
+            try:
+                why = self._others.turn(self.book, self.state, own)
+            except (MissingObjectError, OuterStepError) as error:
+                why = f"outer step {now.step} to go on: {error.what}"
+        return self._train_beyond() if self._progress.left else why
 
     def _offer_again(self, own: OwnContribution) -> None:
-        """To another attempt: the same, if it is dealt alike; else it is made anew from where the outer step began."""
+        """To another attempt: the same, if it is dealt alike, or where sites have data of their own and some only are
+        gone; else it is made anew from where the outer step began."""
         book = self.book
-        if own.dealt == book.dealt_as(self.address):
+        dealt = book.dealt_as(self.address)
+        if own.dealt == dealt or (self.run.work == "own" and set(dealt) <= set(own.dealt)):
             self._own = replace(own, attempt=book.schedule.attempt)
             return
         log.info("outer step %d begins again among other sites", book.schedule.step)

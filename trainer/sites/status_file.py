@@ -9,6 +9,7 @@ from protocol.encoding import canonical_json
 from protocol.files import write_atomic
 from protocol.sites.outer import OuterState
 from protocol.waits import WAITS
+from trainer.sites.events import OuterPhase
 from trainer.sites.logbook import Logbook
 
 STATUS, _SHOW_SECONDS = "status.json", 1.0
@@ -30,6 +31,29 @@ class StatusFile:
         if data != self._last:
             write_atomic(self._path, data)
             self._last = data
+
+
+def awaited(book: Logbook) -> str:
+    """What holds the outer step under way up, for a person."""
+    now = book.schedule
+    if book.exchange.run.work == "given" and book.items is None:
+        return f"what outer step {now.step} trains on"
+    if not now.members:
+        return f"sites: {len(now.waiting)} have joined, {now.quorum} are needed"
+    missing = now.members - now.documents.keys() if now.phase == OuterPhase.COLLECT else set(now.documents)
+    missing = now.untold if now.reducers else missing - now.opened
+    bad = "".join(f"; a site cannot use file {item[:16]}…" for item in sorted(book.named)[:3])
+    return f"{_AWAITED[now.phase]} outer step {now.step}: of {', '.join(sorted(missing)) or 'others'}{bad}"
+
+
+_AWAITED = {
+    OuterPhase.COLLECT: "contributions to",
+    OuterPhase.OPEN: "payloads to",
+    OuterPhase.PRODUCTS: "what shards add to admission in",
+    OuterPhase.MEANS: "means of",
+    OuterPhase.CHECK: "word of all means of",
+    OuterPhase.SETTLE: "contributions that count to",
+}
 
 
 def standing(state: OuterState, book: Logbook | None) -> dict[str, Any]:

@@ -21,20 +21,22 @@ class Timeouts:
     standstill: float
 
     @classmethod
-    def of(cls, window_seconds: float, training_seconds: float) -> "Timeouts":
-        """`window_seconds`: how long the payload of an outer step may take to arrive. `training_seconds`: how long the
-        slowest site that shall be waited for takes for its inner steps. Raises ValueError unless both are positive."""
+    def of(cls, window_seconds: float, training_seconds: float, windows: int = 1) -> "Timeouts":
+        """`window_seconds`: how long the payload of an outer step may take to arrive; `windows`: as many follow one
+        another in an outer step. `training_seconds`: how long the slowest site that shall be waited for takes for its
+        inner steps. Raises ValueError unless both are positive."""
         if not (window_seconds > 0 and training_seconds > 0):
             raise ValueError("a time-out must be longer than nothing")
         window = float(window_seconds)
         join = 2 * window
         collect = training_seconds + join
-        step = collect + window
+        step = collect + windows * window
         return cls(window / 8, window / 4, window / 2, window, join, collect, step, 2 * step)
 
     @classmethod
     def of_run(cls, run: SitesRun) -> "Timeouts":
-        return cls.of(run.settings.window_seconds, run.settings.training_seconds)
+        windows = 4 if run.reducing else 1  # payloads, products, means, checks
+        return cls.of(run.settings.window_seconds, run.settings.training_seconds, windows)
 
     def table(self) -> str:
         """For a person, one line each."""
@@ -64,6 +66,6 @@ _MEANING = {
     "window": "from the call for payloads until those that are missing do not count",
     "join": "a newcomer's fetch and check of weights, momentum and data position",
     "collect": "inner steps, and the signed hashes of what they led to; long enough for a newcomer too",
-    "step": "an outer step: collect, and a window for the payloads",
+    "step": "an outer step: collect, and a window for the payloads; where shards are reduced, three more",
     "standstill": "without an outer step: an alarm, and the site stops",
 }

@@ -39,6 +39,7 @@ def test_a_ring_of_four_in_float32() -> None:
     assert saving(1000, 4, 100, all_reduce(1000, 4, Fraction(1))) == 400
     assert saving(1000, 4, 100, all_fetch(1000, 4, Fraction(1))) == 300
     assert saving(1000, 4, 100, reduced_fetch(1000, 4, Fraction(1))) == pytest.approx(436.36, abs=0.01)
+    assert saving(1000, 4, 100, reduced_fetch(1000, 4, Fraction(1), Fraction(1, 4))) == pytest.approx(408.51, abs=0.01)
 
 
 def test_four_sites_move_four_hundred_times_less() -> None:

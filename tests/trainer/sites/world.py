@@ -30,7 +30,8 @@ TRUSTED = AdmissionConfig(minimum=1, cosine=None)
 def make_run(sites: int, name: str = "test", **settings: Any) -> SitesRun:
     given = {"inner_steps": 4, "shards": 2, "window_seconds": 2, "training_seconds": 2} | settings
     addresses = tuple(str(one.address) for one in SITES[:sites])
-    return SitesRun(name=name, keeper=KEEPER.address, sites=addresses, settings=SitesConfig(**given))
+    run = {one: given.pop(one) for one in ("exchange", "checks", "audited") if one in given}
+    return SitesRun(name=name, keeper=KEEPER.address, sites=addresses, settings=SitesConfig(**given), **run)
 
 
 class MemoryBucket:

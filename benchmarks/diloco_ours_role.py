@@ -1,0 +1,98 @@
+"""A keeper or a site of `python -m benchmarks diloco_peer` as a process: `python -m benchmarks.diloco_ours_role FILE`.
+
+Everything is as in `muster site`, but for the inner steps, which cost next to nothing; a site prints when it began each
+outer step from new weights.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from eth_account import Account
+
+from benchmarks.diloco_peer_role import _parts
+from benchmarks.site_process import SiteProcessConfig
+from protocol.documents import load_document
+from protocol.lifetime import die_with_parent
+from protocol.sites.layout import F32, Tensors
+from protocol.sites.outer import OuterState
+from protocol.sites.run import SitesRun
+from runtime.logs import start_logging
+from runtime.process import Daemon, make_home
+from storage.bucket import Bucket
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.inner import Share
+from trainer.sites.keeper import SitesKeeper
+from trainer.sites.main import KeeperDaemon, SiteDaemon, hold_home
+from trainer.sites.site import Site
+
+
+class MeasuredConfig(SiteProcessConfig):
+    """`parameters`: of the model."""
+
+    parameters: int
+
+
+class PushedWeights:
+    """Weights of a model's size that each inner step moves by the same normal numbers, in part those of all sites, in
+    part the site's own. `loaded`: when it went on from new weights (seconds)."""
+
+    def __init__(self, parameters: int, own: int) -> None:
+        common, mine = np.random.default_rng(0), np.random.default_rng(1 + own)
+        self._weights: dict[str, F32] = {}
+        self._push: dict[str, F32] = {}
+        for number, size in enumerate(_parts(parameters)):
+            name = f"part-{number:02d}"
+            self._weights[name] = common.standard_normal(size, np.float32)
+            pushed = common.standard_normal(size, np.float32) + mine.standard_normal(size, np.float32)
+            self._push[name] = (np.float32(1e-4) * pushed).astype(np.float32)
+        self.loaded: list[float] = []
+
+    def weights(self) -> Tensors:
+        return {name: one.copy() for name, one in self._weights.items()}
+
+    def load(self, weights: Tensors) -> None:
+        self._weights = {name: np.array(one) for name, one in weights.items()}
+        self.loaded.append(time.monotonic())
+
+    def train(self, share: Share, number: int) -> int:
+        for name, one in self._push.items():
+            self._weights[name] -= one
+        return 1
+
+    def figures(self) -> Mapping[str, float]:
+        return {}
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir()
+        np.savez(folder / "work.npz", **self._weights)
+
+    def restore(self, folder: Path) -> None:
+        with np.load(folder / "work.npz") as kept:
+            self._weights = {name: kept[name] for name in self._weights}
+
+
+def main() -> None:
+    start_logging()
+    die_with_parent()
+    config = load_document(Path(sys.argv[1]), MeasuredConfig)
+    make_home(config.home)
+    held = hold_home(config.home)
+    run, account = load_document(config.run, SitesRun), Account.from_key(config.secret)
+    exchange, inner = SiteExchange(Bucket(config.s3), run), PushedWeights(config.parameters, int(config.secret[:2], 16))
+    if config.role == "keeper":
+        first = OuterState.start(inner.weights())
+        keeping: Daemon = KeeperDaemon(SitesKeeper(exchange, account, first, config.home), config, held)
+        keeping.run()
+        return
+    site = Site(exchange, account, inner, config.home)
+    SiteDaemon(site, config, held).run()
+    said = {"loaded": inner.loaded, "step": site.state.step, "digest": site.state.digest.hex()}
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
