@@ -8,7 +8,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from protocol.sites.log import (
     ContributionRefused,
     Failed,
     LogEvent,
-    MarksOfSite,
     Noted,
     TimeUp,
     Unusable,
@@ -33,6 +31,7 @@ from protocol.sites.log import (
 )
 from protocol.sites.notes import SiteNote
 from protocol.sites.outer import OuterState
+from trainer.sites.boundaries import boundary_to
 from trainer.sites.catching_up import caught_up, limits_at
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
@@ -289,26 +288,9 @@ class SitesKeeper:
         self._tell(Failed(attempt=self.book.schedule.attempt))
 
     def _advance(self, after: OuterState, contributors: Mapping[str, str], shares: Mapping[str, Fraction]) -> None:
-        book, now = self.book, self.book.schedule
         due = after.step % self.run.settings.state_every == 0
         listed = self.exchange.publish_state(after) if due else None
-        digest = after.digest.hex()
-        bare = Boundary(step=after.step, digest=digest, attempt=now.attempt)
-        begun = now.after_boundary(bytes.fromhex(bare.digest))
-        boundary = bare.model_copy(
-            update={
-                "members": sorted(begun.members),
-                "waiting": sorted(begun.waiting),
-                "made_of": dict(contributors),
-                "counted": sorted(shares),
-                "products": dict(now.products),
-                "means": dict(now.means),
-                "before": book.chapter,
-                "state": listed,
-                "notes": {site: number for site, number in sorted(book.notes.items()) if number},
-                "marks": {site: MarksOfSite(**asdict(one)) for site, one in sorted(begun.marks.items())},
-            }
-        )
+        boundary = boundary_to(self.book, after, contributors, sorted(shares), listed)
         self._tell(boundary)
         if self._recorder is not None:
             self._recorder.settled(boundary, shares)

@@ -91,7 +91,7 @@ class PartsKeeping:
             return wrong
         judged = parts.judged(self._exchange.run)
         if not judged.complete:
-            self.outcome = StepOutcome(None, (), dict(judged.excluded))
+            self.outcome = StepOutcome(None, {}, dict(judged.excluded))
         if now.phase == OuterPhase.MEANS:
             return None
         if self._drawn is None:
@@ -125,7 +125,7 @@ class PartsKeeping:
             after = parts.step(payloads)
         except OuterStepError as error:
             log.error("outer step %d cannot be made: %s", payloads.state.step, error)
-            return StepOutcome(None, (), dict(judged.excluded))
+            return StepOutcome(None, {}, dict(judged.excluded))
         return StepOutcome(after, dict(judged.shares), dict(judged.excluded))
 
     def _doubted(self, reducer: str, book: Logbook) -> bool:
