@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from eth_account import Account
 
@@ -111,7 +111,9 @@ def local_s3(data: Path) -> Iterator[S3Settings]:
         process.wait()
 
 
-def make_crowd(home: Path, s3: S3Settings, sites: int, name: str, window: int = 20) -> SiteCrowd:
+def make_crowd(
+    home: Path, s3: S3Settings, sites: int, name: str, window: int = 20, exchange: Literal["all", "shards"] = "all"
+) -> SiteCrowd:
     """Nobody runs yet."""
     secrets = [f"{number + 1:02x}" * 32 for number in range(sites)]
     settings = SitesConfig(
@@ -119,7 +121,8 @@ def make_crowd(home: Path, s3: S3Settings, sites: int, name: str, window: int = 
         admission=AdmissionConfig(minimum=1, cosine=None),
     )  # fmt: skip
     addresses = tuple(str(Account.from_key(one).address) for one in secrets)
-    run = SitesRun(name=name, keeper=Account.from_key("77" * 32).address, sites=addresses, settings=settings)
+    keeper = Account.from_key("77" * 32).address
+    run = SitesRun(name=name, keeper=keeper, sites=addresses, settings=settings, exchange=exchange)
     home.mkdir(parents=True, exist_ok=True)
     (home / "run.json").write_text(run.model_dump_json())
     return SiteCrowd(home, s3, run, secrets)
@@ -235,11 +238,12 @@ def signed_twice(exchange: SiteExchange) -> int:
     return len(found) - len({one[:3] for one in found})
 
 
-def run(quick: bool, progress: Say, seed: int = 7) -> dict[str, Any]:
+def run(quick: bool, progress: Say, seed: int = 7, only: str = "all") -> dict[str, Any]:
     """`faults` kills, joins and leaves, of sites and of the keeper, of 2 to 6 sites. Recovery includes a process's
-    start."""
+    start. `only`: `shards` for sites that reduce shards."""
     with TemporaryDirectory(prefix="muster-sites-") as folder, local_s3(Path(folder) / "s3") as s3:
-        crowd = make_crowd(Path(folder) / "run", s3, MOST, f"faults-{seed}")
+        exchange: Literal["all", "shards"] = "shards" if only == "shards" else "all"
+        crowd = make_crowd(Path(folder) / "run", s3, MOST, f"faults-{seed}", exchange=exchange)
         made = go_through(crowd, 6 if quick else 50, seed, MOST, progress)
     found = sorted(made.recovery_s)
     recovery = {"median": statistics.median(found), "max": found[-1], "count": len(found)} if found else {}

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -36,14 +37,14 @@ class OuterState:
     def start(cls, weights: Tensors) -> "OuterState":
         return cls(0, weights, {name: np.zeros_like(one) for name, one in weights.items()})
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 over the step's number and the hashes of all weights and momentum: the base that a contribution
-        names, and what a joiner compares."""
+        names, and what a joiner compares. Computed once: nobody changes the tensors."""
         hashes = [_index(one).digest.hex() for one in (self.weights, self.momentum)]
         return hashlib.sha256(canonical_json([self.step, *hashes])).digest()
 
-    @property
+    @cached_property
     def layout(self) -> TensorLayout:
         return TensorLayout.of(self.weights)
 

@@ -1,15 +1,18 @@
 """A run of sites goes on by itself, whatever is killed."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from benchmarks.site_faults import FaultFigures, go_through, local_s3, make_crowd
 
 
-def went_through(home: Path, sites: int, faults: int, seed: int) -> FaultFigures:
+def went_through(
+    home: Path, sites: int, faults: int, seed: int, exchange: Literal["all", "shards"] = "all"
+) -> FaultFigures:
     with local_s3(home / "s3") as s3:
-        crowd = make_crowd(home / "run", s3, sites, f"faults-{seed}")
+        crowd = make_crowd(home / "run", s3, sites, f"faults-{seed}", exchange=exchange)
         return go_through(crowd, faults, seed, sites, print)
 
 
@@ -20,14 +23,16 @@ def assert_nothing_lost(made: FaultFigures) -> None:
     assert len(made.recovery_s) == made.kinds["kill"]
 
 
-def test_two_sites_and_their_keeper_are_killed(tmp_path: Path) -> None:
-    made = went_through(tmp_path, 2, 2, 0)
+@pytest.mark.parametrize("exchange", ["all", "shards"])
+def test_two_sites_and_their_keeper_are_killed(exchange: Literal["all", "shards"], tmp_path: Path) -> None:
+    made = went_through(tmp_path, 2, 2, 0, exchange)
     assert_nothing_lost(made)
     assert made.kinds["kill"] == made.kinds["kill keeper"] == 1
 
 
 @pytest.mark.slow
-def test_fifty_kills_joins_and_leaves_of_two_to_six_sites(tmp_path: Path) -> None:
-    made = went_through(tmp_path, 6, 50, 11)
+@pytest.mark.parametrize("exchange", ["all", "shards"])
+def test_fifty_kills_joins_and_leaves_of_two_to_six_sites(exchange: Literal["all", "shards"], tmp_path: Path) -> None:
+    made = went_through(tmp_path, 6, 50, 11, exchange)
     assert_nothing_lost(made)
     assert all(made.kinds.values())

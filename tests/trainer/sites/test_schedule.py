@@ -18,6 +18,8 @@ from trainer.sites.events import (
     HashesSigned,
     NothingLeft,
     OuterPhase,
+    PartsTold,
+    PartWrong,
     PayloadOpened,
     PhaseTimeUp,
     SiteJoined,
@@ -44,9 +46,11 @@ class OuterSteps(RuleBasedStateMachine):
     """`log`: what the schedule was told, in order. `alive`: each running site's state, as it last stored it. `kept`:
     what dead sites left on their disks."""
 
+    reducing = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.schedule = Schedule(START.digest)
+        self.schedule = Schedule(START.digest, reducing=self.reducing)
         self.log: list[Event] = []
         self.alive: dict[str, OuterState] = {}
         self.kept: dict[str, OuterState] = {}
@@ -167,7 +171,7 @@ class OuterSteps(RuleBasedStateMachine):
 
     @invariant()
     def whoever_reads_the_log_agrees(self) -> None:
-        again = Schedule(START.digest)
+        again = Schedule(START.digest, reducing=self.reducing)
         for event in self.log:
             again = again.after(event)
         assert again == self.schedule
@@ -176,6 +180,43 @@ class OuterSteps(RuleBasedStateMachine):
 
 OuterSteps.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestOuterSteps = OuterSteps.TestCase
+
+
+class ReducedOuterSteps(OuterSteps):
+    """The same where members reduce shards."""
+
+    reducing = True
+
+    @rule(site=SITES)
+    def tell_part(self, site: str) -> None:
+        now = self.schedule
+        due = now.reducers and site in now.untold
+        changed = self.tell(PartsTold(now.step, now.attempt, now.phase, {site: f"{site} {now.phase.value}"}))
+        assert changed == bool(due)
+
+    @rule()
+    def tell_all_parts(self) -> None:
+        for site in sorted(self.schedule.untold):
+            self.tell_part(site)
+
+    @rule(site=SITES, lied=st.booleans())
+    def show_to_be_wrong(self, site: str, lied: bool) -> None:
+        before = self.schedule
+        if self.tell(PartWrong(site, lied)):
+            assert self.schedule.attempt == before.attempt + 1
+            assert not lied or site in self.schedule.liars
+
+    @invariant()
+    def only_what_all_reducers_told_is_settled(self) -> None:
+        now = self.schedule
+        assert now.reducers <= now.opened
+        assert now.products.keys() | now.means.keys() <= now.reducers
+        if now.phase == OuterPhase.SETTLE and now.opened:
+            assert now.products.keys() == now.means.keys() == now.reducers != set()
+
+
+ReducedOuterSteps.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestReducedOuterSteps = ReducedOuterSteps.TestCase
 
 
 def told(schedule: Schedule, *events: Event) -> Schedule:
