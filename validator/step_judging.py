@@ -33,7 +33,7 @@ class StepVerdict:
 
 
 @dataclass
-class _Attempt:
+class _Judging:
     """One run of the command, and where it writes its answer and its errors."""
 
     process: "subprocess.Popen[bytes]"
@@ -44,7 +44,7 @@ class _Attempt:
 @dataclass
 class _Judged:
     verdict: StepVerdict | None = None
-    attempt: _Attempt | None = None
+    attempt: _Judging | None = None
     not_before: float = 0.0
     problem: str = field(default="")
 
@@ -89,9 +89,9 @@ class StepJudge:
         out, err = TemporaryFile(), TemporaryFile()  # noqa: SIM115 - closed with the attempt
         argv = list(self._command(config, dispute.step))
         log.info("dispute %d: outer step %d of run %d is made again", dispute.dispute, dispute.step, dispute.run)
-        known.attempt = _Attempt(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err), out, err)
+        known.attempt = _Judging(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err), out, err)
 
-    def _take(self, dispute: StepDispute, known: _Judged, attempt: _Attempt) -> None:
+    def _take(self, dispute: StepDispute, known: _Judged, attempt: _Judging) -> None:
         known.attempt = None
         said, complaint = _read(attempt.out), _read(attempt.err)
         known.verdict = step_verdict(said, dispute)

@@ -167,6 +167,11 @@ def _keeper(config: KeeperConfig) -> Daemon:
     if account.address != run.keeper:
         raise ConfigError(f"the keeper of {run.name} is {run.keeper}, this key is {account.address}", "name its key")
     first = first_state(config.model)
+    if config.chain is not None and run.reducing and run.audited < len(run.sites):
+        raise ConfigError(
+            f"{run.name} has its keeper audit {run.audited} parts of {len(run.sites)}, and its stake answers for all",
+            f"let `audited` in the run's document be {len(run.sites)}, or `exchange` be all",
+        )
     exchange, chain = SiteExchange(Bucket(config.s3), run), _chain(config, run, account)
     recorder = StepRecorder(chain, exchange, first, config.home) if chain is not None else None
     keeper = SitesKeeper(exchange, account, first, config.home, recorder=recorder)

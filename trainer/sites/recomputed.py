@@ -7,9 +7,10 @@ from protocol.errors import IntegrityError
 from protocol.sites.log import Boundary, LogEntry
 from protocol.sites.outer import OuterState
 from protocol.sites.recorded import StepRecord, differences, step_record
-from trainer.sites.catching_up import caught_up, step_to
+from trainer.sites.catching_up import caught_up, limits_at, step_to
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.logbook import Logbook
+from trainer.sites.logbook import Logbook, dealing_before
+from trainer.sites.reduction import Parts, Payloads, place_of
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,32 @@ def boundary_at(exchange: SiteExchange, number: int) -> tuple[LogEntry, Boundary
 
 
 def make_again(exchange: SiteExchange, first: OuterState, boundary: Boundary) -> MadeStep:
-    """The outer step that led to `boundary`. `first`: the run's first state, or any later one. Raises IntegrityError
-    where it does not lead there; MissingObjectError, UnreachableError."""
+    """The outer step that led to `boundary`. `first`: the run's first state, or any later one. Where sites reduced
+    shards, their parts are computed again too, all of them. Raises IntegrityError where it does not lead there;
+    MissingObjectError, UnreachableError."""
     if boundary.before is None:
         raise IntegrityError("the log's first boundary ends no outer step")
     made = list(caught_up(exchange, first, Logbook.at(exchange, boundary.before)))
     state = made[-1] if made else first
     _, judged = step_to(exchange, state, boundary)
+    if exchange.run.reducing and boundary.made_of:
+        _check_parts(exchange, state, boundary)
     return MadeStep(state.digest.hex(), step_record(boundary, judged.shares))
+
+
+def _check_parts(exchange: SiteExchange, state: OuterState, boundary: Boundary) -> None:
+    """Raises IntegrityError where what a reducer published is not what the contributions give."""
+    limits = limits_at(exchange, state, dealing_before(exchange, boundary))
+    place = place_of(exchange.run, state, boundary.attempt, boundary.made_of, boundary.means.keys())
+    parts = Parts.opened(exchange, place, limits, boundary.products, boundary.means)
+    made = {site: exchange.contribution(named, site, limits) for site, named in boundary.made_of.items()}
+    payloads, judged = Payloads(limits, state, made, exchange.shard), parts.judged(exchange.run)
+    for reducer in sorted(parts.means):
+        shard = parts.wrong_products(payloads, reducer)
+        if shard is None:
+            shard = parts.wrong_mean(payloads, reducer, judged.shares)
+        if shard is not None:
+            raise IntegrityError(f"what {reducer} published of shard {shard} is not what the contributions give")
 
 
 def faults_of(claim: StepClaim, exchange: SiteExchange, first: OuterState) -> list[str]:

@@ -23,6 +23,7 @@ from trainer.sites.inner import InnerWork
 from trainer.sites.residual import select_visible
 
 log = logging.getLogger("muster.sites")
+_PROGRESS = "progress.json"
 
 
 @dataclass
@@ -170,6 +171,24 @@ def read_tensors(path: Path, layout: TensorLayout) -> Tensors:
     values, pieces = np.frombuffer(data, "<f4").astype(np.float32), layout.shards(1)
     sizes = [piece.size for piece in pieces[0]]
     return layout.joined(pieces, [np.split(values, np.cumsum(sizes)[:-1]) if sizes else []])
+
+
+def write_work(
+    folder: Path, inner: InnerWork, progress: InnerProgress, owed: Tensors | None, layout: TensorLayout
+) -> None:
+    """The inner work as it stands, and what the site owes (mode `sparse`)."""
+    inner.save(folder / "inner")
+    (folder / _PROGRESS).write_bytes(canonical_json({"made": progress.made, "tokens": progress.tokens}))
+    if owed is not None:
+        write_tensors(folder / "owed", owed, layout)
+
+
+def read_work(folder: Path, inner: InnerWork, layout: TensorLayout) -> tuple[InnerProgress, Tensors | None]:
+    """What `write_work` wrote, taken into `inner`. Raises IntegrityError, OSError, ValueError where it is damaged."""
+    inner.restore(folder / "inner")
+    said, owed = json.loads((folder / _PROGRESS).read_bytes()), folder / "owed"
+    progress = InnerProgress(int(said["made"]), int(said["tokens"]))
+    return progress, read_tensors(owed, layout) if owed.exists() else None
 
 
 def on_top(outer: Tensors, inner: Tensors, sent: Tensors | None) -> Tensors:

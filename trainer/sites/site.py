@@ -5,7 +5,6 @@ and the contribution that is on its way with the inner work as it was when it wa
 before it is there.
 """
 
-import json
 import logging
 import random
 import time
@@ -16,7 +15,6 @@ from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary
@@ -43,14 +41,13 @@ from trainer.sites.share_of_step import (
     PendingFolder,
     make_own,
     on_top,
-    read_tensors,
-    write_tensors,
+    read_work,
+    write_work,
 )
 from trainer.sites.status_file import standing
 from trainer.sites.timeouts import Patience, Timeouts
 
 log = logging.getLogger("muster.sites")
-_PROGRESS = "progress.json"
 
 
 class Site:
@@ -169,10 +166,7 @@ class Site:
             return None
 
     def _restore(self, folder: Path) -> None:
-        self.inner.restore(folder / "inner")
-        said, owed = json.loads((folder / _PROGRESS).read_bytes()), folder / "owed"
-        self._progress = InnerProgress(int(said["made"]), int(said["tokens"]))
-        self._owed = read_tensors(owed, self.state.layout) if owed.exists() else None
+        self._progress, self._owed = read_work(folder, self.inner, self.state.layout)
 
     def _counted(self, own: OwnContribution, step: int) -> bool:
         """Whether the outer step after state `step` was made of a contribution, which counted, by the log."""
@@ -186,15 +180,7 @@ class Site:
 
     def _hold(self, state: OuterState, owed: Tensors | None, progress: InnerProgress) -> None:
         """Write a new state down, with the inner work that goes on from it; after this the step is made."""
-
-        def more(folder: Path) -> None:
-            self.inner.save(folder / "inner")
-            said = {"made": progress.made, "tokens": progress.tokens}
-            (folder / _PROGRESS).write_bytes(canonical_json(said))
-            if owed is not None:
-                write_tensors(folder / "owed", owed, state.layout)
-
-        self._states.keep(state, more)
+        self._states.keep(state, lambda folder: write_work(folder, self.inner, progress, owed, state.layout))
         self.state, self._owed, self._own, self._progress = state, owed, None, progress
         self._pending.drop()
 

@@ -10,9 +10,11 @@ import pytest
 
 import trainer.sites.keeping_parts as keeping_module
 import trainer.sites.site as site_module
+from benchmarks.site_letters import LetterTable
 from protocol.errors import IntegrityError
 from protocol.sites.contribution import make_contribution, seal_contribution
 from protocol.sites.log import Boundary, LogEvent, PartRefused
+from protocol.sites.outer import OuterState
 from tests.trainer.sites.files_world import FilesWorld, run_of
 from tests.trainer.sites.test_excluded_sites import go_on
 from tests.trainer.sites.test_reducing import agreed, boundaries, time_is_up_for
@@ -20,6 +22,7 @@ from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, 
 from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks
 from trainer.sites.logbook import Logbook
+from trainer.sites.recomputed import boundaries_after, boundary_at, make_again
 from trainer.sites.reduction import Payloads, place_of
 from trainer.sites.share_of_step import OwnContribution, make_own
 
@@ -313,3 +316,16 @@ def test_a_boundary_of_other_parts_than_were_told_is_refused(tmp_path: Path) -> 
         assert book.next(right).step == right.step
         with pytest.raises(IntegrityError, match="does not follow"):
             book.next(right.model_copy(update=update))
+
+
+def test_whoever_makes_a_step_again_finds_a_lie_that_nobody_drew(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    first, exchange = OuterState.start(LetterTable().weights()), world.keeper.exchange
+    before = world.keeper.state.step
+    lies(world, "mean")
+    world.until(before + 1)
+    places = boundaries_after(exchange, 0)
+    honest, lying = (boundary_at(exchange, places[step])[1] for step in (before - 1, before))
+    assert make_again(exchange, first, honest).record.state == honest.digest
+    with pytest.raises(IntegrityError, match=f"what {BAD} published of shard"):
+        make_again(exchange, first, lying)
