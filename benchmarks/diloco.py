@@ -199,7 +199,7 @@ def _with_checks(runs: Runs, name: str, inner_steps: int) -> float | None:
     if reducing is None or each is None:
         return None
     of_all = float(inner_steps * all_reduce(1, SITES, Fraction(4)).total)
-    checks = SitesRun.model_fields["checks"].default * (SITES - 1) / SITES * each
+    checks = float(SitesRun.model_fields["checks"].default) * (SITES - 1) / SITES * each
     return round(of_all / (of_all / reducing + checks), 1)
 
 

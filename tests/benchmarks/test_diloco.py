@@ -232,7 +232,7 @@ def test_a_ring_of_bytes_takes_the_time_that_its_line_was_reckoned_from() -> Non
         assert sent / line_rate(seconds) == pytest.approx(seconds)
     every, parts = (load(way, 8e9, 8, 1.0) for way in ("all fetch all", "each reduces a shard"))
     assert (every.upload + every.download, every.download) == (64e9, 56e9)
-    assert parts.upload + parts.download == float(reduced_fetch(8 * 10**9, 8, Fraction(1)).total)
+    assert parts.upload + parts.download == float(reduced_fetch(8 * 10**9, 8, Fraction(1), Fraction(1, 4)).total)
 
 
 def test_torchft_is_given_the_same_model() -> None:
