@@ -28,6 +28,9 @@ from swarm.member import SwarmMember
 
 EACH = 2
 ROUNDS = 20
+RATE = 4.5e-4
+"""Three times the demo's. An update's length follows from it alone, not from how many groups had an advantage: with
+small ones everybody walks as far, whatever it hears."""
 STRANGERS = MixConfig(own=4, shared=4, window=2, seconds=3600.0)
 """With all defences: of what others say as much counts as the own policy would say itself."""
 
@@ -47,7 +50,8 @@ class MixedArm:
 
     @property
     def settings(self) -> SwarmSettings:
-        return SwarmSettings.of(self.case) if self.mix is None else SwarmSettings(self.mix)
+        mix = SwarmSettings.of(self.case).mix if self.mix is None else self.mix
+        return SwarmSettings(mix, RATE)
 
 
 ALONE, SHARED, DEFENDED = MixedArm("8/0", 8, 0), MixedArm("4/4", 4, 4), MixedArm("4/4, defended", 4, 4, STRANGERS)
