@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from attacks.base import Attack, Cheat, attack
-from attacks.sampling import Greedy
+from attacks.sampling import Greedy, Temperature
 from attacks.weights import Tensors, altered, int8
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
@@ -83,21 +83,38 @@ class StalePrefill(Cheat):
         super().load(weights)
 
 
-@small("top-p", "never takes a token outside the most probable ones; strength: their share of probability", 0.999)
+@small("top-p", "never takes a token outside the most probable ones, proven anew; strength: their share", 0.999)
 class TopP(Cheat):
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
         super().__init__(config, engine, strength)
         inside: Any = engine
-        own = inside._head
+        own, self._choosing = inside._head, False
 
         def head(hidden: torch.Tensor) -> torch.Tensor:
             logits: torch.Tensor = own(hidden)
+            if not self._choosing:
+                return logits
             chances, order = (logits / config.work.temperature).softmax(-1).sort(descending=True)
             out = chances.cumsum(-1) - chances >= strength
             # Far below the rest, and finite.
             return logits.masked_fill(out.gather(-1, order.argsort(-1)), float(logits.min()) - 50.0)
 
         inside._head = head
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        self._choosing = True
+        try:
+            done = super().complete(work, plan)
+        finally:
+            self._choosing = False
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+
+
+@small("temperature-proven", "samples at another temperature and proves the text anew; strength: its factor", 0.98)
+class TemperatureProven(Temperature):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        done = super().complete(work, plan)
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
 @small("greedy-rows", "takes the most probable tokens in some rows, proven anew; strength: their share", 1 / 16)

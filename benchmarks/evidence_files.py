@@ -79,6 +79,7 @@ CHEATS = (
     Kind("weights-stale=4 lr=1e-05", rate=1e-5, behind=4),
     Kind("stale-prefill lr=1e-05", "stale-prefill", rate=1e-5, behind=1, inside=True),
     Kind("temperature=0.98", "temperature", 0.98),
+    Kind("temperature-proven=0.98", "temperature-proven", 0.98),
     Kind("top-p=0.999", "top-p", 0.999, inside=True),
     Kind("greedy-rows=0.0625", "greedy-rows", 1 / 16),
     Kind("steer", "steer", DARES),

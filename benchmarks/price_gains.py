@@ -66,6 +66,7 @@ _NOTHING = (
     "inflated-reward",
     "wrong-root",
     "top-p",
+    "temperature-proven",
 )
 MOTIVES: Mapping[str, Motive] = {
     **dict.fromkeys(_ALL, ALL),

@@ -8,7 +8,14 @@ from engines.hf import TransformersEngine
 from protocol.verdict import Code
 from tests.validator import tiny
 
-STRENGTHS = {"layer-int8": 0.0, "kv-int8": 0.0, "stale-prefill": 0.0, "top-p": 0.5, "greedy-rows": 0.5}
+STRENGTHS = {
+    "layer-int8": 0.0,
+    "kv-int8": 0.0,
+    "stale-prefill": 0.0,
+    "top-p": 0.5,
+    "temperature-proven": 0.5,
+    "greedy-rows": 0.5,
+}
 
 
 def cheat(name: str, strength: float) -> Cheat:
