@@ -2,9 +2,10 @@
 
 Four sites train a Llama of 5.3 million parameters on docstrings of pinned packages, byte by byte
 (benchmarks/diloco_text.py): by data parallelism, with an outer step every 10, 50 and 100 inner steps in float32, and
-every 100 in int8 (both codebooks) and sparse; three seeds, equal tokens, one checkpoint to begin from. The sites are
-simulated one after the other; their contributions are real (benchmarks/diloco_sites.py). In slices: `--seconds S` ends
-after so long, `--resume` goes on, also after a kill, with the same bits. A run that has come to its end is a line of
+every 100 in int8 (both codebooks) and sparse; three seeds, equal tokens, one checkpoint to begin from. `alone` is one
+site on its own data, with a quarter of the tokens: what the outer steps are good for. The sites are simulated one after
+the other; their contributions are real (benchmarks/diloco_sites.py). In slices: `--seconds S` ends after so long,
+`--resume` goes on, also after a kill, with the same bits. A run that has come to its end is a line of
 results/diloco_runs.jsonl at once, which `--resume` takes from there on any machine. Each slice ends with picture and
 table of what there is (benchmarks/diloco_plots.py).
 
@@ -18,7 +19,8 @@ to those that a site sends and receives where each reduces a shard, checks of ot
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,6 @@ from benchmarks.diloco_runs import KEPT_RUNS, Runs, keep, kept, measured
 from benchmarks.diloco_text import PackageText, package_text
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
-from protocol.sites.config import SitesConfig
 from protocol.sites.run import SitesRun
 from protocol.sites.traffic import all_reduce
 from trainer.state.records import read_records, write_records
@@ -43,19 +44,29 @@ NORMAL_BYTES = 0.935
 """Per element in int8, of a normal distribution."""
 
 
-def plans(inner_steps: tuple[int, int, int]) -> dict[str, SitesConfig | None]:
-    """By name; the first is what the others are held against. `h100` is the last H whatever its length."""
-    from benchmarks.diloco_training import sites_config
+def plans(seeds: Sequence[int], inner_steps: tuple[int, int, int]) -> dict[tuple[int, str], Any]:
+    """DilocoPlan by seed and name, in the order in which they are made: first what says most. The others are held
+    against `dp`. `h100` is the last H whatever its length."""
+    from benchmarks.diloco_training import DilocoPlan, sites_config
 
     short, middle, long = inner_steps
+    losses: dict[str, dict[str, Any]] = {
+        "dp": {},
+        "h100": {"sites": sites_config(long)},
+        "h100-int8": {"sites": sites_config(long, "int8")},
+        "h50": {"sites": sites_config(middle)},
+        "h10": {"sites": sites_config(short)},
+    }
+    more: dict[str, dict[str, Any]] = {
+        "alone": {"streams": 1},
+        "h100-sparse": {"sites": sites_config(long, "sparse")},
+        "h100-int8-quantile": {"sites": sites_config(long, "int8", "quantile")},
+    }
     return {
-        "dp": None,
-        "h100": sites_config(long),
-        "h100-int8": sites_config(long, "int8"),
-        "h50": sites_config(middle),
-        "h10": sites_config(short),
-        "h100-int8-quantile": sites_config(long, "int8", "quantile"),
-        "h100-sparse": sites_config(long, "sparse"),
+        (seed, name): DilocoPlan(seed, **chosen)
+        for group in (losses, more)
+        for seed in seeds
+        for name, chosen in group.items()
     }
 
 
@@ -70,19 +81,19 @@ def run(
     end = time.monotonic() + (seconds or float("inf"))
     scale, inner_steps, seeds = Scale(), (10, 50, 100), SEEDS
     if quick:
-        scale, inner_steps, seeds = Scale(128, 2, 256, 1, 32, 10, 30, 10, 32), (1, 5, 10), (1,)
+        scale, inner_steps, seeds = Scale(128, 2, 256, 1, 32, 10, 30, 10, 32, rising=10), (1, 5, 10), (1,)
     folder = FOLDER / ("quick" if quick else "full")
     finished = folder / "runs.jsonl" if quick else KEPT_RUNS
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
         finished.unlink(missing_ok=True)
     text = package_text(FOLDER)
-    wanted = {(seed, name): sites for seed in seeds for name, sites in plans(inner_steps).items()}
-    digests = {(seed, name): _plan_digest(seed, sites, scale, text) for (seed, name), sites in wanted.items()}
+    wanted = plans(seeds, inner_steps)
+    digests = {key: _plan_digest(plan, scale, text) for key, plan in wanted.items()}
     runs = kept(finished, digests)
-    for (seed, name), sites in wanted.items():
+    for (seed, name), plan in wanted.items():
         if (seed, name) not in runs:
-            runs[seed, name] = measured(recorded(folder / str(seed), name, sites, scale, text, end))
+            runs[seed, name] = measured(recorded(folder / str(seed), name, plan, scale, text, end))
             if runs[seed, name]["step"] >= scale.last:
                 keep(finished, seed, name, digests[seed, name], runs[seed, name])
         made = runs[seed, name]
@@ -96,31 +107,27 @@ def run(
     }
 
 
-def _plan_digest(seed: int, sites: SitesConfig | None, scale: Any, text: PackageText) -> str:
+def _plan_digest(plan: Any, scale: Any, text: PackageText) -> str:
     """Of what a run is made of, besides machine and packages."""
-    from benchmarks.diloco_training import DilocoPlan
-
-    return sha256_hex(f"{DilocoPlan(seed, sites).digest(scale)} {scale.last} {text.digest}".encode())
+    return sha256_hex(f"{plan.digest(scale)} {text.digest}".encode())
 
 
-def recorded(
-    folder: Path, name: str, sites: SitesConfig | None, scale: Any, text: PackageText, end: float
-) -> list[dict[str, Any]]:
+def recorded(folder: Path, name: str, plan: Any, scale: Any, text: PackageText, end: float) -> list[dict[str, Any]]:
     """The journal of the run `name` of a seed, after a slice that ends with the run or at `end`."""
-    if not _advanced(folder / WARMUP, None, scale, text, end, scale.warmup):
+    if not advanced(folder / WARMUP, replace(plan, sites=None, streams=None), scale, text, end, scale.warmup):
         return []
-    _advanced(folder / name, sites, scale, text, end, scale.last)
+    advanced(folder / name, plan, scale, text, end, scale.last)
     return read_records(folder / name / JOURNAL)
 
 
-def _advanced(folder: Path, sites: SitesConfig | None, scale: Any, text: PackageText, end: float, last: int) -> bool:
-    """Whether the run stands at its end. A turn that is taken once more must come out as it did."""
+def advanced(folder: Path, plan: Any, scale: Any, text: PackageText, end: float, last: int) -> bool:
+    """Whether the run stands at step `last`. A turn that is taken once more must come out as it did."""
     lines = read_records(folder / JOURNAL)
     if lines and lines[-1]["step"] >= last:
         return True
     if time.monotonic() >= end:
         return False
-    made = _begun(folder, sites, scale, text)
+    made = _begun(folder, plan, scale, text)
     written, known = time.monotonic(), {line["step"]: line["digest"] for line in lines}
     while made.step < last and time.monotonic() < end:
         line = made.advance()
@@ -142,14 +149,13 @@ def _advanced(folder: Path, sites: SitesConfig | None, scale: Any, text: Package
     return bool(made.step >= last)
 
 
-def _begun(folder: Path, sites: SitesConfig | None, scale: Any, text: PackageText) -> Any:
+def _begun(folder: Path, plan: Any, scale: Any, text: PackageText) -> Any:
     from benchmarks.diloco_sites import SITES
     from benchmarks.diloco_text import SiteStreams
-    from benchmarks.diloco_training import CHECKPOINT, DilocoPlan, DilocoRun
+    from benchmarks.diloco_training import CHECKPOINT, DilocoRun
 
     folder.mkdir(parents=True, exist_ok=True)
-    seed = int(folder.parent.name)
-    made = DilocoRun(folder, DilocoPlan(seed, sites), scale, SiteStreams(text, SITES, seed, scale.length))
+    made = DilocoRun(folder, plan, scale, SiteStreams(text, SITES, plan.seed, scale.length))
     if not made.resume() and folder.name != WARMUP:
         made.begin_from(folder.parent / WARMUP / CHECKPOINT)
     return made

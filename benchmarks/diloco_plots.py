@@ -25,6 +25,7 @@ TITLES = {
     "h100-int8": "H = 100, int8, uniform",
     "h100-int8-quantile": "H = 100, int8, quantile",
     "h100-sparse": "H = 100, sparse",
+    "alone": "one site alone, a quarter of the tokens",
 }
 PERPLEXITY = {"alone": 16.17, "data parallelism": 13.68, "DiLoCo": 13.73}
 
@@ -125,5 +126,7 @@ def write(runs: Runs, last: int, image: Path = IMAGE, page: Path = TABLE) -> Non
 
 
 if __name__ == "__main__":
-    write(so_far(), 600)
+    from benchmarks.diloco_training import Scale
+
+    write(so_far(), Scale().last)
     print(f"{IMAGE.name}, {TABLE.name}")

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.diloco_sites import SITES, FourSites
@@ -30,31 +31,40 @@ CHECKPOINT = "checkpoint.pt"
 @dataclass(frozen=True)
 class Scale:
     """How large everything is. `rows`, `length`: of a site's batch. `warmup`: steps by data parallelism that all runs
-    of a seed share; `last`: the step that they end with; `every`: steps between evaluations, a multiple of each H."""
+    of a seed share; `last`: the step that they end with; `every`: steps between evaluations, a multiple of each H.
+
+    The learning rate rises over `rising` steps, stays until the end of `warmup`, and falls along a line to nothing at
+    `last`: as in DiLoCo's experiments, so that the sites' weights have come together in the end."""
 
     hidden: int = 384
     layers: int = 3
     intermediate: int = 1088
-    rows: int = 2
+    rows: int = 4
     length: int = 128
-    warmup: int = 100
-    last: int = 600
+    warmup: int = 400
+    last: int = 800
     every: int = 100
-    held_out: int = 128
+    held_out: int = 256
     learning_rate: float = 1e-3
     rising: int = 50
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the inner step `step`, counted from 0."""
+        falling = (self.last - step) / (self.last - self.warmup)
+        return self.learning_rate * min(1.0, (step + 1) / self.rising, falling)
 
 
 @dataclass(frozen=True)
 class DilocoPlan:
-    """`sites`: null for data parallelism."""
+    """`sites`: null for data parallelism, over `streams` of the sites' data, null for all: 1 is a site alone."""
 
     seed: int
     sites: SitesConfig | None = None
+    streams: int | None = None
 
     def digest(self, scale: Scale) -> str:
         """Of everything that decides the bits of the run's steps, besides machine and packages."""
-        return hashlib.sha256(repr((self.seed, self.sites, asdict(scale) | {"last": None})).encode()).hexdigest()
+        return hashlib.sha256(repr((self, scale)).encode()).hexdigest()
 
 
 def sites_config(inner_steps: int, mode: Any = "float32", codebook: Any = "uniform", **outer: float) -> SitesConfig:
@@ -96,20 +106,17 @@ class TrainedModel:
             for name, one in self.model.named_parameters():
                 one.copy_(torch.from_numpy(weights[name]))
 
-    def add_gradient(self, rows: Any, parts: int) -> float:
-        """Of the mean loss in nats per byte over one of `parts` equal parts of a batch; returns that loss."""
+    def take_step(self, optimizer: int, step: int, rows: Any) -> float:
+        """On the mean loss over the batch in nats per byte, which is returned; gradients are clipped."""
         loss = self._loss(torch.from_numpy(rows))
-        (loss / parts).backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
-
-    def update(self, optimizer: int, step: int) -> None:
-        """Gradients are clipped; the learning rate rises over the first steps and stays."""
-        scale, chosen = self._scale, self.optimizers[optimizer]
+        loss.backward()  # type: ignore[no-untyped-call]
+        chosen = self.optimizers[optimizer]
         for group in chosen.param_groups:
-            group["lr"] = scale.learning_rate * min(1.0, (step + 1) / scale.rising)
+            group["lr"] = self._scale.rate(step)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         chosen.step()
         chosen.zero_grad()
+        return float(loss.detach())
 
     def evaluate(self, rows: Any) -> float:
         """Mean loss in nats per byte."""
@@ -118,7 +125,9 @@ class TrainedModel:
         return sum(losses) / len(rows)
 
     def _loss(self, rows: torch.Tensor) -> torch.Tensor:
-        logits = self.model(input_ids=rows[:, :-1], use_cache=False).logits
+        """Products of matrices are bfloat16, as in INTELLECT-1; weights, gradients and AdamW's state are float32."""
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = self.model(input_ids=rows[:, :-1], use_cache=False).logits.float()
         return torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), rows[:, 1:].reshape(-1))
 
 
@@ -163,9 +172,8 @@ class DilocoRun:
     def _parallel_steps(self) -> dict[str, Any] | None:
         end = min(self.step + 10, -(-(self.step + 1) // self._scale.every) * self._scale.every)
         for step in range(self.step, end):
-            parts = [self._rows(site, step) for site in range(len(SITES))]
-            self.losses += [self._trained.add_gradient(rows, len(parts)) for rows in parts]
-            self._trained.update(0, step)
+            rows = np.concatenate([self._rows(site, step) for site in range(len(SITES))[: self._plan.streams]])
+            self.losses.append(self._trained.take_step(0, step, rows))
         self.step = end
         return self._line(OuterState.start(self._trained.weights), {}) if end % self._scale.every == 0 else None
 
@@ -173,8 +181,7 @@ class DilocoRun:
         number, count = len(self._ahead), sites.config.inner_steps
         self._trained.load(sites.state.weights)
         for step in range(self.step, self.step + count):
-            self.losses.append(self._trained.add_gradient(self._rows(number, step), 1))
-            self._trained.update(number, step)
+            self.losses.append(self._trained.take_step(number, step, self._rows(number, step)))
         self._ahead[SITES[number]] = self._trained.weights
         if len(self._ahead) < len(SITES):
             return None

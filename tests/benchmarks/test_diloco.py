@@ -17,6 +17,7 @@ from benchmarks.diloco_peer_role import _parts
 from benchmarks.diloco_runs import all_fetched, keep, kept_for_all, measured, reduced
 from benchmarks.diloco_sites import SITES
 from benchmarks.diloco_text import END, HELD_OUT, PackageText, SiteStreams
+from benchmarks.diloco_training import Scale, TrainedModel
 from protocol.sites.traffic import all_fetch, reduced_fetch
 from trainer.state.records import read_records, write_records
 
@@ -26,22 +27,24 @@ from pathlib import Path
 import benchmarks.diloco as diloco
 from benchmarks.diloco_sites import SITES
 from benchmarks.diloco_text import PackageText
-from benchmarks.diloco_training import Scale, sites_config
+from benchmarks.diloco_training import DilocoPlan, Scale, sites_config
 diloco.KEEP_SECONDS = 0.0
-scale = Scale(128, 1, 128, 1, 16, warmup=2, last=int(sys.argv[2]), every=2, held_out=4)
+scale = Scale(128, 1, 128, 1, 16, warmup=2, last=400, every=2, held_out=4, rising=2)
 text = PackageText("made up", tuple(b"%d squared is %d. " % (n, n * n) * 4 for n in range(400)))
 name, mode = ("dp", None) if len(sys.argv) < 4 else (sys.argv[3], sites_config(2, sys.argv[3]))
-diloco.recorded(Path(sys.argv[1]) / "7", name, mode, scale, text, time.monotonic() + 250)
+for folder, sites, stop in ((diloco.WARMUP, None, scale.warmup), (name, mode, int(sys.argv[2]))):
+    plan = DilocoPlan(7, sites)
+    diloco.advanced(Path(sys.argv[1]) / "7" / folder, plan, scale, text, time.monotonic() + 250, stop)
 """
 
 
-def begin(folder: Path, last: int, *mode: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", SMALL, str(folder), str(last), *mode]
+def begin(folder: Path, stop: int, *mode: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", SMALL, str(folder), str(stop), *mode]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def finish(folder: Path, last: int, *mode: str) -> list[dict[str, Any]]:
-    _, said = (process := begin(folder, last, *mode)).communicate(timeout=280)
+def finish(folder: Path, stop: int, *mode: str) -> list[dict[str, Any]]:
+    _, said = (process := begin(folder, stop, *mode)).communicate(timeout=280)
     assert process.returncode == 0, said
     return read_records(folder / "7" / (mode or ("dp",))[0] / "journal.jsonl")
 
@@ -148,7 +151,7 @@ def test_a_lost_machine_costs_only_what_was_in_progress(tmp_path: Path, monkeypa
     monkeypatch.setattr(diloco, "SEEDS", (1,))
     monkeypatch.setattr(diloco, "package_text", lambda folder: TEXT)
     monkeypatch.setattr(diloco_plots, "write", lambda runs, last: drawn.append(len(runs)))
-    monkeypatch.setattr(diloco, "recorded", lost := Recording(600, 2))
+    monkeypatch.setattr(diloco, "recorded", lost := Recording(Scale().last, 2))
     with pytest.raises(KeyboardInterrupt):
         diloco.run(False, print)
     assert [name for _, name in kept_for_all(lines)] == lost.made == ["dp", "h100"]
@@ -156,18 +159,18 @@ def test_a_lost_machine_costs_only_what_was_in_progress(tmp_path: Path, monkeypa
     with lines.open("ab") as file:
         file.write(b'{"seed": 1, "name": "h100-in')
     monkeypatch.setattr(diloco, "FOLDER", tmp_path / "second machine")
-    monkeypatch.setattr(diloco, "recorded", again := Recording(600))
+    monkeypatch.setattr(diloco, "recorded", again := Recording(Scale().last))
     found = diloco.run(False, print, resume=True)
-    assert again.made == ["h100-int8", "h50", "h10", "h100-int8-quantile", "h100-sparse"]
+    assert again.made == ["h100-int8", "h50", "h10", "alone", "h100-sparse", "h100-int8-quantile"]
     assert found["loss_gap"]["100"] == round(2.02 / 2.01 - 1, 5)
-    assert len(kept_for_all(lines)) == 7
-    assert drawn == [7]
-    monkeypatch.setattr(diloco, "recorded", none := Recording(600))
+    assert len(kept_for_all(lines)) == 8
+    assert drawn == [8]
+    monkeypatch.setattr(diloco, "recorded", none := Recording(Scale().last))
     assert diloco.run(False, print, resume=True) == found
     assert none.made == []
     monkeypatch.setattr(diloco, "package_text", lambda folder: PackageText("another", (b"three",)))
     diloco.run(False, print, resume=True)
-    assert len(none.made) == 7, "runs on another text are others"
+    assert len(none.made) == 8, "runs on another text are others"
 
 
 def test_what_there_is_so_far_is_drawn_and_written_into_the_table(tmp_path: Path) -> None:
@@ -236,8 +239,6 @@ def test_a_ring_of_bytes_takes_the_time_that_its_line_was_reckoned_from() -> Non
 
 
 def test_torchft_is_given_the_same_model() -> None:
-    from benchmarks.diloco_training import Scale, TrainedModel
-
     weights = TrainedModel(Scale(), 1, 1).weights
     assert sum(one.size for one in weights.values()) == diloco_peer.PARAMETERS == sum(_parts(diloco_peer.PARAMETERS))
     assert len(weights) == len(_parts(diloco_peer.PARAMETERS))

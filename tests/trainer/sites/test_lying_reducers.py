@@ -324,8 +324,7 @@ def test_whoever_makes_a_step_again_finds_a_lie_that_nobody_drew(tmp_path: Path)
     before = world.keeper.state.step
     lies(world, "mean")
     world.until(before + 1)
-    places = boundaries_after(exchange, 0)
-    honest, lying = (boundary_at(exchange, places[step])[1] for step in (before - 1, before))
+    honest, lying = (boundary_at(exchange, boundaries_after(exchange, 0)[step])[1] for step in (before - 1, before))
     assert make_again(exchange, first, honest).record.state == honest.digest
     with pytest.raises(IntegrityError, match=f"what {BAD} published of shard"):
         make_again(exchange, first, lying)
