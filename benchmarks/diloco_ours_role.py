@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from eth_account import Account
@@ -68,7 +69,8 @@ class PushedWeights:
 
     def save(self, folder: Path) -> None:
         folder.mkdir()
-        np.savez(folder / "work.npz", **self._weights)
+        kept: dict[str, Any] = dict(self._weights)
+        np.savez(folder / "work.npz", **kept)
 
     def restore(self, folder: Path) -> None:
         with np.load(folder / "work.npz") as kept:
