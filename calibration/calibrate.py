@@ -59,7 +59,7 @@ def apply(document: Calibration, path: Path) -> None:
     """Write the thresholds and the law of evidence into an applicable pool configuration; comments of one in TOML stay.
     Raises ConfigError."""
     config = applicable(path, document.pool)
-    law = EvidenceConfig(audit_rate=document.audit_rate, laws=document.evidence) if document.evidence else None
+    law = _law(document, config.evidence is not None and config.evidence.own_engine)
     changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": law})
     if path.suffix == ".toml":
         text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
@@ -67,6 +67,17 @@ def apply(document: Calibration, path: Path) -> None:
     else:
         text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     write(path, text.encode())
+
+
+def _law(document: Calibration, own_engine: bool) -> EvidenceConfig | None:
+    """What the pool names, with what it asked of jurors before. Raises ConfigError where the pairs do not suffice."""
+    if not document.evidence:
+        return None
+    law = EvidenceConfig(audit_rate=document.audit_rate, laws=document.evidence)
+    if own_engine and (lacking := law.unseen_by_itself()):
+        what = f"the pool's `own_engine` wants a law of {lacking} seen by itself"
+        raise ConfigError(what, "measure that pair too: --worker and --verifier of one engine")
+    return law.model_copy(update={"own_engine": own_engine})
 
 
 def write(path: Path, data: bytes) -> None:

@@ -77,6 +77,11 @@ class EvidenceConfig(Document):
         out: dict[str, Any] = write(self)
         return out if self.own_engine else {name: value for name, value in out.items() if name != "own_engine"}
 
+    def unseen_by_itself(self) -> str:
+        """A worker's engine that no law has as its own verifier; empty if each has one."""
+        own = {law.worker for law in self.laws if law.worker == law.verifier}
+        return min({law.worker for law in self.laws} - own, default="")
+
     def refuses(self, engine: str) -> str:
         """Why files of an engine (`name:dtype:device`) cannot be taken: they could add up to nothing. Empty if they
         can."""
@@ -91,9 +96,8 @@ class EvidenceConfig(Document):
     def _one_law_a_pair(self) -> Self:
         if len({(law.worker, law.verifier) for law in self.laws}) < len(self.laws):
             raise ValueError("two laws are of one pair of engines")
-        lacking = {law.worker for law in self.laws} - {law.worker for law in self.laws if law.worker == law.verifier}
-        if self.own_engine and lacking:
-            raise ValueError(f"`own_engine` wants a law of {min(lacking)} seen by itself")
+        if self.own_engine and (lacking := self.unseen_by_itself()):
+            raise ValueError(f"`own_engine` wants a law of {lacking} seen by itself")
         if unknown := {name for law in self.laws for name in law.bets} - set(ALL):
             raise ValueError(f"no accumulator is called {min(unknown)}")
         return self

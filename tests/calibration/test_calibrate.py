@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_account import Account
@@ -15,6 +16,7 @@ from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
+from protocol.evidence.law import EvidenceConfig
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
 from validator.pipeline import judge
@@ -107,11 +109,26 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     muster.ok("calibrate", "--verify", home / "made.json", "--apply", commented)
     assert PoolConfig.load(commented) == PoolConfig.load(mine)
     assert [line for line in commented.read_text().splitlines() if line.startswith("# ")] == comments
+    assert not _evidence(mine).own_engine
+    mine.write_bytes(json.dumps(_asking(json.loads(mine.read_bytes()))).encode())
+    muster.ok("calibrate", "--verify", home / "made.json", "--apply", mine)
+    assert _evidence(mine).own_engine, "what the owner asked of jurors stays"
     before = other.read_text()
     assert "another model, task or work" in muster.refused(
         "calibrate", "--verify", home / "made.json", "--apply", other
     )
     assert other.read_text() == before
+
+
+def _evidence(path: Path) -> EvidenceConfig:
+    found = PoolConfig.load(path).evidence
+    assert found is not None
+    return found
+
+
+def _asking(pool: dict[str, Any]) -> dict[str, Any]:
+    """The same pool, which has files of a node case measured by their worker's engine."""
+    return pool | {"evidence": pool["evidence"] | {"own_engine": True}}
 
 
 def test_changed_measurements_are_found(place: tuple[Muster, Key, Path], tmp_path: Path) -> None:
