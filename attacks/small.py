@@ -47,8 +47,8 @@ class KvInt8(Cheat):
         from transformers import DynamicCache
 
         class Int8Cache(DynamicCache):
-            def update(self, keys: torch.Tensor, values: torch.Tensor, *rest: Any, **more: Any) -> Any:
-                return super().update(_rounded(keys), _rounded(values), *rest, **more)
+            def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *rest: Any, **more: Any) -> Any:
+                return super().update(_rounded(key_states), _rounded(value_states), *rest, **more)
 
         super().__init__(config, engine, strength)
         inside: Any = engine

@@ -24,7 +24,7 @@ import numpy as np
 
 from attacks.registry import REGISTRY
 from benchmarks.evidence_files import CONFIG, Kind, train, weights, work_for
-from benchmarks.evidence_lives import NODES, Lives, Table
+from benchmarks.evidence_lives import NODES, NOTHING, PROBLEMS, Lives, ProblemBlock, Table
 from benchmarks.offline_pool import BFLOAT16, FULL_WORK
 from calibration.process import BatchProducer, context_of
 from engines.hf import TransformersEngine
@@ -176,7 +176,8 @@ def life(name: str, law: PairLaw, rows: Sequence[Row], rng: np.random.Generator)
     size = FULL_WORK.rows
     figures = [RowFigures(*row["figures"]) for row in rows]
     files = [file_sums(figures[at : at + size], FULL_WORK.samples_per_problem) for at in range(0, len(figures), size)]
-    _, found = Lives(Table.of(law, [one for file in files for one in file]), rng).run(NODES, MOST_FILES)
+    table = Table.of(law, [ProblemBlock([one], NOTHING) for file in files for one in file])
+    _, found = Lives(table, rng, each=PROBLEMS).run(NODES, MOST_FILES)
     waits = sorted(int(count) or MOST_FILES + 1 for count in found.at)
     caught = int((found.at > 0).sum())
     return {

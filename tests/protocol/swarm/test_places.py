@@ -70,7 +70,7 @@ def test_to_be_doubted_on_purpose_helps_no_other_key() -> None:
 def rounds_with(keys: Sequence[str], doubted: Callable[[str], bool], seed: int) -> Counter[str]:
     """Who was trained on in 200 rounds of a receiver. Honest sharers have something on offer in a third of the rounds,
     the others always."""
-    chance, history, total = random.Random(seed), [], Counter[str]()
+    chance, history, total = random.Random(seed), list[tuple[list[str], list[str]]](), Counter[str]()
     for _ in range(200):
         trained, doubts = [Counter(name for one in history for name in one[at]) for at in (0, 1)]
         lately = {name: DrawnLately(trained[name], doubts[name]) for name in trained | doubts}
