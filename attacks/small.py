@@ -47,8 +47,10 @@ class KvInt8(Cheat):
         from transformers import DynamicCache
 
         class Int8Cache(DynamicCache):
-            def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *rest: Any, **more: Any) -> Any:
-                return super().update(_rounded(key_states), _rounded(value_states), *rest, **more)
+            def update(
+                self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *rest: Any, **more: Any
+            ) -> tuple[torch.Tensor, torch.Tensor]:
+                return super().update(_rounded(key_states), _rounded(value_states), layer_idx, *rest, **more)
 
         super().__init__(config, engine, strength)
         inside: Any = engine

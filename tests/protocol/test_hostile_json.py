@@ -151,7 +151,7 @@ def test_damaged_notes_of_our_own_cost_only_themselves(hostile: bytes, tmp_path:
     (cache.folder / f"{bytes(32).hex()}.json").write_bytes(hostile)
     assert cache.manifest(bytes(32)) is None
     verdicts = VerdictStore(tmp_path / "verdicts")
-    verdicts._path = lambda facts, config_hash, engine: tmp_path / "verdict.json"  # type: ignore[method-assign]
+    verdicts._path = lambda *_: tmp_path / "verdict.json"  # type: ignore[method-assign]
     (tmp_path / "verdict.json").write_bytes(hostile)
     assert verdicts.find(None, bytes(32)) is None  # type: ignore[arg-type]
 

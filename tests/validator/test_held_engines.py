@@ -61,7 +61,8 @@ def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worke
         used.append(engine.info.name)
         return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
 
-    sources = Sources(lambda key, limit: given.data)  # type: ignore[arg-type]
+    objects: Any = lambda key, limit: given.data  # noqa: E731
+    sources = Sources(objects)
     judge = ModellessJudge(
         config, LoadedEngine(engine(own), Others(other)), sources, lambda _: folder, VerdictStore(folder), None, one
     )
@@ -116,7 +117,7 @@ def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_its
     laws = [PairLaw(worker=PAIR[0], verifier=PAIR[1], bets=BET)]
     with pytest.raises(ValueError, match=r"wants a law of vllm:bfloat16:cpu seen by itself"):
         EvidenceConfig(audit_rate=1, own_engine=True, laws=tuple(laws))
-    whole = EvidenceConfig(audit_rate=1, own_engine=True, laws=law(True).pairs)
+    whole = EvidenceConfig(audit_rate=1, own_engine=True, laws=tuple(law(True).pairs))
     assert EvidenceConfig.model_validate(whole.model_dump(mode="json")) == whole
     plain = EvidenceConfig(audit_rate=1, laws=tuple(laws)).model_dump(mode="json")
     assert "own_engine" not in plain, "the hash of pools that do not ask for it stays what it was"
