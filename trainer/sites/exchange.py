@@ -122,13 +122,16 @@ class SiteExchange:
     def has_entry(self, number: int) -> bool:
         """Whether an entry of the keeper's is there."""
         try:
-            return self.entry(number, None) is not None
+            return self._read_entry(number, None) is not None
         except MalformedEntry:
             return False
 
     def entry(self, number: int, previous: str | None) -> tuple[LogEntry, str] | None:
         """An entry of the log and the SHA-256 of its bytes; None if it is not there yet. Raises MalformedEntry where
         the place is taken by something else, IntegrityError, UnreachableError."""
+        return self._read_entry(number, previous)
+
+    def _read_entry(self, number: int, previous: str | None) -> tuple[LogEntry, str] | None:
         try:
             data = self._bucket.look(self._entry(number), MAX_ENTRY_BYTES)
         except IntegrityError as error:
@@ -140,7 +143,7 @@ class SiteExchange:
         IntegrityError where it follows another entry than the one of SHA-256 `previous`; UnreachableError."""
         for place in range(number, number + MAX_TAKEN):
             try:
-                return self.entry(place, previous)
+                return self._read_entry(place, previous)
             except MalformedEntry as error:
                 log.debug("place %d of the log is passed over: %s", place, error)
         raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")

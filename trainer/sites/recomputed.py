@@ -9,6 +9,7 @@ from protocol.sites.outer import OuterState
 from protocol.sites.recorded import StepRecord, differences, step_record
 from trainer.sites.catching_up import caught_up, limits_at, step_to
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.judged_exchange import JudgedExchange
 from trainer.sites.logbook import Logbook, dealing_before
 from trainer.sites.reduction import Parts, Payloads, place_of
 
@@ -87,8 +88,9 @@ def _check_parts(exchange: SiteExchange, state: OuterState, boundary: Boundary) 
 
 def faults_of(claim: StepClaim, exchange: SiteExchange, first: OuterState) -> list[str]:
     """What of a recorded step does not follow from log and bucket, in words; empty if all of it does. Raises
-    MissingObjectError, UnreachableError where that cannot be said, because something is gone."""
-    faults: list[str] = []
+    MissingObjectError, UnreachableError where that cannot be said, because something is gone, or something else lies
+    in its place."""
+    exchange, faults = JudgedExchange(exchange), list[str]()
     try:
         entry, boundary = boundary_at(exchange, claim.number)
         if (bytes.fromhex(entry.previous), entry.body) != (claim.previous, claim.body):

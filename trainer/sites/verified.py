@@ -50,8 +50,9 @@ def verified(config: RunMemberConfig, step: int) -> VerifiedStep:
     recorded = runs.recorded(number, step)
     if recorded is None:
         raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are: muster site show {number}")
-    claim = claim_of(runs, number, view, recorded)
-    return VerifiedStep(number, recorded, check(claim, SiteExchange(Bucket(config.s3), run), first_state(config.model)))
+    claim, first = claim_of(runs, number, view, recorded), first_state(config.model)
+    check_first(view, first)
+    return VerifiedStep(number, recorded, faults_of(claim, SiteExchange(Bucket(config.s3), run), first))
 
 
 def claim_of(runs: SiteRuns, number: int, view: RunView, recorded: RecordedStep) -> StepClaim:
@@ -64,11 +65,10 @@ def claim_of(runs: SiteRuns, number: int, view: RunView, recorded: RecordedStep)
     return StepClaim(base, recorded.record, recorded.number, recorded.previous, recorded.body)
 
 
-def check(claim: StepClaim, exchange: SiteExchange, first: OuterState) -> list[str]:
-    """The record's faults. Raises ConfigError where `first` is another model than the run's, as `faults_of`."""
-    if claim.record.step == 0 and claim.base != first.digest.hex():
-        hint = "name the run's own base model"
+def check_first(view: RunView, first: OuterState) -> None:
+    """Raises ConfigError where `first` is another model's than the run's, by which every step would look wrong."""
+    if view.start != first.digest:
         raise ConfigError(
-            f"the run begins from state {claim.base[:16]}…, this model is {first.digest.hex()[:16]}…", hint
+            f"the run begins from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…",
+            "name the run's own base model",
         )
-    return faults_of(claim, exchange, first)

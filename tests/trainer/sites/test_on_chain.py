@@ -24,9 +24,9 @@ from tests.trainer.sites.chain_world import SiteChainWorld, chain_world, on_this
 from tests.trainer.sites.world import KEEPER, SITES, make_run
 from trainer.sites import verified
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.recomputed import boundaries_after, boundary_at
+from trainer.sites.recomputed import boundaries_after, boundary_at, faults_of
 from trainer.sites.run_chain import RunChain
-from trainer.sites.verified import check, claim_of
+from trainer.sites.verified import claim_of
 from validator.step_judging import step_verdict
 
 
@@ -39,7 +39,7 @@ def faults(world: SiteChainWorld, step: int) -> list[str]:
     runs, recorded = world.runs, world.runs.recorded(world.number, step)
     assert recorded is not None
     claim = claim_of(runs, world.number, runs.run_of(world.number), recorded)
-    return check(claim, SiteExchange(world.bucket, world.run), first())
+    return faults_of(claim, SiteExchange(world.bucket, world.run), first())
 
 
 def started(world: SiteChainWorld, sites: int = 3) -> SiteChainWorld:
@@ -273,6 +273,7 @@ def test_anybody_verifies_from_a_configuration_without_a_key(
     assert vote is not None
     assert vote.code is Code.REJECT_COMMITMENT
     monkeypatch.setattr(verified, "first_state", lambda _: replace(first(), step=7))
-    with pytest.raises(ConfigError, match="name the run's own base model"):
-        verified.verified(verified.member_config(keeper), 0)
+    for step in (0, 1):
+        with pytest.raises(ConfigError, match="name the run's own base model"):
+            verified.verified(verified.member_config(keeper), step)
     assert isinstance(said(keeper, 9).exception, ConfigError)
