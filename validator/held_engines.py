@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engines.base import Engine
 from engines.runtime import vllm_installed
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, printable
 from protocol.evidence.figures import engine_key
 from runtime.process import EngineConfig, EngineName
 
@@ -26,10 +26,14 @@ class OtherEngines:
         self._made: dict[str, LoadedEngine] = {}
 
     def of(self, key: str) -> "LoadedEngine | None":
-        """The engine with this arithmetic; None where there is none. Raises MusterError if it does not start."""
-        if key not in self._made and key in self._configs:
+        """The engine with this arithmetic; None where there is none, or it did not start, which is tried once."""
+        if key in self._configs:
             log.info("starting the engine %s for a file that was made with it", key)
-            self._made[key] = LoadedEngine(self._configs[key].make())
+            config = self._configs.pop(key)
+            try:
+                self._made[key] = LoadedEngine(config.make())
+            except Exception as error:  # an engine's library raises anything, and the one that judges is left
+                log.warning("the engine %s does not start: %s", key, printable(str(error) or repr(error)))
         return self._made.get(key)
 
 
@@ -40,6 +44,7 @@ class LoadedEngine:
     def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
         self.engine, self.others = engine, others or OtherEngines()
         self._loaded = b""
+        self._refused: set[bytes] = set()
 
     @property
     def key(self) -> str:
@@ -52,8 +57,14 @@ class LoadedEngine:
 
     def load(self, manifest: bytes, folder: Path) -> None:
         self._loaded = b""
+        self._refused.add(manifest)
         self.engine.load(folder)
+        self._refused.discard(manifest)
         self._loaded = manifest
+
+    def refused(self, manifest: bytes) -> bool:
+        """Whether it could not load these weights when it last tried, which may have taken minutes."""
+        return manifest in self._refused
 
 
 def installed() -> tuple[EngineName, ...]:

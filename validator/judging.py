@@ -10,7 +10,7 @@ from engines.base import Engine
 from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.errors import MusterError
+from protocol.errors import MusterError, printable
 from protocol.evidence.figures import engine_key
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
@@ -74,8 +74,7 @@ class FileJudge:
             kept = self._known(facts, engine)
         if data is not None and kept is not None:
             return kept
-        environment = self._load(facts.work, engine)
-        verdict = self._judge_one(facts, data, self._config, environment, engine.engine)
+        engine, verdict = self._judged(facts, data, engine)
         self.judged += 1
         # A file that nobody has now may be there later.
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
@@ -146,10 +145,29 @@ class FileJudge:
         if named == self._engine.key or all((law.worker, law.verifier) != (named, named) for law in laws):
             return self._engine
         found = self._engine.others.of(named)
-        if found is None:
-            what = "file %d was made with %s, which this machine does not have (`case_engines`): judged with %s"
+        if found is None or found.refused(facts.work.manifest):
+            what = (
+                "file %d was made with %s, which this machine does not have (`case_engines`) or start: judged with %s"
+            )
             log.warning(what, facts.sequence, named, self._engine.key)
-        return found or self._engine
+            return self._engine
+        return found
+
+    def _judged(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> tuple[LoadedEngine, Verdict]:
+        """The verdict, and the engine that it is by: ours where another one fails. It may have no memory left beside
+        ours, or hold a model of another kind, and a file that ours can measure must not go unjudged for that."""
+        if engine is not self._engine:
+            self._weights(facts.work)  # where these are missing, no engine is to blame
+            try:
+                return engine, self._judge_with(facts, data, engine)
+            except Exception as error:
+                what = "file %d cannot be measured with %s, which made it: judged with %s (%s)"
+                log.warning(what, facts.sequence, engine.key, self._engine.key, printable(str(error) or repr(error)))
+        return self._engine, self._judge_with(facts, data, self._engine)
+
+    def _judge_with(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> Verdict:
+        environment = self._load(facts.work, engine)
+        return self._judge_one(facts, data, self._config, environment, engine.engine)
 
     def _load(self, work: Work, engine: LoadedEngine) -> PoolEnvironments:
         if self._environment is None or self._manifest != work.manifest or not engine.has(work.manifest):

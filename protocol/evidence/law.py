@@ -105,8 +105,8 @@ class EvidenceConfig(Document):
 
 def least(documents: Sequence[Mapping[str, tuple[float, ...]]]) -> dict[str, tuple[float, ...]]:
     """What several documents on one file agree that it pays at least. One honest document among them suffices: the
-    least pays no more than that one does. An accumulator that a document lacks pays nothing."""
-    if not documents:
-        return {}
-    shared = [name for name in documents[0] if all(name in one for one in documents)]
-    return {name: tuple(map(min, zip(*(one[name] for one in documents), strict=True))) for name in shared}
+    least pays no more than that one does. In an accumulator that a document lacks it says that the file pays 1: were
+    that left out with what the others say, a liar would lack whatever speaks for the node."""
+    names = dict.fromkeys(name for one in documents for name in one)
+    nothing = (0.0,) * BETS
+    return {name: tuple(map(min, zip(*(one.get(name, nothing) for one in documents), strict=True))) for name in names}

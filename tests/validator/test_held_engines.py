@@ -90,6 +90,71 @@ def test_a_machine_without_it_says_so_and_judges_as_it_can(tmp_path: Path, caplo
     assert "hf:float32:cpu, which this machine does not have" in caplog.text
 
 
+class BrokenEngines(OtherEngines):
+    """The engine `hf` fails at loading weights, or later at measuring, as without memory; how often it loaded."""
+
+    def __init__(self, at_loading: bool) -> None:
+        super().__init__()
+        self.tries = 0
+        broken = engine("hf")
+        broken.load = self._load if at_loading else lambda folder: None
+        self._only = LoadedEngine(broken)
+
+    def of(self, key: str) -> LoadedEngine | None:
+        return self._only
+
+    def _load(self, folder: Path) -> None:
+        self.tries += 1
+        raise RuntimeError("out of memory")
+
+
+class FollowingNothing:
+    def of(self, _: Path) -> None:
+        return None
+
+
+@pytest.mark.parametrize("at_loading", [True, False])
+def test_where_the_workers_engine_fails_ours_measures(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at_loading: bool
+) -> None:
+    """Or whoever names an engine that jurors' machines have no room for beside theirs would be judged by nobody."""
+    laws = tuple(PairLaw(worker=a, verifier=b, bets=BET) for a, b in (SELF, CROSS))
+    config = world.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, laws=laws)})
+    given, held = world.context(), BrokenEngines(at_loading)
+
+    def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
+        if engine.info.name == "hf":
+            raise RuntimeError("out of memory")
+        return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
+
+    objects: Any = lambda key, limit: given.data  # noqa: E731
+    loaded = LoadedEngine(engine("vllm"), held)
+    judge = FileJudge(config, loaded, Sources(objects), lambda _: tmp_path, VerdictStore(tmp_path / "v"), None, one)
+    following: Any = FollowingNothing()
+    judge._following = following
+    with caplog.at_level(logging.WARNING):
+        found = [judge.verdict(given.facts, as_worker=True).engine["name"] for _ in range(3)]
+    assert found == ["vllm"] * 3
+    assert held.tries == at_loading, "an engine that takes minutes to fail is tried once"
+    assert "out of memory" in caplog.text
+
+
+def test_an_engine_that_does_not_start_is_as_if_it_were_not_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started: list[EngineConfig] = []
+
+    def fail(config: EngineConfig) -> None:
+        started.append(config)
+        raise ImportError("no such library")
+
+    monkeypatch.setattr(EngineConfig, "make", fail)
+    held = OtherEngines([EngineConfig(name="vllm", dtype="bfloat16")])
+    assert [held.of("vllm:bfloat16:cpu") for _ in range(2)] == [None, None]
+    assert len(started) == 1
+    assert "does not start: no such library" in caplog.text
+
+
 def test_a_verdict_kept_from_another_engine_is_not_taken_for_the_workers(tmp_path: Path) -> None:
     """The committee's verdict lies on disk under the same facts where everything is audited."""
     assert judged(tmp_path, "vllm", "hf", SELF, CROSS, as_worker=False)[0] == "vllm"
