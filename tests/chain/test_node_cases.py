@@ -89,7 +89,7 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Gam
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
     number = suite.node_cases.open(files[:1], EVIDENCE).send()
-    with pytest.raises(ContractError, match="the jury has not decided yet"):
+    with pytest.raises(ContractError, match="a jury has not decided yet"):
         suite.node_cases.conclude(number).send()
     for _ in range(2):
         case = game.state.cases[number]
