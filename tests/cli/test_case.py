@@ -55,7 +55,7 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     case = game.state.cases[1]
     assert case.sequences == tuple(file.sequence for file in files)
     assert "there is a case over exactly these files: 1" in muster.refused(*opening)
-    assert "the jury has not decided yet" in muster.refused("case", "conclude", 1, *acting)
+    assert "a jury has not decided yet" in muster.refused("case", "conclude", 1, *acting)
 
     game.try_case(case.trial, Code.REJECT_WEIGHTS)
     muster.ok("case", "conclude", 1, *acting)
