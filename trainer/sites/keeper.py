@@ -253,7 +253,7 @@ class SitesKeeper:
             log.warning("%s is wrong in shard %d: %s", wrong.site, wrong.shard, wrong.why)
             self._tell(wrong)
         elif parts.outcome is None:
-            if late and now.phase == OuterPhase.SETTLE:
+            if late and (parts.stuck or now.phase == OuterPhase.SETTLE):
                 self._fail()
         else:
             self._end_by(parts.outcome)

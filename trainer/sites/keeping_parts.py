@@ -25,7 +25,8 @@ _MEAN_WRONG = "its mean is not that of the contributions"
 
 
 class PartsKeeping:
-    """Of one attempt at a time. `outcome`: what the step leads to, once that is known."""
+    """Of one attempt at a time. `outcome`: what the step leads to, once that is known. `stuck`: what was told leads to
+    none; a lie may be why, so that all of it is computed again."""
 
     def __init__(self, exchange: SiteExchange, handed: HandedIn, dice: random.Random) -> None:
         self._exchange, self._handed, self._dice = exchange, handed, dice
@@ -41,6 +42,7 @@ class PartsKeeping:
 
     def _forget(self) -> None:
         self.outcome: StepOutcome | None = None
+        self.stuck = False
         self._parts: Parts | None = None
         self._drawn: list[str] | None = None
         self._right: set[str] = set()
@@ -90,9 +92,8 @@ class PartsKeeping:
         if (wrong := self._undecodable(parts, payloads, book)) is not None:
             return wrong
         judged = parts.judged(self._exchange.run)
-        if not judged.complete:
-            self.outcome = StepOutcome(None, {}, dict(judged.excluded))
-        if now.phase == OuterPhase.MEANS:
+        self.stuck = self.stuck or not judged.complete
+        if now.phase == OuterPhase.MEANS and judged.complete:
             return None
         if self._drawn is None:
             self._drawn = self._dice.sample(sorted(now.reducers), min(self._exchange.run.audited, len(now.reducers)))
@@ -104,7 +105,7 @@ class PartsKeeping:
         for site in doubted:
             if (shard := parts.wrong_products(payloads, site)) is not None:
                 return PartRefused(site=site, document=now.products[site], shard=shard, why=_PRODUCTS_WRONG)
-            if (shard := parts.wrong_mean(payloads, site, judged.shares)) is not None:
+            if judged.complete and (shard := parts.wrong_mean(payloads, site, judged.shares)) is not None:
                 return PartRefused(site=site, document=now.means[site], shard=shard, why=_MEAN_WRONG)
             self._right.add(site)
         if (broken := parts.undecodable_mean(payloads)) is not None:
@@ -117,22 +118,26 @@ class PartsKeeping:
             self.outcome = self._outcome(parts, payloads)
         return None
 
-    def _outcome(self, parts: Parts, payloads: Payloads) -> StepOutcome:
+    def _outcome(self, parts: Parts, payloads: Payloads) -> StepOutcome | None:
+        """None where no step follows from what was told, and not all of that was computed again yet."""
         judged = parts.judged(self._exchange.run)
         for site, why in judged.excluded.items():
             log.warning("the contribution of %s to outer step %d does not count: %s", site, payloads.state.step, why)
+        if not judged.complete:
+            return StepOutcome(None, {}, dict(judged.excluded))
         try:
             after = parts.step(payloads)
         except OuterStepError as error:
             log.error("outer step %d cannot be made: %s", payloads.state.step, error)
-            return StepOutcome(None, {}, dict(judged.excluded))
+            self.stuck = True
+            return StepOutcome(None, {}, dict(judged.excluded)) if parts.products.keys() <= self._right else None
         return StepOutcome(after, dict(judged.shares), dict(judged.excluded))
 
     def _doubted(self, reducer: str, book: Logbook) -> bool:
         """Whether its part is to be computed again, and was not yet."""
         now, accused = book.schedule, set(self._accused.values())
         named = bool(accused & {now.products[reducer], now.means.get(reducer, "")})
-        return reducer not in self._right and (named or reducer in (self._drawn or ()))
+        return reducer not in self._right and (self.stuck or named or reducer in (self._drawn or ()))
 
     def _undecodable(self, parts: Parts, payloads: Payloads, book: Logbook) -> PartRefused | None:
         """Of a contribution that does not decode as a reducer says; of the reducer, if it does."""

@@ -157,9 +157,11 @@ class SiteReducing:
             if broken is not None:
                 of.wrong = now.means[broken[0]]
             else:
-                of.after = parts.step(payloads)
                 found = (self._wrong(parts, payloads, judged, one, now) for one in of.drawn)
                 of.wrong = next(filter(None, found), "")
+                of.drawn = ()
+            if not of.wrong:
+                of.after = parts.step(payloads)
             if of.wrong:
                 log.warning("document %s of a reducer is wrong", of.wrong)
         if of.wrong:
