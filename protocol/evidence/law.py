@@ -17,6 +17,8 @@ from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum
 BETS = 5
 """Bets of each accumulator, from small and patient to large and quick."""
 _Number = Annotated[float, Field(ge=-1e12, le=1e12)]
+_Engine = Annotated[str, Field(max_length=200, pattern=r"^[ -~]*$")]
+"""A pool's owner writes it, and validators and node operators read it in logs and terminals."""
 
 
 class Bet(Document):
@@ -36,8 +38,8 @@ class Bet(Document):
 class PairLaw(Document):
     """The bets against files of one worker engine as one verifier engine sees them (`name:dtype:device`)."""
 
-    worker: Annotated[str, Field(max_length=200)]
-    verifier: Annotated[str, Field(max_length=200)]
+    worker: _Engine
+    verifier: _Engine
     bets: dict[str, Annotated[tuple[Bet, ...], Field(min_length=BETS, max_length=BETS)]]
 
     @property

@@ -23,5 +23,5 @@ def judge(context: CheckContext) -> Finding:
         return refuse("header", Code.MALFORMED, f"{differing[0]} is not the chain's", field=differing[0])
     law, engine = context.config.evidence, engine_key(header.engine, header.dtype, header.device)
     if law is not None and (why := law.refuses(engine)):
-        return refuse("header", Code.MALFORMED, why, field="engine")
+        return refuse("header", Code.MALFORMED, why[:300], field="engine")
     return accept("header", engine=header.engine, dtype=header.dtype, device=header.device)
