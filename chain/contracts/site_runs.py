@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eth_account.signers.local import LocalAccount
 
@@ -12,10 +13,12 @@ from chain.judging import CaseOutcome
 from chain.logs import accepted, decode_logs
 from chain.transactions import Receipt
 from protocol.errors import IntegrityError
-from protocol.sites.contradiction import KeeperContradiction, SiteContradiction
 from protocol.sites.identity import DOMAIN
-from protocol.sites.log import LogEntry
 from protocol.sites.recorded import RecordedContribution, StepRecord
+
+if TYPE_CHECKING:  # commands that ask the chain need no arrays
+    from protocol.sites.contradiction import KeeperContradiction, SiteContradiction
+    from protocol.sites.log import LogEntry
 
 CONSENT = "Consent(bytes32 document,address key,address owner,uint256 expiry)"
 ZERO = "0x" + "00" * 20
@@ -155,24 +158,24 @@ class SiteRuns(TokenTaker):
         """Take the keeper's stake of a run that is over back; returns grains."""
         return self._returning(self.call("withdrawKeeper", run), "StakeWithdrawn", "amount")
 
-    def record(self, run: int, step: StepRecord, entry: LogEntry) -> ContractCall[Receipt]:
+    def record(self, run: int, step: StepRecord, entry: "LogEntry") -> ContractCall[Receipt]:
         """Record, as the keeper, an outer step; `entry`: the boundary after it."""
         contributions = [(one.site, one.weight, bytes.fromhex(one.document)) for one in step.contributions]
         state = bytes.fromhex(step.state)
         return self.call("record", run, step.step, state, entry.number, _signed_part(entry), contributions)
 
-    def accuse_site(self, run: int, proof: SiteContradiction) -> ContractCall[Receipt]:
+    def accuse_site(self, run: int, proof: "SiteContradiction") -> ContractCall[Receipt]:
         """Show two contributions of a site to one attempt. The client's account gets the reward."""
         parts = [((note.number, note.document, note.body), signature) for note, signature in proof.notes]
         return self.call("accuseSite", run, proof.site, proof.step, proof.attempt, *parts[0], *parts[1])
 
-    def accuse_keeper(self, run: int, proof: KeeperContradiction) -> ContractCall[Receipt]:
+    def accuse_keeper(self, run: int, proof: "KeeperContradiction") -> ContractCall[Receipt]:
         """Show two entries at one place of the log."""
         parts = [(_signed_part(entry), signature) for entry, signature in proof.entries]
         return self.call("accuseKeeper", run, proof.number, *parts[0], *parts[1])
 
     def accuse_record(
-        self, run: int, recorded: RecordedStep, other: LogEntry, signature: bytes
+        self, run: int, recorded: RecordedStep, other: "LogEntry", signature: bytes
     ) -> ContractCall[Receipt]:
         """Show that the keeper wrote `other` where by its record another entry stands."""
         where = run, recorded.record.step, recorded.number
@@ -228,7 +231,7 @@ class SiteRuns(TokenTaker):
         return decode_logs(logs, self.deployment)
 
 
-def _signed_part(entry: LogEntry) -> tuple[bytes, bytes]:
+def _signed_part(entry: "LogEntry") -> tuple[bytes, bytes]:
     """ISiteRuns.Entry."""
     return bytes.fromhex(entry.previous), entry.body
 

@@ -34,7 +34,8 @@ def quantise(values: F32, kind: Kind) -> tuple[NDArray[np.uint8], F32]:
 
 
 def bin_width(values: F32) -> float:
-    """Of `uniform`'s bins: what an element within mean ± 3σ is off by at most, besides rounding."""
+    """Of `uniform`'s bins: what an element within mean ± 3σ is off by at most, besides rounding, but for the outermost
+    two bins, where what lies outside is, too."""
     return 2 * SIGMAS * moments(values)[1] / BINS
 
 

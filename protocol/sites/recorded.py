@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from protocol.sites.log import Boundary
+if TYPE_CHECKING:  # commands that ask the chain need no arrays
+    from protocol.sites.log import Boundary
 
 ONE = 10**9
 """Of weights: shares are recorded in billionths, rounded down."""
@@ -33,7 +35,7 @@ def weight_of(share: Fraction) -> int:
     return share.numerator * ONE // share.denominator
 
 
-def step_record(boundary: Boundary, shares: Mapping[str, Fraction]) -> StepRecord:
+def step_record(boundary: "Boundary", shares: Mapping[str, Fraction]) -> StepRecord:
     """What is to be recorded of the outer step that led to `boundary`, in which these `shares` counted."""
     order = sorted(boundary.made_of.items(), key=lambda one: int(one[0], 16))
     contributions = tuple(

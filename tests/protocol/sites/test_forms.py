@@ -38,7 +38,7 @@ def test_int8_comes_back_within_its_bins(values: F32, kind: Kind) -> None:
         assert np.nextafter(found[codes == code][0], np.float32(-np.inf)) <= inside.max()
     if kind == "uniform" and values.size:
         wide = values.astype(np.float64)
-        within = np.abs(wide - wide.mean()) < 2.99 * wide.std()
+        within = np.abs(wide - wide.mean()) < 2.97 * wide.std()  # the outermost bins hold what lies outside, too
         slack = 1e-6 * float(np.abs(wide).max())
         assert (np.abs(found - wide)[within] <= bin_width(values) * 1.01 + slack).all()
         assert abs(found.mean(dtype=np.float64) - wide.mean()) <= slack
