@@ -1,12 +1,13 @@
 """Cheats that watch their own evidence: they cheat while their case leaves room below the bound, else they are honest.
 
-However such a node decides, let a cheated file pay a bet g nats on average and an honest one −h. What it has paid in n
-files, k of them cheated, is a martingale plus g·k − h·(n − k), and more than `ROOM` plus one file's payment it never
-is, or the node is accused. So the mean of k is at most
+However such a node decides, as long as it does before it sees the file's problems, let a cheated file pay a bet g nats
+on average and an honest one −h. What it has paid in n files, k of them cheated, is a martingale plus g·k − h·(n − k),
+and more than `ROOM` plus one file's payment it never is, or the node is accused. So the mean of k is at most
 
     (ROOM + m + n·h) / (g + h),     m: the most that a file pays the bet,
 
-for each bet, and the least of these counts.
+for each bet, and the least of these counts. Who makes a file both ways and hands in the cheated one where it shows
+least has a smaller g than the mean over files.
 """
 
 import math

@@ -20,7 +20,8 @@ FINISH_LENGTH = 1
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """Which arithmetic produced a file: `name` (transformers, vllm), its version, compute dtype and device."""
+    """Which arithmetic produced a file: `name` (transformers, vllm), its version, compute dtype and device
+    (engines/arithmetic.py)."""
 
     name: str
     version: str

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from engines.arithmetic import arithmetic_of
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
@@ -36,7 +37,7 @@ class TransformersEngine:
         set_threads(threads)
         require_full_precision(dtype, device)
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
-        self.info = EngineInfo("transformers", transformers.__version__, dtype, device)
+        self.info = EngineInfo("transformers", transformers.__version__, dtype, arithmetic_of(device))
         self._model: Any = None
         self._config: dict[str, Any] = {}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.arithmetic import arithmetic_of
 from engines.base import (
     FINISH_EOS,
     FINISH_LENGTH,
@@ -66,7 +67,7 @@ class VllmEngine:
         importlib.import_module("vllm.entrypoints.llm")
         import vllm
 
-        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, device)
+        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device))
         self.dtype, self.device, self.max_batch, self._options = dtype, device, max_batch, options
         self._max_len = 0
         self._llm: Any = None

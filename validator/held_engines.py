@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from engines.arithmetic import arithmetic_of
 from engines.base import Engine
 from engines.runtime import vllm_installed
 from protocol.errors import ConfigError, printable
@@ -22,7 +23,7 @@ class OtherEngines:
     """Engines besides the one that judges everything: each is started when a file first needs it, and kept."""
 
     def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
-        self._configs = {engine_key(one.name, one.dtype, one.device): one for one in configs}
+        self._configs = {engine_key(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
         self._made: dict[str, LoadedEngine] = {}
 
     def of(self, key: str) -> "LoadedEngine | None":

@@ -63,4 +63,4 @@ def _refuse_unknown(config: PoolConfig, engine: Engine) -> None:
     """Raises ConfigError for an engine whose files the pool would call malformed."""
     info = engine.info
     if config.evidence and (why := config.evidence.refuses(engine_key(info.name, info.dtype, info.device))):
-        raise ConfigError(why, "choose one of these as `engine`")
+        raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")

@@ -18,6 +18,7 @@ from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
 from demo.pool import STAKE, pool_config
 from demo.ports import claim_port
 from demo.run import Demo
+from engines.arithmetic import arithmetic_of
 from engines.runtime import vllm_installed
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
@@ -28,7 +29,7 @@ from tests.validator import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
 FAST = "vllm" if vllm_installed() else "transformers"
-ENGINES = ("vllm:float32:cpu", "transformers:float32:cpu")
+ENGINES = tuple(f"{name}:float32:{arithmetic_of('cpu')}" for name in ("vllm", "transformers"))
 BET = Bet(tilt=2.0, rate=0.01, most=0.5)
 """In float32 honest mantissas differ by 0.0003 a chunk, those of 0.1% of noise by 0.2 on this model."""
 CHEAT = "weights-noise=0.001"
