@@ -141,13 +141,15 @@ class PartsSaid(SignedBody):
 class PartRefused(SignedBody):
     """`document`, which `site` signed in the attempt under way, is wrong in shard `shard`, and `why`: its products or
     means are not those of what is published, or the payload of its contribution does not decode. It has no part in this
-    outer step any more."""
+    outer step any more. `unseen`: in its products it says that a contribution does not decode there, which decodes now:
+    other bytes may have lain in its place, so it is no liar."""
 
     kind: Literal["part-refused"] = "part-refused"
     site: Address
     document: Hex64
     shard: int = Field(ge=0, lt=1024)
     why: str = Field(min_length=1, max_length=MAX_WORDS)
+    unseen: bool = False
 
 
 class TimeUp(SignedBody):

@@ -110,9 +110,10 @@ def _part_is_wrong(book: Logbook, refused: PartRefused, state: OuterState) -> bo
     made = {one: exchange.contribution(named, one, limits) for one, named in now.contributors.items()}
     payloads = Payloads(limits, state, made, exchange.shard)
     if document == now.contributors.get(site):
-        return payloads.decoded(site, refused.shard) is None
+        return payloads.seen(site, refused.shard) is None and not refused.unseen
     place = place_of(exchange.run, state, now.attempt, now.contributors, now.reducers)
     parts = Parts.opened(exchange, place, limits, now.products, now.means)
     if document == now.products.get(site):
-        return parts.wrong_products(payloads, site) is not None
-    return parts.wrong_mean(payloads, site, parts.judged(exchange.run).shares) is not None
+        unseen = parts.unseen(site, refused.shard)
+        return unseen == refused.unseen and parts.wrong_products(payloads, site) is not None
+    return not refused.unseen and parts.wrong_mean(payloads, site, parts.judged(exchange.run).shares) is not None

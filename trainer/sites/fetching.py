@@ -44,6 +44,10 @@ class ShardFetcher:
         there = [self._has(one) for one in wanted]
         return all(there)
 
+    def is_broken(self, entry: ShardEntry) -> bool:
+        """Whether other bytes lay under its hash when it was fetched."""
+        return entry.sha256 in self._broken
+
     def read(self, entry: ShardEntry) -> bytes:
         """Its bytes, from the bucket if they are not here. Raises as `SiteExchange.shard`."""
         coming = self._coming.pop(entry.sha256, None)

@@ -21,6 +21,7 @@ log = logging.getLogger("muster.sites")
 PARTS = ("products", "means", "checked", "accuse")
 _PHASES = {"products": OuterPhase.PRODUCTS, "means": OuterPhase.MEANS, "checked": OuterPhase.CHECK}
 _PRODUCTS_WRONG = "its products are not those of the contributions"
+_SEEN = "what it says does not decode does"
 _MEAN_WRONG = "its mean is not that of the contributions"
 
 
@@ -144,10 +145,10 @@ class PartsKeeping:
         place, now = parts.place, book.schedule
         for at, shard in undecodable(list(parts.products.values())).items():
             site, reducer = place.sites[at], place.reducers[shard]
-            if payloads.decoded(site, shard) is None:
+            if payloads.seen(site, shard) is None:
                 why = "its payload does not decode"
                 return PartRefused(site=site, document=now.documents[site], shard=shard, why=why)
-            return PartRefused(site=reducer, document=now.products[reducer], shard=shard, why=_PRODUCTS_WRONG)
+            return PartRefused(site=reducer, document=now.products[reducer], shard=shard, why=_SEEN, unseen=True)
         return None
 
     def _place(self, book: Logbook, state: OuterState) -> ReductionPlace:

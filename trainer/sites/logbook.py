@@ -266,7 +266,7 @@ def _told(
         phase = OuterPhase.CHECK if event.what == "checked" else OuterPhase(event.what)
         return PartsTold(now.step, now.attempt, phase, event.documents)
     if isinstance(event, PartRefused):
-        return PartWrong(event.site, lied=event.document != now.documents.get(event.site))
+        return PartWrong(event.site, lied=event.document != now.documents.get(event.site) and not event.unseen)
     if isinstance(event, Boundary):
         return StepSettled(now.step, event.attempt, bytes.fromhex(event.digest))
     if isinstance(event, Failed):

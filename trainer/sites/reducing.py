@@ -152,6 +152,8 @@ class SiteReducing:
         wanted = [self._has_part(place, reducer) for reducer in of.drawn]
         if not self._has_means(parts) or not all(wanted):
             return f"the means of outer step {now.step}"
+        if any(self.fetcher.is_broken(one) for means in parts.means.values() for one in means.shards):
+            return f"outer step {now.step} to begin again: other bytes lie in the place of a mean"
         if of.after is None and not of.wrong:
             broken = parts.undecodable_mean(payloads)
             if broken is not None:
@@ -171,7 +173,11 @@ class SiteReducing:
         return f"outer step {now.step} to be settled"
 
     def _wrong(self, parts: Parts, payloads: Payloads, judged: Admitted, reducer: str, now: Schedule) -> str:
-        """A document of that reducer which is not what anybody gets."""
-        if parts.wrong_products(payloads, reducer) is not None:
-            return now.products[reducer]
-        return now.means[reducer] if parts.wrong_mean(payloads, reducer, judged.shares) is not None else ""
+        """A document of that reducer which is not what anybody gets; none where that cannot be said."""
+        try:
+            if parts.wrong_products(payloads, reducer) is not None:
+                return now.products[reducer]
+            return now.means[reducer] if parts.wrong_mean(payloads, reducer, judged.shares) is not None else ""
+        except IntegrityError as error:
+            log.warning("the part of %s cannot be computed again: %s", reducer, error)
+            return ""

@@ -4,7 +4,7 @@ follow from all, the means, the outer step, and whether what a reducer published
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import nan
+from math import isnan, nan
 
 import numpy as np
 
@@ -48,13 +48,20 @@ class Payloads:
     read: ReadShard
 
     def decoded(self, site: str, shard: int) -> list[F32] | None:
-        """The pieces of a contribution's shard; None where it does not decode, or other bytes lie under its hash.
-        Raises MissingObjectError, UnreachableError."""
+        """The pieces of a contribution's shard; None where it does not decode. Raises IntegrityError where other bytes
+        lie under its hash; MissingObjectError, UnreachableError."""
         pieces, settings = self.pieces(shard), self.limits.config
+        data = self.read(self.contributions[site].shards[shard])
         try:
-            data = self.read(self.contributions[site].shards[shard])
             base = cut(self.state.weights, pieces)
             return decode_shard(data, self.limits.place(site), shard, pieces, settings.mode, base)
+        except MalformedContribution:
+            return None
+
+    def seen(self, site: str, shard: int) -> list[F32] | None:
+        """The same, None also where other bytes lie under its hash. Raises MissingObjectError, UnreachableError."""
+        try:
+            return self.decoded(site, shard)
         except IntegrityError:
             return None
 
@@ -62,14 +69,13 @@ class Payloads:
         return self.state.layout.shards(self.limits.config.shards)[shard]
 
     def products(self, shard: int) -> Products:
-        """Of all contributions in that shard, not a number in the row of one that does not decode."""
-        found = {site: self.decoded(site, shard) for site in sorted(self.contributions)}
-        good = {site: one for site, one in found.items() if one is not None}
-        place, made = {site: at for at, site in enumerate(good)}, gram(list(good.values()))
-        return [
-            [made[place[one]][place[other]] if {one, other} <= place.keys() else nan for other in found]
-            for one in found
-        ]
+        """Of all contributions in that shard as a reducer sees them: not a number in the row of one that does not
+        decode, or that is other bytes than were signed. Raises as `seen`."""
+        return _products({site: self.seen(site, shard) for site in sorted(self.contributions)})
+
+    def products_again(self, shard: int) -> Products:
+        """The same as others check it. Raises as `decoded`: whoever told them may have had the right bytes."""
+        return _products({site: self.decoded(site, shard) for site in sorted(self.contributions)})
 
     def mean(self, shard: int, shares: Mapping[str, Fraction]) -> list[F32]:
         """The weighted sum in float32. Raises MalformedContribution where one that counts does not decode;
@@ -159,9 +165,15 @@ class Parts:
         return None
 
     def wrong_products(self, payloads: Payloads, reducer: str) -> int | None:
-        """The first shard whose products are not what anybody gets. Raises MissingObjectError, UnreachableError."""
+        """The first shard whose products are not what anybody gets. Raises MissingObjectError, UnreachableError, and
+        IntegrityError where other bytes lie under a hash: then that cannot be said."""
         told = self.products[reducer].by_shard
-        return next((one for one in sorted(told) if not same(told[one], payloads.products(one))), None)
+        return next((one for one in sorted(told) if not same(told[one], payloads.products_again(one))), None)
+
+    def unseen(self, reducer: str, shard: int) -> bool:
+        """Whether it says that a contribution does not decode in that shard of its own."""
+        told = self.products[reducer].by_shard.get(shard, [])
+        return any(isnan(row[at]) for at, row in enumerate(told))
 
     def wrong_mean(self, payloads: Payloads, reducer: str, shares: Mapping[str, Fraction]) -> int | None:
         """The first shard whose mean is not what anybody gets; the products of that part are right. Raises
@@ -177,6 +189,15 @@ class Parts:
             if any(mine.tobytes() != other.tobytes() for mine, other in zip(expected, told, strict=True)):
                 return one.shard
         return None
+
+
+def _products(found: Mapping[str, list[F32] | None]) -> Products:
+    """Of all with one another, in their order."""
+    good = {site: one for site, one in found.items() if one is not None}
+    place, made = {site: at for at, site in enumerate(good)}, gram(list(good.values()))
+    return [
+        [made[place[one]][place[other]] if {one, other} <= place.keys() else nan for other in found] for one in found
+    ]
 
 
 def reduced_step(

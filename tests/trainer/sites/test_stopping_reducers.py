@@ -18,7 +18,7 @@ from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks
 
 
-class StoppingReducer(LyingPayloads):
+class StoppingPayloads(LyingPayloads):
     """`too few`: products by which all contributions point against one another; `too much`: a mean that no weight
     outlives."""
 
@@ -35,7 +35,7 @@ class StoppingReducer(LyingPayloads):
 
 @pytest.mark.parametrize("what", ["too few", "too much"])
 def test_it_is_left_out_and_the_step_is_made(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lying_module, "LyingPayloads", StoppingReducer)
+    monkeypatch.setattr(lying_module, "LyingPayloads", StoppingPayloads)
     run = make_run(
         4, "stopping", exchange="shards", shards=4, audited=0, checks=0.0, inner_steps=2, mode="float32",
         window_seconds=1000, training_seconds=1000,
