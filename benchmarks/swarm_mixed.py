@@ -28,8 +28,8 @@ from swarm.member import SwarmMember
 
 EACH = 2
 ROUNDS = 20
-RATE = 4.5e-4
-"""Three times the demo's. An update's length follows from it alone, not from how many groups had an advantage: with
+RATE = 3e-4
+"""Twice the demo's. An update's length follows from it alone, not from how many groups had an advantage: with
 small ones everybody walks as far, whatever it hears."""
 STRANGERS = MixConfig(own=4, shared=4, window=2, seconds=3600.0)
 """With all defences: of what others say as much counts as the own policy would say itself."""
