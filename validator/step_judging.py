@@ -22,6 +22,8 @@ from protocol.verdict import Code
 
 log = logging.getLogger("muster.validator")
 _AGAIN_SECONDS, _MOST_BYTES = 30.0, 1 << 20
+_MOST_SECONDS = 1800.0
+"""A run whose bucket gives its bytes by drips must not keep the juror from other runs' steps."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,12 @@ class StepVerdict:
 
 @dataclass
 class _Judging:
-    """One run of the command, and where it writes its answer and its errors."""
+    """One run of the command, and where it writes its answer and its errors. `ends`: when it is ended (monotonic)."""
 
     process: "subprocess.Popen[bytes]"
     out: IO[bytes]
     err: IO[bytes]
+    ends: float
 
 
 @dataclass
@@ -51,14 +54,20 @@ class _Judged:
 
 class StepJudge:
     """`runs`: by a run's number on chain, a site's or keeper's configuration. `command`: what is run, for a
-    configuration and a step. One process at a time; one thread."""
+    configuration and a step, for so many `seconds` at most. One process at a time; one thread."""
 
-    def __init__(self, runs: Mapping[int, Path], command: Callable[[Path, int], Sequence[str]] | None = None) -> None:
-        self._runs, self._command = dict(runs), command or verify_command
+    def __init__(
+        self,
+        runs: Mapping[int, Path],
+        command: Callable[[Path, int], Sequence[str]] | None = None,
+        seconds: float = _MOST_SECONDS,
+    ) -> None:
+        self._runs, self._command, self._seconds = dict(runs), command or verify_command, seconds
         self._judged: dict[int, _Judged] = {}
 
     def verdict(self, dispute: StepDispute) -> StepVerdict | None:
         """On a dispute; None while it is being judged, and where it cannot be judged yet."""
+        self._end_overdue()
         known = self._judged.setdefault(dispute.dispute, _Judged())
         if known.verdict is None and known.attempt is not None and known.attempt.process.poll() is not None:
             self._take(dispute, known, known.attempt)
@@ -78,6 +87,23 @@ class StepJudge:
                 known.attempt.process.kill()
                 known.attempt.process.wait()
 
+    def _end_overdue(self) -> None:
+        """Also of disputes that nobody asks about any more."""
+        for number, known in self._judged.items():
+            if (
+                known.attempt is None
+                or time.monotonic() < known.attempt.ends
+                or known.attempt.process.poll() is not None
+            ):
+                continue
+            known.attempt.process.kill()
+            known.attempt.process.wait()
+            known.attempt.out.close()
+            known.attempt.err.close()
+            known.attempt, known.not_before = None, time.monotonic() + _AGAIN_SECONDS
+            known.problem = f"making the step again took more than {self._seconds:.0f} s"
+            log.warning("dispute %d cannot be judged yet: %s", number, known.problem)
+
     def _begin(self, dispute: StepDispute, known: _Judged) -> None:
         config = self._runs.get(dispute.run)
         if config is None:
@@ -89,7 +115,8 @@ class StepJudge:
         out, err = TemporaryFile(), TemporaryFile()  # noqa: SIM115 - closed with the attempt
         argv = list(self._command(config, dispute.step))
         log.info("dispute %d: outer step %d of run %d is made again", dispute.dispute, dispute.step, dispute.run)
-        known.attempt = _Judging(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err), out, err)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        known.attempt = _Judging(process, out, err, time.monotonic() + self._seconds)
 
     def _take(self, dispute: StepDispute, known: _Judged, attempt: _Judging) -> None:
         known.attempt = None

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,16 @@ def test_a_command_that_fails_is_no_vote() -> None:
     judge = judging_by([sys.executable, "-c", "import time; time.sleep(600)"])
     assert judge.verdict(DISPUTED) is None
     judge.close()
+
+
+def test_a_step_that_takes_for_ever_keeps_no_other_from_being_judged() -> None:
+    """Its jury's time is over meanwhile, so nobody asks about it any more."""
+    slow, other = [sys.executable, "-c", "import time; time.sleep(600)"], replace(DISPUTED, dispute=2, step=1)
+    judge = StepJudge({RUN: Path("run.json")}, lambda _, step: saying(True, step=step) if step else slow, seconds=2.0)
+    assert judge.verdict(DISPUTED) is None
+    end = time.monotonic() + 120
+    while (found := judge.verdict(other)) is None:
+        assert time.monotonic() < end, judge.problem(other)
+        time.sleep(0.05)
+    assert found.code is Code.ACCEPT
+    assert "took more than 2 s" in judge.problem(DISPUTED)
