@@ -43,6 +43,10 @@ class _Judging:
     err: IO[bytes]
     ends: float
 
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
 
 @dataclass
 class _Judged:
@@ -69,7 +73,7 @@ class StepJudge:
         """On a dispute; None while it is being judged, and where it cannot be judged yet."""
         self._end_overdue()
         known = self._judged.setdefault(dispute.dispute, _Judged())
-        if known.verdict is None and known.attempt is not None and known.attempt.process.poll() is not None:
+        if known.verdict is None and known.attempt is not None and not known.attempt.running:
             self._take(dispute, known, known.attempt)
         if known.verdict is None and known.attempt is None and time.monotonic() >= known.not_before:
             self._begin(dispute, known)
@@ -90,16 +94,13 @@ class StepJudge:
     def _end_overdue(self) -> None:
         """Also of disputes that nobody asks about any more."""
         for number, known in self._judged.items():
-            if (
-                known.attempt is None
-                or time.monotonic() < known.attempt.ends
-                or known.attempt.process.poll() is not None
-            ):
+            attempt = known.attempt
+            if attempt is None or not attempt.running or time.monotonic() < attempt.ends:
                 continue
-            known.attempt.process.kill()
-            known.attempt.process.wait()
-            known.attempt.out.close()
-            known.attempt.err.close()
+            attempt.process.kill()
+            attempt.process.wait()
+            attempt.out.close()
+            attempt.err.close()
             known.attempt, known.not_before = None, time.monotonic() + _AGAIN_SECONDS
             known.problem = f"making the step again took more than {self._seconds:.0f} s"
             log.warning("dispute %d cannot be judged yet: %s", number, known.problem)
@@ -110,7 +111,7 @@ class StepJudge:
             known.problem = f"`runs` of this validator's configuration names no configuration of run {dispute.run}"
             known.not_before = float("inf")
             return
-        if any(one.attempt is not None for one in self._judged.values()):
+        if any(one.attempt is not None and one.attempt.running for one in self._judged.values()):
             return
         out, err = TemporaryFile(), TemporaryFile()  # noqa: SIM115 - closed with the attempt
         argv = list(self._command(config, dispute.step))

@@ -160,3 +160,8 @@ def test_a_step_that_takes_for_ever_keeps_no_other_from_being_judged() -> None:
         time.sleep(0.05)
     assert found.code is Code.ACCEPT
     assert "took more than 2 s" in judge.problem(DISPUTED)
+    unasked, last = replace(DISPUTED, dispute=3, step=1), replace(DISPUTED, dispute=4, step=1)
+    assert judge.verdict(unasked) is None
+    while judge.verdict(last) is None:  # what came to its end, and nobody took
+        assert time.monotonic() < end
+        time.sleep(0.05)
