@@ -14,7 +14,7 @@ import numpy as np
 
 from protocol.delta.index import TensorEntry, WeightIndex
 from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError
+from protocol.errors import ConfigError, IntegrityError
 from protocol.sites.config import OuterConfig
 from protocol.sites.layout import F32, TensorLayout, Tensors
 
@@ -55,8 +55,8 @@ def advance(
     """The state after one more outer step. `contributions`: each site's pseudo-gradient (outer − inner weights);
     `shares`: what it is multiplied by. Sites are added in ascending order of their names.
 
-    Raises OuterStepError for none, for other tensors than the state's, where something would not be finite, and in a
-    process that takes the smallest floats for zero.
+    Raises OuterStepError for none, for other tensors than the state's, where something would not be finite;
+    ConfigError in a process that flushes small floats to zero.
     """
     if not contributions or contributions.keys() != shares.keys():
         raise OuterStepError(f"{len(contributions)} contributions and {len(shares)} shares")
@@ -69,9 +69,12 @@ def advance(
 
 
 def advance_by(state: OuterState, mean: Tensors, config: OuterConfig) -> OuterState:
-    """The same where the mean is known, of tensors of the state's shapes. Raises OuterStepError."""
+    """The same where the mean is known, of tensors of the state's shapes. Raises OuterStepError; ConfigError as `advance`."""
     if _TINY * np.float32(1) == 0:
-        raise OuterStepError("this process flushes small floats to zero, so its steps would differ from the others'")
+        raise ConfigError(
+            "this process flushes small floats to zero, so its outer steps would differ from the others'",
+            "leave out what sets that, such as torch.set_flush_denormal or a library built with -ffast-math",
+        )
     weights, momentum = {}, {}
     with np.errstate(over="ignore", invalid="ignore"):
         for name, value in state.weights.items():
