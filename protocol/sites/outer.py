@@ -69,7 +69,7 @@ def advance(
 
 
 def advance_by(state: OuterState, mean: Tensors, config: OuterConfig) -> OuterState:
-    """The same where the mean is known, of tensors of the state's shapes. Raises OuterStepError; ConfigError as `advance`."""
+    """The same where the mean is known, of tensors of the state's shapes. Raises as `advance`."""
     if _TINY * np.float32(1) == 0:
         raise ConfigError(
             "this process flushes small floats to zero, so its outer steps would differ from the others'",
