@@ -33,25 +33,27 @@ class Scale:
     """How large everything is. `rows`, `length`: of a site's batch. `warmup`: steps by data parallelism that all runs
     of a seed share; `last`: the step that they end with; `every`: steps between evaluations, a multiple of each H.
 
-    The learning rate rises over `rising` steps, stays until the end of `warmup`, and falls along a line to nothing at
-    `last`: as in DiLoCo's experiments, so that the sites' weights have come together in the end."""
+    The learning rate rises over `rising` steps and stays until the end of `warmup`. Then it falls along a line, from
+    `after` times as much to nothing at `last`: so the sites' weights have come together in the end."""
 
     hidden: int = 384
     layers: int = 3
     intermediate: int = 1088
     rows: int = 4
     length: int = 128
-    warmup: int = 800
-    last: int = 1200
+    warmup: int = 1600
+    last: int = 2000
     every: int = 100
     held_out: int = 256
     learning_rate: float = 1e-3
+    after: float = 0.5
     rising: int = 50
 
     def rate(self, step: int) -> float:
         """The learning rate of the inner step `step`, counted from 0."""
-        falling = (self.last - step) / (self.last - self.warmup)
-        return self.learning_rate * min(1.0, (step + 1) / self.rising, falling)
+        if step < self.warmup:
+            return self.learning_rate * min(1.0, (step + 1) / self.rising)
+        return self.learning_rate * self.after * (self.last - step) / (self.last - self.warmup)
 
 
 @dataclass(frozen=True)
