@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError
-from protocol.sites.log import FIRST, Boundary, LogEntry, LogEvent, Noted, seal_entry
+from protocol.sites.log import FIRST, Boundary, ContributionRefused, LogEntry, LogEvent, Noted, seal_entry
 from tests.trainer.sites.replaying import boundaries, replayed
 from tests.trainer.sites.world import KEEPER, SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.catching_up import step_to
+from trainer.sites.evidence import _check_refusal
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.logbook import Logbook
 
@@ -64,3 +65,13 @@ def test_a_step_that_one_contributed_to_does_not_follow(tmp_path: Path) -> None:
     assert step_to(exchange, states[step - 1], made[step])[0].digest == states[step].digest
     with pytest.raises(IntegrityError, match="is no site of outsiders"):
         step_to(SiteExchange(world.bucket, alone), states[step - 1], made[step])
+
+
+def test_a_keepers_words_are_no_terminal_commands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(tmp_path)
+    refused = ContributionRefused(
+        site=str(SITES[1].address), note=0, document="ab" * 32, why="bad\x1b[2J\nanother line"
+    )
+    _check_refusal(world.sites[0].book, refused, world.sites[0].state)
+    (line,) = (one.getMessage() for one in caplog.records if "is refused: " in one.getMessage())
+    assert line.endswith("bad?[2J?another line")
