@@ -62,7 +62,9 @@ class StepRecorder(ChainWork):
         self.recorded, self.over = view.steps, view.release_at > 0
         if self.over:
             raise MusterError("the run is over on chain: no outer step is recorded any more", "open another run")
-        self._made = {step: made for step, made in self._made.items() if step >= view.steps}
+        # a copy, because the keeper's thread adds steps meanwhile
+        for step in [one for one in list(self._made) if one < view.steps]:
+            self._made.pop(step, None)
         if self._looked and self.newest <= view.steps:
             return
         missing, self._looked = boundaries_after(self._exchange, view.steps), True

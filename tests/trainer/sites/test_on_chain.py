@@ -258,7 +258,7 @@ def test_anybody_verifies_from_a_configuration_without_a_key(
         assert (document["run"], document["step"], document["follows"]) == (world.number, 1, True)
         assert len(document["contributions"]) == 3
     # what a juror makes of it is a vote on this step, and on no other
-    disputed = StepDispute(1, world.number, 1, 1, KEEPER.address, 0, [1], 1, 1)
+    disputed = StepDispute(1, world.number, 1, 1, KEEPER.address, bond=0, trials=[1], block=1, time=1)
     vote = step_verdict(answer.stdout_bytes, disputed)
     assert vote is not None
     assert vote.code is Code.ACCEPT
