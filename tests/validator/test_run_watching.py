@@ -59,7 +59,7 @@ def test_it_runs_once_and_is_ended_with_the_validator(watched: WatchedRun) -> No
 
 
 def test_one_that_ends_is_started_again_more_and_more_seldom(watched: WatchedRun) -> None:
-    watched.argv, pauses = [sys.executable, "-c", "raise SystemExit(2)"], []
+    watched.argv, pauses = [sys.executable, "-c", "raise SystemExit(2)"], list[float]()
     watched.watchers.advance()
     for _ in range(10):
         watched.ended()

@@ -12,6 +12,7 @@ from chain.contracts.site_runs import RunTerms, SiteRuns
 from protocol.errors import UnreachableError
 from protocol.sites.outer import OuterState
 from storage.keys import object_key
+from storage.weights.manifest import seal
 from tests.chain.game import begin
 from tests.conftest import GRAINS, Deployed
 from tests.trainer.helpers import small_model
@@ -23,7 +24,9 @@ from trainer.daemon import Trainer
 from trainer.exits import EXIT_DONE
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
+from trainer.sites import verified
 from trainer.sites.chain_config import RunOnChain
+from trainer.sites.config import KeeperConfig
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.first_state import first_state
 from trainer.sites.keeper_on_chain import KeeperOnChain
@@ -103,17 +106,17 @@ def test_a_trainer_that_is_killed_anywhere_records_every_step_once(
     with sites_at_work(world, tmp_path, {}):
         with monkeypatch.context() as killed:
             killed.setattr(KeeperOnChain, "finish", at_once)  # a kill lets nobody finish
-            for fuse in (30, 20):
-                with monkeypatch.context() as gone:
-                    if fuse == 30:
-                        gone.setattr(SiteRuns, "record", away)
-                    world.fuse, made = fuse, trainer(world)
-                    with pytest.raises(Killed):
-                        made.run()
-                    world.fuse = None
-                if fuse == 30:
-                    assert made.group.learner.step > 0
-                    assert world.site_runs.run_of(NUMBER).steps == 0
+            with monkeypatch.context() as gone:
+                gone.setattr(SiteRuns, "record", away)
+                world.fuse, made = 30, trainer(world)
+                with pytest.raises(Killed):
+                    made.run()
+                assert made.group.learner.step > 0
+                assert world.site_runs.run_of(NUMBER).steps == 0
+            world.fuse = 20
+            with pytest.raises(Killed):
+                trainer(world).run()
+        world.fuse = None
         assert trainer(world).run() == EXIT_DONE
     check(world)
 
@@ -132,6 +135,46 @@ def test_what_a_manifest_names_otherwise_is_a_fault(world: SiteTrainersWorld, tm
     del world.objects[object_key("manifests", world.steps[2])]
     assert naming_of(2, world.steps, world.view.get, world.run) is None
     assert naming_of(9, world.steps, world.view.get, world.run) is None
+
+
+def test_whoever_verifies_compares_the_pools_manifests(
+    world: SiteTrainersWorld, deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sites_at_work(world, tmp_path, {}):
+        assert trainer(world).run() == EXIT_DONE
+    deployed.deployment.save(tmp_path / "deployment.json")
+    place = {"deployment": tmp_path / "deployment.json", "rpc": (deployed.chain.url,), "run": NUMBER}
+    config = KeeperConfig.model_validate(
+        {
+            "home": tmp_path, "run": world.document, "model": str(world.base), "chain": place,
+            "key": {"keystore": tmp_path}, "s3": config_of(world.base, tmp_path).s3.model_dump(),
+        }
+    )  # fmt: skip
+    monkeypatch.setattr(verified, "Bucket", lambda _: world.view)
+    monkeypatch.setattr(verified, "check_place", lambda *_: None)  # this world's pool is on no chain
+    published = list(world.steps)
+    monkeypatch.setattr(verified, "published_manifests", lambda *_: published)
+    found = verified.verified(config, 1)
+    assert (found.faults, found.policy_step) == ([], 2)
+
+    manifest = world.manifest(2)
+    assert manifest.made_by is not None
+    lie = manifest.model_copy(update={"made_by": manifest.made_by.model_copy(update={"sites": ADDRESSES[:1]})})
+    published[2] = lie.digest
+    world.objects[object_key("manifests", lie.digest)] = seal(lie, OWNER)
+    found = verified.verified(config, 1)
+    assert found.policy_step == 2
+    [fault] = found.faults
+    assert fault.startswith(
+        f"the manifest of policy step 2 names the sites {ADDRESSES[0]}, recorded are {ADDRESSES[0]},"
+    )
+
+    def away(*_: object) -> list[bytes]:
+        raise UnreachableError("no logs")
+
+    monkeypatch.setattr(verified, "published_manifests", away)
+    found = verified.verified(config, 1)
+    assert (found.faults, found.policy_step) == ([], None), "a step can be judged without"
 
 
 def test_a_trainer_finds_that_the_run_on_chain_is_another_one(world: SiteTrainersWorld, deployed: Deployed) -> None:

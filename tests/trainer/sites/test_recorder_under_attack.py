@@ -3,12 +3,14 @@ chain, reorganisations, two keepers with one key, a lost log, dear gas, an empty
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chain.contracts.site_runs import RunTerms, SiteRuns
 from chain.errors import TransactionError
 from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.sites.log import LogEntry
 from protocol.sites.recorded import StepRecord
 from tests.chain.proxy import Proxy
 from tests.conftest import Chain, Deployed, deploy_on
@@ -85,16 +87,18 @@ def test_a_record_that_a_reorganisation_replaces_is_compared_again(deployed: Dep
     assert (list(status["differs"]), status["compared"]) == (["0"], 1)
 
 
-def test_two_keepers_with_one_key_record_each_step_once(shared_suite: Deployed, tmp_path: Path) -> None:
+def test_two_keepers_with_one_key_record_each_step_once(
+    shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = started(chain_world(shared_suite, tmp_path, make_run(3)))
     world.until(2)
     other = recorder(world)
     seen = other.chain.view()
-    other.chain.view = lambda: seen  # type: ignore[method-assign] - as it was before the first one recorded
     world.recorder.look()
-    assert not other.attempt()
+    with monkeypatch.context() as late:
+        late.setattr(other.chain, "view", lambda: seen)  # as it was before the first one recorded
+        assert not other.attempt()
     assert "WrongStep" in other.problem
-    del other.chain.view
     assert other.attempt(), other.problem
     world.until(3)
     assert other.attempt(), other.problem
@@ -143,7 +147,7 @@ def test_records_are_not_sent_twice_while_gas_is_dear(shared_suite: Deployed, tm
     assert sent.pending, "gas is estimated on top of what is on its way: a second one is refused, and costs nothing"
 
 
-def entry_of(world: SiteChainWorld) -> object:
+def entry_of(world: SiteChainWorld) -> LogEntry:
     exchange = SiteExchange(world.bucket, world.run)
     return boundary_at(exchange, boundaries_after(exchange, 0)[0])[0]
 
@@ -214,7 +218,10 @@ def test_logs_of_no_sense_are_said_to_be_that(shared_suite: Deployed, tmp_path: 
     try:
         watch.chain = chain_of(world.config(proxy.url), world.run, SITES[0])
         watch.chain.runs()
-        for junk in (None, [None], [{"address": "0x"}], ["x" * 100_000], [{"data": "0x" + "ff" * 1000}] * 50, {}):
+        nonsense: tuple[Any, ...] = (
+            None, [None], [{"address": "0x"}], ["x" * 100_000], [{"data": "0x" + "ff" * 1000}] * 50, {},
+        )  # fmt: skip
+        for junk in nonsense:
             proxy.rule = lambda request, junk=junk: {"result": junk} if request["method"] == "eth_getLogs" else None  # type: ignore[misc]
             assert not watch.attempt()
             assert "endpoint" in watch.problem, watch.problem
