@@ -38,6 +38,7 @@ class ContradictionWatch(ChainWork):
         self._accuser = Accuser(chain, self._proofs) if accuses else None
         self._with_records = chain.run.keeper != own
         self._compared: int | None = None
+        self._unkept: list[FoundProof] = []
         self._stands: dict[str, str] = {}
 
     def look(self) -> None:
@@ -45,6 +46,7 @@ class ContradictionWatch(ChainWork):
         missing: MusterError | None = None
         view = self.chain.view()
         try:
+            self._keep()
             for proof in self._reader.read():
                 self._found(proof)
             if self._with_records:
@@ -78,9 +80,16 @@ class ContradictionWatch(ChainWork):
             self._compared = step + 1
 
     def _found(self, proof: FoundProof) -> None:
-        pause = random.SystemRandom().random() * _SPREAD * self.chain.config.refresh_seconds
-        if self._proofs.keep(proof, time.time() + pause):
-            log.warning("what %s signed is kept in %s", proof.accused, self._folder / proof.accused)
+        self._unkept.append(proof)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write down what was found; what a full disk does not take now it is to take later."""
+        while self._unkept:
+            proof, pause = self._unkept[0], random.SystemRandom().random() * _SPREAD * self.chain.config.refresh_seconds
+            if self._proofs.keep(proof, time.time() + pause):
+                log.warning("what %s signed is kept in %s", proof.accused, self._folder / proof.accused)
+            del self._unkept[0]
 
 
 def shown_with(status: Callable[[], dict[str, Any]], watch: ContradictionWatch | None) -> Callable[[], dict[str, Any]]:

@@ -12,7 +12,7 @@ from eth_account.signers.local import LocalAccount
 from chain.client import ChainClient
 from chain.contracts.site_runs import RunView, SiteRuns
 from chain.deployment import Deployment
-from protocol.errors import ConfigError, MusterError, printable
+from protocol.errors import ConfigError, MusterError, printable, unwritten
 from protocol.sites.run import SitesRun
 from trainer.sites.chain_config import RunChainConfig, RunOnChain
 
@@ -75,8 +75,8 @@ class ChainWork(ABC):
         """Look once, whatever comes of it; whether it succeeded."""
         try:
             self.look()
-        except MusterError as error:
-            words = printable(str(error), 300)
+        except (MusterError, OSError) as error:
+            words = printable(unwritten(error) if isinstance(error, OSError) else str(error), 300)
             if words != self.problem:
                 log.warning("run %d on chain: %s", self.chain.config.run, words)
             self.problem = words

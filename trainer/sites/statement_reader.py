@@ -46,8 +46,7 @@ class StatementReader:
         self._begun = False
 
     def read(self) -> Iterator[FoundProof]:
-        """What has appeared since, a bounded part of it. Raises UnreachableError, after which it is read again;
-        IntegrityError where the log cannot be read from its beginning."""
+        """What has appeared since, a bounded part of it. Raises UnreachableError, after which it is read again."""
         if not self._begun and not self._begin():
             return
         for site in self._sites:
@@ -68,14 +67,18 @@ class StatementReader:
             return None
 
     def _begin(self) -> bool:
-        """Where to read on; whether there is a log."""
-        book = Logbook.newest(self._exchange)
-        if book is None:
-            return False
-        for count, (number, boundary) in enumerate(book.chapters_back()):
-            self._next, self._notes = number, dict(boundary.notes)
-            if count == _STEPS_BACK:
-                break
+        """Where to read on; whether there is a log. One that does not hang together is read as far as it does: a keeper
+        that breaks it must not blind those who watch."""
+        try:
+            book = Logbook.newest(self._exchange)
+            if book is None:
+                return False
+            for count, (number, boundary) in enumerate(book.chapters_back()):
+                self._next, self._notes = number, dict(boundary.notes)
+                if count == _STEPS_BACK:
+                    break
+        except IntegrityError as error:
+            log.warning("the log is read from entry %d on: %s", self._next, error)
         self._begun = True
         return True
 

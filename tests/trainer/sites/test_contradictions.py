@@ -310,3 +310,35 @@ def test_a_site_that_floods_its_notes_is_read_in_bounded_pieces(world: SiteChain
     assert uses <= 4 * 65
     say(world, 200, "bb", attempt=7)
     assert [proof.accused for _ in range(4) for proof in reader.read()] == [SITES[LIAR].address]
+
+
+def test_a_broken_log_blinds_nobody(world: SiteChainWorld) -> None:
+    """The newest entry names a boundary that is none, so no log can be followed from there."""
+    say(world, 0, "aa")
+    say(world, 1, "bb")
+    number = world.keeper.book.number
+    broken = LogEntry(
+        run=world.run.digest, number=number, previous=world.keeper.book.tip, chapter=number - 1, time=9.0,
+        event=TimeUp(attempt=0, phase="open"),
+    )  # fmt: skip
+    objects(world)[entry_place(world, number)] = seal_entry(broken, world.run, KEEPER)
+    watch = world.contradictions(world.deployed.chain.account(), "watch")
+    assert watch.attempt(), watch.problem
+    assert stake_of(world, LIAR) == SITE_STAKE // 2
+
+
+def test_a_full_disk_ends_no_watch(world: SiteChainWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = world.contradictions(world.deployed.chain.account(), "watch")
+    say(world, 0, "aa")
+    say(world, 1, "bb")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "showing.json")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("trainer.sites.proof_folder.write_folder", full)
+        assert not watch.attempt()
+        assert "No space left" in watch.problem
+        assert stake_of(world, LIAR) == SITE_STAKE
+    assert watch.attempt(), watch.problem
+    assert stake_of(world, LIAR) == SITE_STAKE // 2
