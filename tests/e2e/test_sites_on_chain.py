@@ -45,7 +45,7 @@ NUMBER, STAKE = 1, 40 * GRAINS
 
 
 @dataclass
-class Network:
+class SitesNetwork:
     """`home`: a folder with keys, documents, and one folder for each process."""
 
     home: Path
@@ -146,7 +146,7 @@ class Network:
 
 
 @pytest.fixture
-def network(deployed: Deployed, tmp_path: Path) -> Iterator[Network]:
+def network(deployed: Deployed, tmp_path: Path) -> Iterator[SitesNetwork]:
     base, dice, data = small_model(tmp_path / "model" / "base"), random.Random(1), tmp_path / "data.jsonl"
     texts = (dice.choice("abcd") * dice.randint(10, 90) for _ in range(300))
     data.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
@@ -163,7 +163,7 @@ def network(deployed: Deployed, tmp_path: Path) -> Iterator[Network]:
     home = tmp_path / "network"
     home.mkdir()
     with local_s3(tmp_path / "s3") as s3:
-        made = Network(home, deployed, s3, base, run, text)
+        made = SitesNetwork(home, deployed, s3, base, run, text)
         made.prepare()
         try:
             yield made
@@ -174,7 +174,7 @@ def network(deployed: Deployed, tmp_path: Path) -> Iterator[Network]:
                     process.wait()
 
 
-def test_keeper_sites_and_validator_through_kills(network: Network) -> None:
+def test_keeper_sites_and_validator_through_kills(network: SitesNetwork) -> None:
     document = ("--document", str(network.home / "run.json"))
     terms = ("--stake", "40", "--keeper-stake", "200", "--delay", "3600", "--model", str(network.base))
     assert network.command("site", "open", *document, *terms, by="keeper")["run"] == NUMBER
@@ -199,7 +199,7 @@ def test_keeper_sites_and_validator_through_kills(network: Network) -> None:
     check_steps(network)
 
 
-def check_stakes(network: Network) -> None:
+def check_stakes(network: SitesNetwork) -> None:
     """The liar lost half, and nobody else anything; one of those who watched was paid for it."""
     found = network.runs.sites_of(NUMBER, [KEYS[name].address for name in ("site-1", "site-2", "liar")])
     assert [one.stake for one in found] == [STAKE, STAKE, STAKE // 2]
@@ -212,7 +212,7 @@ def check_stakes(network: Network) -> None:
     assert sorted(gains.values()) == [0, 0, 0, STAKE // 20], gains
 
 
-def check_steps(network: Network) -> None:
+def check_steps(network: SitesNetwork) -> None:
     """Every recorded step follows, the sites found no other, and no site signed twice but the liar."""
     last = network.steps() - 1
     for step in (0, last):
