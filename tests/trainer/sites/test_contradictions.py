@@ -1,7 +1,6 @@
 """Who signs two things that cannot both be is shown to the contract by whoever watches: once, also after a kill, and
 whatever lies in the bucket. Nobody else is."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,69 +10,28 @@ from eth_account.signers.local import LocalAccount
 
 from chain.errors import TransactionError
 from protocol.encoding import sha256_hex
-from protocol.errors import UnreachableError
-from protocol.sites.log import LogEntry, TimeUp, open_entry, seal_entry
-from protocol.sites.notes import SiteNote, seal_note
+from protocol.sites.log import LogEntry, TimeUp, seal_entry
 from tests.conftest import Deployed
-from tests.trainer.sites.chain_world import KEEPER_STAKE, SITE_STAKE, SiteChainWorld, chain_world
-from tests.trainer.sites.world import KEEPER, SITES, MemoryBucket, make_run
+from tests.trainer.sites.chain_world import KEEPER_STAKE, SITE_STAKE, SiteChainWorld
+from tests.trainer.sites.liars import (
+    LIAR,
+    entry_place,
+    lying_world,
+    objects,
+    proofs,
+    say,
+    sent_by,
+    signed_otherwise,
+    stake_of,
+)
+from tests.trainer.sites.world import KEEPER, SITES
 from trainer.sites import accusing
 from trainer.sites.recomputed import boundaries_after, boundary_at
-from trainer.sites.statement_reader import StatementReader
-
-LIAR = 3
 
 
 @pytest.fixture
 def world(shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteChainWorld:
-    """Three honest sites, which have made an outer step, and one with stake that has said nothing yet."""
-    monkeypatch.setattr("trainer.sites.contradiction_watch._SPREAD", 0.0)
-    made = chain_world(shared_suite, tmp_path, make_run(4), joining=4)
-    made.recorder.look()
-    for number in range(3):
-        made.start(number)
-    made.until(1)
-    made.recorder.look()
-    return made
-
-
-def objects(world: SiteChainWorld) -> dict[str, bytes]:
-    assert isinstance(world.bucket, MemoryBucket)
-    return world.bucket.objects
-
-
-def say(world: SiteChainWorld, number: int, digest: str, attempt: int = 0, site: int = LIAR) -> bytes:
-    """A note of a site that signs a contribution to outer step 1."""
-    note = SiteNote(
-        run=world.run.digest, site=SITES[site].address, number=number, what="sign", step=1, attempt=attempt,
-        digest=digest * 32,
-    )  # fmt: skip
-    data = seal_note(note, world.run, SITES[site])
-    world.bucket.put_first(f"sites/{world.run.digest}/notes/{note.site.lower()}/{number:010d}", data)
-    return data
-
-
-def entry_place(world: SiteChainWorld, number: int) -> str:
-    return f"sites/{world.run.digest}/log/{number:010d}"
-
-
-def signed_otherwise(world: SiteChainWorld, number: int) -> bytes:
-    """Another entry of the keeper's for a place of its log."""
-    entry = open_entry(objects(world)[entry_place(world, number)], world.run, number, None)
-    return seal_entry(entry.model_copy(update={"time": entry.time + 1}), world.run, KEEPER)
-
-
-def stake_of(world: SiteChainWorld, number: int) -> int:
-    return world.runs.site_of(world.number, SITES[number].address).stake
-
-
-def sent_by(world: SiteChainWorld, account: LocalAccount) -> int:
-    client = world.deployed.chain.client()
-    return int(client.ask("nonce", lambda eth: eth.get_transaction_count(account.address)))
-
-
-def proofs(world: SiteChainWorld, home: str) -> list[str]:
-    return sorted(path.name for path in (world.home / home / "contradictions").glob("0x*"))
+    return lying_world(shared_suite, tmp_path, monkeypatch)
 
 
 def test_honest_sites_and_keeper_are_not_shown(world: SiteChainWorld) -> None:
@@ -249,96 +207,3 @@ def test_a_record_of_a_place_that_no_log_has_stops_no_watch(world: SiteChainWorl
     watch = world.contradictions(world.deployed.chain.account(), "watch")
     assert watch.attempt(), watch.problem
     assert watch.status()["found"] == {}
-
-
-def test_strangers_words_are_nobodys(world: SiteChainWorld) -> None:
-    """Whoever may write to the bucket forges what it likes, of any length; nobody pays for it."""
-    watch = world.contradictions(world.deployed.chain.account(), "watch")
-    say(world, 0, "aa")
-    watch.look()
-    true = seal_note(
-        SiteNote(
-            run=world.run.digest, site=SITES[0].address, number=1, what="sign", step=1, attempt=0, digest="bb" * 32
-        ),
-        world.run,
-        SITES[0],
-    )
-    forged = json.loads(true)
-    forged["note"]["site"] = SITES[LIAR].address
-    place = f"sites/{world.run.digest}/notes/{SITES[LIAR].address.lower()}/"
-    for number, junk in enumerate((true, json.dumps(forged).encode(), b"", b"\xff" * 10_000, b"[" * 2000), 1):
-        objects(world)[f"{place}{number:010d}"] = junk
-    for number in range(world.keeper.book.number, world.keeper.book.number + 5):
-        objects(world)[entry_place(world, number)] = b"\x00" * (1 << 17)
-    assert watch.attempt(), watch.problem
-    assert proofs(world, "watch") == []
-    say(world, 6, "bb")  # the site's own word, behind them, is read all the same
-    watch.look()
-    assert stake_of(world, LIAR) == SITE_STAKE // 2
-
-
-def test_a_bucket_that_is_gone_keeps_no_proof_from_being_shown(world: SiteChainWorld) -> None:
-    say(world, 0, "aa")
-    say(world, 1, "bb")
-    prover = world.deployed.chain.account()
-    world.contradictions(prover, "watch", accuse=False).look()
-
-    def gone(*_: object) -> None:
-        raise UnreachableError("no bucket")
-
-    watch = world.contradictions(prover, "watch")
-    watch._reader._exchange._bucket = type("Gone", (), {"look": staticmethod(gone)})()
-    assert not watch.attempt()
-    assert watch.problem == "no bucket"
-    assert stake_of(world, LIAR) == SITE_STAKE // 2
-
-
-def test_a_site_that_floods_its_notes_is_read_in_bounded_pieces(world: SiteChainWorld) -> None:
-    reader = StatementReader(world.keeper.exchange, "")
-    uses = 0
-    look = world.bucket.look
-
-    def counted(place: str, limit: int) -> bytes | None:
-        nonlocal uses
-        uses += "/notes/" in place
-        return look(place, limit)
-
-    for number in range(200):
-        say(world, number, "aa", attempt=number)
-    world.bucket.look = counted  # type: ignore[method-assign]
-    assert list(reader.read()) == []
-    assert uses <= 4 * 65
-    say(world, 200, "bb", attempt=7)
-    assert [proof.accused for _ in range(4) for proof in reader.read()] == [SITES[LIAR].address]
-
-
-def test_a_broken_log_blinds_nobody(world: SiteChainWorld) -> None:
-    """The newest entry names a boundary that is none, so no log can be followed from there."""
-    say(world, 0, "aa")
-    say(world, 1, "bb")
-    number = world.keeper.book.number
-    broken = LogEntry(
-        run=world.run.digest, number=number, previous=world.keeper.book.tip, chapter=number - 1, time=9.0,
-        event=TimeUp(attempt=0, phase="open"),
-    )  # fmt: skip
-    objects(world)[entry_place(world, number)] = seal_entry(broken, world.run, KEEPER)
-    watch = world.contradictions(world.deployed.chain.account(), "watch")
-    assert watch.attempt(), watch.problem
-    assert stake_of(world, LIAR) == SITE_STAKE // 2
-
-
-def test_a_full_disk_ends_no_watch(world: SiteChainWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = world.contradictions(world.deployed.chain.account(), "watch")
-    say(world, 0, "aa")
-    say(world, 1, "bb")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device", "showing.json")
-
-    with monkeypatch.context() as disk:
-        disk.setattr("trainer.sites.proof_folder.write_folder", full)
-        assert not watch.attempt()
-        assert "No space left" in watch.problem
-        assert stake_of(world, LIAR) == SITE_STAKE
-    assert watch.attempt(), watch.problem
-    assert stake_of(world, LIAR) == SITE_STAKE // 2
