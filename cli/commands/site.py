@@ -78,7 +78,7 @@ def status(
     if not path.is_file():
         raise ConfigError(f"nothing was started in {home}", "muster site run --config FILE")
     document = json_module.loads(path.read_bytes())
-    if not {"run", "waits", "phase"} <= document.keys():
+    if "watches" not in document and not {"run", "waits", "phase"} <= document.keys():
         raise ConfigError(f"{home} is the home of no site, and of no keeper", "name that folder as `--home`")
     emit(document, json, lambda: _text(document))
 

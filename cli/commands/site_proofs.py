@@ -65,6 +65,7 @@ def accuse(
     """Show that a site signed two contributions to one attempt, or the keeper two entries at one place of its log, or
     another than it recorded: it loses half of its stake, and you get a twentieth."""
     from protocol.sites.contradiction import keeper_contradiction, site_contradiction
+    from trainer.sites.run_chain import check_run
 
     if (second is None) == (step is None):
         raise ConfigError("one statement proves nothing", "name a second one, or --step and its record")
@@ -77,12 +78,14 @@ def accuse(
     runs = session.suite.site_runs
     if data[0].startswith(b'{"entry"'):
         of_keeper = keeper_contradiction(data[0], data[1], known)
+        check_run(run_view(session, run), run, known)
         planned = PlannedTransaction(
             f"show two entries at place {of_keeper.number} of the log", runs.accuse_keeper(run, of_keeper)
         )
         act(session, [planned], by, run=run, accused=known.keeper, number=of_keeper.number)
         return
     proof = site_contradiction(data[0], data[1], known)
+    check_run(run_view(session, run), run, known)
     title = f"show two contributions of {proof.site} to outer step {proof.step}, attempt {proof.attempt}"
     planned = PlannedTransaction(title, runs.accuse_site(run, proof))
     act(session, [planned], by, run=run, accused=proof.site, step=proof.step, attempt=proof.attempt)
@@ -145,9 +148,11 @@ def _statement(path: Path) -> bytes:
 def _accuse_record(known: "SitesRun", run: int, step: int, data: bytes, by: Acting) -> None:
     """Show an entry where by the keeper's record another stands."""
     from protocol.sites.contradiction import signed_entry
+    from trainer.sites.run_chain import check_run
 
     entry, signature = signed_entry(data, known)
     session = by.open()
+    check_run(run_view(session, run), run, known)
     runs = session.suite.site_runs
     recorded = runs.recorded(run, step)
     if recorded is None or recorded.number != entry.number or recorded.says(entry):

@@ -121,13 +121,14 @@ def test_two_files_convict_a_site_and_a_keeper(muster: Muster, place: Path, depl
         path.write_bytes(seal_entry(said, run, KEEPER))
         return path
 
-    def accusing(one: Path, other: Path) -> list[str]:
-        where = ["--document", str(place / "run.json"), "--run", "1"]
+    def accusing(one: Path, other: Path, number: int = 1) -> list[str]:
+        where = ["--document", str(place / "run.json"), "--run", str(number)]
         return ["site", "accuse", str(one), str(other), *where, *acting(place, "other")]
 
     assert "saying it twice is no breach" in muster.refused(*accusing(note(1, "aa" * 32), note(3, "aa" * 32)))
     assert "to one attempt" in muster.refused(*accusing(note(1, "aa" * 32), note(3, "bb" * 32, attempt=3)))
     assert "same entry" in muster.refused(*accusing(entry("open"), entry("open")))
+    assert "there is no run 2" in muster.refused(*accusing(note(1, "aa" * 32), note(2, "bb" * 32), 2))
     assert not runs_of(deployed).site_of(1, SITES[0].address).ejected
     muster.ok(*accusing(note(1, "aa" * 32), note(2, "bb" * 32)))
     assert runs_of(deployed).site_of(1, SITES[0].address).stake == SITE_STAKE // 2
