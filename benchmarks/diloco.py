@@ -37,6 +37,7 @@ from trainer.state.records import read_records, write_records
 FOLDER = Path(__file__).parent.parent / "build" / "diloco"
 JOURNAL, WARMUP = "journal.jsonl", "warmup"
 PEER_RESULT = Path(__file__).parent / "results" / "diloco_peer.json"
+FAULTS_RESULT = PEER_RESULT.with_name("site_faults.json")
 SEEDS: tuple[int, ...] = (1, 2, 3)
 SITES = 4
 KEEP_SECONDS = 60.0
@@ -179,10 +180,7 @@ def summary(runs: Runs, last: int, inner_steps: tuple[int, int, int]) -> dict[st
             "int8": _with_checks(runs, "h100-int8", inner_steps[2]),
             "sparse": _with_checks(runs, "h100-sparse", inner_steps[2]),
         },
-        "faults": None,
-        "steps_lost": None,
-        "steps_twice": None,
-        "recovery_s": None,
+        **_faults(),
         "utilisation": {
             "ours": simulated(_mean(runs, "h100-int8", "bytes_each", 6) or NORMAL_BYTES),
             "peer": {"INTELLECT-1, published": PUBLISHED, "torchft": _torchft()},
@@ -207,6 +205,12 @@ def _with_checks(runs: Runs, name: str, inner_steps: int) -> float | None:
     of_all = float(inner_steps * all_reduce(1, SITES, Fraction(4)).total)
     checks = float(SitesRun.model_fields["checks"].default) * (SITES - 1) / SITES * each
     return round(of_all / (of_all / reducing + checks), 1)
+
+
+def _faults() -> dict[str, Any]:
+    """As `python -m benchmarks site_faults` was kept."""
+    kept_faults = json.loads(FAULTS_RESULT.read_bytes()) if FAULTS_RESULT.exists() else {}
+    return {name: kept_faults.get(name) for name in ("faults", "steps_lost", "steps_twice", "recovery_s")}
 
 
 def _torchft() -> dict[str, Any] | None:
