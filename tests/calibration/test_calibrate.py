@@ -91,7 +91,7 @@ def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> Non
     assert shown["heldout"] == {"files": shown["heldout"]["files"], "over": 0, "bound": 3 / shown["heldout"]["files"]}
     assert shown["pairs"][0]["files"] + shown["heldout"]["files"] == 24
     (law,) = shown["evidence"]
-    assert (law["worker"], law["verifier"], law["of"]) == (*[f"transformers:float32:{arithmetic_of('cpu')}"] * 2, 40)
+    assert (law["worker"], law["verifier"], law["of"]) == (*[f"transformers:float32:{arithmetic_of('cpu')}"] * 2, 45)
     assert law["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
     assert "reject at" in muster.ok("calibrate", "--verify", home / "made.json").out
 
