@@ -59,7 +59,7 @@ def apply(document: Calibration, path: Path) -> None:
     """Write the thresholds and the law of evidence into an applicable pool configuration; comments of one in TOML stay.
     Raises ConfigError."""
     config = applicable(path, document.pool)
-    law = _law(document, config.evidence is not None and config.evidence.own_engine)
+    law = _law(document, None if config.evidence is None else config.evidence.own_engine)
     changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": law})
     if path.suffix == ".toml":
         text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
@@ -69,15 +69,17 @@ def apply(document: Calibration, path: Path) -> None:
     write(path, text.encode())
 
 
-def _law(document: Calibration, own_engine: bool) -> EvidenceConfig | None:
-    """What the pool names, with what it asked of jurors before. Raises ConfigError where the pairs do not suffice."""
+def _law(document: Calibration, own_engine: bool | None) -> EvidenceConfig | None:
+    """What the pool names, with what it asked of jurors before. At first it asks for the worker's engine where it can:
+    else jurors who have it vote against those who have not. Raises ConfigError where the pairs do not suffice."""
     if not document.evidence:
         return None
     law = EvidenceConfig(audit_rate=document.audit_rate, laws=document.evidence)
-    if own_engine and (lacking := law.unseen_by_itself()):
+    lacking = law.unseen_by_itself()
+    if own_engine and lacking:
         what = f"the pool's `own_engine` wants a law of {lacking} seen by itself"
         raise ConfigError(what, "measure that pair too: --worker and --verifier of one engine")
-    return law.model_copy(update={"own_engine": own_engine})
+    return law.model_copy(update={"own_engine": not lacking if own_engine is None else own_engine})
 
 
 def write(path: Path, data: bytes) -> None:
