@@ -91,7 +91,7 @@ CHEATS = (
 STEERING: dict[str, type[Steer]] = {"steer": Steer, "shorten": Shorten}
 
 
-CALIBRATION_FILES = {"transformers": 960, "vllm": 384}
+CALIBRATION_FILES = {"transformers": 768, "vllm": 384}
 """By the worker's engine. The more there are, the better rare events are known; with transformers they cost little."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from eth_account import Account
 
 from attacks.weights import altered, noisy
-from calibration.calibrate import _law
+from calibration.calibrate import evidence_config
 from calibration.document import Calibration
 from calibration.process import context_of
 from cli.pool_file import pool_file
@@ -124,10 +124,7 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
 
 def test_a_law_without_the_workers_engine_by_itself_asks_nobody_for_it() -> None:
     for verifier, asked in (("vllm:bfloat16:cpu", True), ("transformers:bfloat16:cpu", False)):
-        measured = Calibration.model_construct(
-            evidence=(PairLaw(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), audit_rate=65536
-        )
-        law = _law(measured, None)
+        law = evidence_config((PairLaw(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), 65536, None)
         assert law is not None
         assert law.own_engine is asked
 
