@@ -82,6 +82,7 @@ CHEATS = (
     Kind("temperature-proven=0.98", "temperature-proven", 0.98),
     Kind("top-p=0.999", "top-p", 0.999, inside=True),
     Kind("greedy-rows=0.0625", "greedy-rows", 1 / 16),
+    Kind("ghostwriter-int8", "ghostwriter-int8"),
     Kind("steer", "steer", DARES),
     Kind("steer for length", "shorten", DARES),
     Kind("weights-noise=0.0001", "weights-noise", 0.0001),
@@ -90,10 +91,14 @@ CHEATS = (
 STEERING: dict[str, type[Steer]] = {"steer": Steer, "shorten": Shorten}
 
 
-def count_of(kind: Kind, quick: bool) -> int:
+CALIBRATION_FILES = {"transformers": 768, "vllm": 384}
+"""By the worker's engine. The more there are, the better rare events are known; with transformers they cost little."""
+
+
+def count_of(engine: str, kind: Kind, quick: bool) -> int:
     """Files of a kind."""
     if kind.name == "calibration":
-        return 8 if quick else 384
+        return 8 if quick else CALIBRATION_FILES[engine]
     return 2 if quick else 16
 
 
@@ -130,7 +135,7 @@ def produce(engine: str, kinds: Sequence[Kind], home: Path, quick: bool) -> int:
     for kind in kinds:
         folder = home / engine / kind.folder_name
         folder.mkdir(parents=True, exist_ok=True)
-        missing = [n for n in range(count_of(kind, quick)) if not (folder / f"{n}.parquet").exists()]
+        missing = [n for n in range(count_of(engine, kind, quick)) if not (folder / f"{n}.parquet").exists()]
         if not missing:
             continue
         # One whose insides are changed is of no use to the other kinds.
@@ -153,7 +158,7 @@ def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, quic
     """Measure what is not measured yet. Returns the count of newly measured files."""
     found, own, loaded = 0, make_engine(verifier, BFLOAT16, max_batch=16), Path()
     for kind in kinds:
-        paths = [_figures_path(engine, verifier, kind, number, home) for number in range(count_of(kind, quick))]
+        paths = [_figures_path(engine, verifier, kind, number, home) for number in range(count_of(engine, kind, quick))]
         missing = [number for number, path in enumerate(paths) if not path.exists()]
         if missing and loaded != weights(kind, home)[1]:
             loaded = weights(kind, home)[1]
@@ -180,7 +185,7 @@ def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, quic
 def figures(engine: str, verifier: str, kind: Kind, home: Path, quick: bool) -> Iterator[list[MeasuredRow]]:
     """The rows of every measured file of a kind."""
     counts = [one.name for one in fields(RowFigures) if one.type in (int, "int")]
-    for number in range(count_of(kind, quick)):
+    for number in range(count_of(engine, kind, quick)):
         with np.load(_figures_path(engine, verifier, kind, number, home)) as kept:
             rows, drift = kept["figures"].tolist(), kept["drift"].astype(np.int64)
         found = []
@@ -198,7 +203,7 @@ def steered(engine: str, kind: Kind, home: Path, quick: bool) -> dict[str, float
     honest.batch = max(BATCHES)
     honest.load(weights(kind, home)[0])
     changes = []
-    for number in range(count_of(kind, quick)):
+    for number in range(count_of(engine, kind, quick)):
         data = (home / engine / kind.folder_name / f"{number}.parquet").read_bytes()
         plain = honest.make(work_for(engine, kind, number)).rollouts
         own = read(data, Limits.of(CONFIG.work))[1]

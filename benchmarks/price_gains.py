@@ -42,6 +42,9 @@ ALL = Motive("all work", _saves(Fraction(1)))
 PROVEN = Motive("all work but a pass that proves the text", lambda costs, dtype: Gain(saved=1 - costs.prefill))
 PROMPTS = Motive("passes over prompts, from an older cache", lambda costs, dtype: Gain(saved=costs.prefill))
 ONE_SAMPLE = Motive("all samples of a problem but one", lambda costs, dtype: Gain(saved=1 - Fraction(1, costs.samples)))
+IN_SOME_ROWS = Motive(
+    "the same in one row of sixteen", lambda costs, dtype: Gain(saved=(1 - Fraction(1, costs.samples)) / 16)
+)
 EIGHT_BITS = Motive("weights in 8 bits: work in proportion", _bits(8))
 SIXTEEN_BITS = Motive("16 bits instead of 32: work in proportion", _bits(16))
 WRITTEN_IN_8_BITS = Motive(
@@ -74,7 +77,7 @@ MOTIVES: Mapping[str, Motive] = {
     **dict.fromkeys(_NOTHING, NOTHING),
     "greedy": ONE_SAMPLE,
     "copied-samples": ONE_SAMPLE,
-    "greedy-rows": ONE_SAMPLE,
+    "greedy-rows": IN_SOME_ROWS,
     "weights-int8": EIGHT_BITS,
     "layer-int8": EIGHT_BITS,
     "kv-int8": EIGHT_BITS,

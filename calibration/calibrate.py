@@ -13,7 +13,7 @@ from calibration.plan import ErrorBudget, Plan
 from calibration.toml_edit import with_numbers, with_table
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.law import EvidenceConfig
+from protocol.evidence.law import EvidenceConfig, PairLaw
 from protocol.files import explained, write_atomic
 
 
@@ -59,7 +59,8 @@ def apply(document: Calibration, path: Path) -> None:
     """Write the thresholds and the law of evidence into an applicable pool configuration; comments of one in TOML stay.
     Raises ConfigError."""
     config = applicable(path, document.pool)
-    law = _law(document, config.evidence is not None and config.evidence.own_engine)
+    asked = None if config.evidence is None else config.evidence.own_engine
+    law = evidence_config(document.evidence, document.audit_rate, asked)
     changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": law})
     if path.suffix == ".toml":
         text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
@@ -69,15 +70,18 @@ def apply(document: Calibration, path: Path) -> None:
     write(path, text.encode())
 
 
-def _law(document: Calibration, own_engine: bool) -> EvidenceConfig | None:
-    """What the pool names, with what it asked of jurors before. Raises ConfigError where the pairs do not suffice."""
-    if not document.evidence:
+def evidence_config(laws: tuple[PairLaw, ...], audit_rate: int, own_engine: bool | None) -> EvidenceConfig | None:
+    """What a pool names, with what it asked of jurors before (`own_engine`). At first (None) it asks for the worker's
+    engine where it can: else jurors who have it vote against those who have not. Raises ConfigError where the pairs do
+    not suffice."""
+    if not laws:
         return None
-    law = EvidenceConfig(audit_rate=document.audit_rate, laws=document.evidence)
-    if own_engine and (lacking := law.unseen_by_itself()):
+    law = EvidenceConfig(audit_rate=audit_rate, laws=laws)
+    lacking = law.unseen_by_itself()
+    if own_engine and lacking:
         what = f"the pool's `own_engine` wants a law of {lacking} seen by itself"
         raise ConfigError(what, "measure that pair too: --worker and --verifier of one engine")
-    return law.model_copy(update={"own_engine": own_engine})
+    return law.model_copy(update={"own_engine": not lacking if own_engine is None else own_engine})
 
 
 def write(path: Path, data: bytes) -> None:

@@ -31,7 +31,7 @@ from protocol.folders import file_digests
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
-METHOD: Literal["peaks-over-threshold, Chernoff and bets, 4"] = "peaks-over-threshold, Chernoff and bets, 4"
+METHOD: Literal["peaks-over-threshold, Chernoff and bets, 5"] = "peaks-over-threshold, Chernoff and bets, 5"
 _DOMAIN = eip712.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
 _MAX_BYTES = 64 << 20
@@ -44,8 +44,8 @@ class Calibration(Document):
     `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
 
-    version: Literal[4] = 4
-    method: Literal["peaks-over-threshold, Chernoff and bets, 4"] = METHOD
+    version: Literal[5] = 5
+    method: Literal["peaks-over-threshold, Chernoff and bets, 5"] = METHOD
     time: Count
     seed: Annotated[str, Field(max_length=100)]
     pool: Hex64

@@ -31,8 +31,16 @@ _MOST_SPREADS = (1.5, 3.0)
 """One problem pays at most 1.2 nats, but counts for 1.5 to 3 standard deviations: heavy tails accuse nobody, and the
 less Z can be, the fewer problems bear a rate out."""
 _STAKES = 0.98 * 2.0 ** -np.arange(8)
+_EVENTS = ("unexplained",)
+"""Accumulators of events that honest work hardly has: a spread of next to nothing says nothing, so bets on them are
+made by what one event pays."""
+_EVENT_SHARES = (0.4, 0.6, 0.8, 1.0, 1.2)
+_IDLE_NATS = 0.05
+"""What a problem without an event costs the bet of share 1, about. The more problems were measured, the more an event
+pays for that."""
 _LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-6, "misses": 0.2, "gaps": 1e-4, "steering": 0.2}
 """Where held-out files show none: what one event of a kind is about."""
+_NO_BET = Bet(tilt=0, rate=0, most=0)
 Problem = tuple[tuple[float, float], ...]
 """(S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS."""
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -71,8 +79,11 @@ def pair_law(
         tried, others = getattr(pilot, units), [getattr(one, units) for one in strata]
         for place, name in enumerate(names):
             own = [_figures(one, place, safety) for one in others]
+            if name in _EVENTS:
+                bets[name] = _event_bets(own, wanted)
+                continue
             spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-            bets[name] = tuple(_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
+            bets[name] = tuple(_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
     return PairLaw(worker=worker, verifier=verifier, bets=bets)
 
 
@@ -84,14 +95,30 @@ def log_wealth(nats: Array, most_nats: float) -> float:
     return float(np.logaddexp.reduce(grown) - math.log(len(stakes)))
 
 
-def _bet(tilt: float, spread: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
-    """The bet of a tilt with the least rate that every stratum bears out, or no bet where there is none."""
+def _event_bets(strata: Sequence[tuple[Array, Array]], wanted: float) -> tuple[Bet, ...]:
+    """Bets of which one event pays more the more problems there are: with none seen in n, a rate is too low unless it
+    costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
+    problems = min(len(totals) for totals, _ in strata)
+    pays = math.log1p(_IDLE_NATS * problems / wanted)
+    bets = (_bet(_short(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
+    # Where a problem may honestly have half an event, another hardly pays.
+    count = max(_count(counts) for _, counts in strata)
+    return tuple(bet if bet.rate * count < 0.5 else _NO_BET for bet in bets)
+
+
+def _spread_bet(tilt: float, spread: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
+    """A bet of which one problem pays so much for so many standard deviations."""
     tilt = _short(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
-    most = _short(min(max(_MOST_NATS / tilt, least), largest))
-    rates = [_least_rate(_paying(tilt, most, *one), tilt * most, spread / _count(one[1]), wanted) for one in strata]
+    return _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
+
+
+def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
+    """The bet with the least rate that every stratum bears out, or no bet where there is none. `unit`: about what a
+    problem's sum is off by."""
+    rates = [_least_rate(_paying(tilt, most, *one), tilt * most, unit / _count(one[1]), wanted) for one in strata]
     if not all(map(math.isfinite, rates)):
-        return Bet(tilt=0, rate=0, most=0)
+        return _NO_BET
     return Bet(tilt=tilt, rate=_rounded_up(max(rates)), most=most)
 
 

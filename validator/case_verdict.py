@@ -15,7 +15,7 @@ from protocol.evidence.process import DELIVERIES, NodeCase
 from protocol.verdict import Code, Verdict
 from validator.node_evidence import FileEvidence, Law, decided, evidence_of
 
-_SAMPLING = ("misses", "gaps", "steering", "surprise", "dullness")
+_SAMPLING = ("misses", "unexplained", "gaps", "steering", "surprise", "dullness")
 
 
 @dataclass(frozen=True)

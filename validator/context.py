@@ -56,9 +56,10 @@ class RowMeasurements:
 
     Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
     (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
-    `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token). `surprise`
-    and `dullness` are the logarithms of two e-values (validator/measurements.py); `eos_probability` is that of the
-    final token if it is an EOS. `drift` says which way activations are off.
+    `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token), `expected`
+    (own ln p of the best one). `surprise` and `dullness` are the logarithms of two e-values
+    (validator/measurements.py); `eos_probability` is that of the final token if it is an EOS. `drift` says which way
+    activations are off.
     """
 
     row: int
@@ -66,6 +67,7 @@ class RowMeasurements:
     mantissas: tuple[float, ...]
     gaps: tuple[float, ...]
     logprobs: tuple[float, ...]
+    expected: tuple[float, ...]
     surprise: float
     dullness: float
     eos_probability: float | None

@@ -70,6 +70,7 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
             mantissas=_mantissas(chunks, tokens),
             gaps=tuple(choices.gaps[own].tolist()),
             logprobs=tuple(logprobs.tolist()),
+            expected=tuple(choices.best_logprobs[own].tolist()),
             surprise=float((-logprobs / 2 - choices.log_root_sums[own]).sum()),
             dullness=float((logprobs - choices.log_square_sums[own]).sum()),
             eos_probability=math.exp(min(0.0, logprobs[-1])) if ended else None,

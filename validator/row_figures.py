@@ -5,6 +5,7 @@ import math
 
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded
+from protocol.evidence.unexplained import unexplained
 from protocol.proofs.codec import CHUNK
 from protocol.rollouts.schema import Rollout
 from protocol.verdict import Finding
@@ -32,4 +33,10 @@ def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
         surprise=rounded(measured.surprise),
         dullness=rounded(measured.dullness),
         reward=rounded(rollout.reward),
+        unexplained=rounded(_unexplained(rollout, measured)),
     )
+
+
+def _unexplained(rollout: Rollout, measured: RowMeasurements) -> float:
+    tokens = zip(measured.gaps, rollout.logprobs, measured.logprobs, measured.expected, strict=True)
+    return math.fsum(unexplained(*token) for token in tokens if token[0] > 0)

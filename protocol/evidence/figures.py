@@ -1,9 +1,9 @@
 """What a verdict document says of every audited row: the figures from which a node's evidence is added up.
 
 They are one more finding of the document, `evidence`, which judges nothing: columns of numbers, one entry per row, in
-the order of the document's `audited`; and, since version 2, two columns with an entry for each block of problems. A
-document without it (a file refused before the prefill, or an older program's) holds no evidence. Documents come from
-strangers, so everything is checked before it counts.
+the order of the document's `audited`; since version 2 two columns with an entry for each block of problems, since
+version 3 `unexplained`. A document without it (a file refused before the prefill, or an older program's) holds no
+evidence. Documents come from strangers, so everything is checked before it counts.
 """
 
 import math
@@ -15,8 +15,7 @@ from protocol.errors import IntegrityError
 from protocol.verdict import Code, Finding, Verdict
 
 CHECK = "evidence"
-VERSION = 2
-_VERSIONS = (1, 2)
+VERSION = 3
 MOST_ROWS = 2048
 """Rows of one file whose figures are published: the first audited ones. Which rows they are depends on no figure."""
 _COUNTS = ("row", "tokens", "chunks", "misses")
@@ -30,7 +29,9 @@ class RowFigures:
     tokens, chunks: how many were judged (chunks of one token are not). mantissas: sum over chunks of the mean mantissa
     difference. errors: sum over tokens of |claimed − own ln p|. misses: tokens that the verifier's race gives to
     another; gaps: sum of the score gaps of those. surprise, dullness: logarithms of two e-values of the chosen tokens
-    (validator/measurements.py). reward: the rollout's. Six significant digits.
+    (validator/measurements.py). reward: the rollout's. unexplained: sum over misses of the share that differences of
+    ln p do not explain (protocol/evidence/unexplained.py); None where an older document does not say. Six significant
+    digits.
     """
 
     row: int
@@ -43,12 +44,15 @@ class RowFigures:
     surprise: float
     dullness: float
     reward: float
+    unexplained: float | None = None
 
 
 NAMES = tuple(one.name for one in fields(RowFigures))
 BLOCK_NAMES = ("coherence", "pairs")
 """S and N of a block of problems (protocol/evidence/coherence.py)."""
 Blocks = Sequence[tuple[float, int]]
+_COLUMNS = {1: NAMES[:-1], 2: (*NAMES[:-1], *BLOCK_NAMES), 3: (*NAMES, *BLOCK_NAMES)}
+"""Of each version of the finding."""
 
 
 def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
@@ -57,7 +61,7 @@ def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
     columns = {name: list(column) for name, column in zip(NAMES, zip(*kept, strict=True), strict=True)} if kept else {}
     if kept:
         columns |= {"coherence": [own for own, _ in blocks], "pairs": [pairs for _, pairs in blocks]}
-    if any(not math.isfinite(value) for row in kept for value in row):
+    if any(value is None or not math.isfinite(value) for row in kept for value in row):
         return Finding(CHECK, Code.ACCEPT, {"version": VERSION}, "a figure is not a number")
     return Finding(CHECK, Code.ACCEPT, {"version": VERSION, **columns})
 
@@ -67,12 +71,13 @@ def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
     found = _columns(verdict)
     if not found:
         return ()
-    lists = [found[name] for name in NAMES]
+    names = [name for name in NAMES if name in found]
+    lists = [found[name] for name in names]
     if {len(one) for one in lists} != {min(len(verdict.audited), MOST_ROWS)}:
         raise _malformed("its columns do not have one entry for each audited row")
     rows = tuple(map(_row, zip(*lists, strict=True)))
     for row, audited in zip(rows, verdict.audited, strict=False):
-        _check(row, audited)
+        _check(row, names, audited)
     return rows
 
 
@@ -95,9 +100,9 @@ def _columns(verdict: Verdict) -> dict[str, list[Any]]:
     """The columns of the finding, by name; empty where there is none that we know. Raises IntegrityError."""
     found = [one.measurements for one in verdict.findings if one.check == CHECK]
     version = found[0].get("version") if found else None
-    if version not in _VERSIONS or len(found[0]) == 1:
+    if type(version) is not int or version not in _COLUMNS or len(found[0]) == 1:
         return {}
-    names = NAMES if version == 1 else (*NAMES, *BLOCK_NAMES)
+    names = _COLUMNS[version]
     columns = {name: own for name in names if isinstance(own := found[0].get(name), list)}
     if len(found) > 1 or len(found[0]) != 1 + len(names) or len(columns) != len(names):
         raise _malformed(f"its columns are not those of version {version}")
@@ -134,13 +139,15 @@ def _row(values: tuple[Any, ...]) -> RowFigures:
     return RowFigures(*values)
 
 
-def _check(row: RowFigures, audited: int) -> None:
-    for name, value in vars(row).items():
+def _check(row: RowFigures, names: Sequence[str], audited: int) -> None:
+    for name in names:
+        value = getattr(row, name)
         if isinstance(value, bool) or not isinstance(value, int if name in _COUNTS else int | float):
             raise _malformed(f"`{name}` of row {audited} is no number of its kind")
         if not abs(value) <= 1e12 or (name not in _SIGNED and value < 0):
             raise _malformed(f"`{name}` of row {audited} is {str(value)[:40]}")
-    if row.row != audited or not row.tokens or row.misses > row.tokens or row.chunks > row.tokens:
+    most = max(row.misses, row.chunks)
+    if row.row != audited or not row.tokens or most > row.tokens or (row.unexplained or 0) > row.misses:
         raise _malformed(f"the counts of row {audited} cannot be")
 
 

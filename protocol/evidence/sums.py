@@ -23,6 +23,7 @@ ACCUMULATORS: Mapping[str, str] = {
     "mantissas": "mantissa differences, per chunk: other weights or arithmetic",
     "logprobs": "differences of ln p, per token: other weights or arithmetic",
     "misses": "tokens that the noise did not pick, per token: tokens chosen by other means",
+    "unexplained": "such tokens whose ln p differs too little for rounding to have picked them, per token: the same",
     "gaps": "score gaps of such tokens, per token: tokens chosen as far off as the file's threshold allows",
     "steering": "rewards of rows with such tokens above those of the problem's other rows: tokens chosen for reward",
     "surprise": "chosen tokens less probable than samples are, per token: text of another model",
@@ -43,6 +44,7 @@ def problem_sums(rows: Sequence[RowFigures]) -> dict[str, Sum]:
         "mantissas": Sum(math.fsum(row.mantissas for row in rows), float(sum(row.chunks for row in rows))),
         "logprobs": Sum(math.fsum(row.errors for row in rows), tokens),
         "misses": Sum(float(sum(row.misses for row in rows)), tokens),
+        "unexplained": _unexplained(rows, tokens),
         "gaps": Sum(math.fsum(row.gaps for row in rows), tokens),
         "steering": _steering(rows),
         "surprise": Sum(math.fsum(row.surprise for row in rows), tokens),
@@ -61,6 +63,12 @@ def file_sums(rows: Sequence[RowFigures], samples: int) -> list[dict[str, Sum]]:
 def block_sums(blocks: Blocks) -> list[dict[str, Sum]]:
     """The sums of every block of a file."""
     return [{"coherence": Sum(total, float(pairs))} for total, pairs in blocks]
+
+
+def _unexplained(rows: Sequence[RowFigures], tokens: float) -> Sum:
+    """Older documents do not say: nothing is counted, so that every bet pays 1."""
+    known = [row.unexplained for row in rows if row.unexplained is not None]
+    return Sum(math.fsum(known), tokens) if len(known) == len(rows) else Sum(0.0, 0.0)
 
 
 def _steering(rows: Sequence[RowFigures]) -> Sum:

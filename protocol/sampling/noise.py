@@ -39,12 +39,14 @@ class Choices:
 @dataclass(frozen=True)
 class Gaps:
     """What a verifier measures per row: `gaps` float64 [T] = best score − chosen score ≥ 0, `logprobs` float64 [T] of
-    the chosen tokens, `best` int64 [T] the tokens that its own logits would have chosen. Of the whole distribution p
-    (at temperature T): `log_root_sums` = ln Σ p^½ and `log_square_sums` = ln Σ p², float64 [T]."""
+    the chosen tokens, `best` int64 [T] the tokens that its own logits would have chosen, `best_logprobs` float64 [T]
+    theirs. Of the whole distribution p (at temperature T): `log_root_sums` = ln Σ p^½ and `log_square_sums` = ln Σ p²,
+    float64 [T]."""
 
     gaps: Floats
     logprobs: Floats
     best: npt.NDArray[np.int64]
+    best_logprobs: Floats
     log_root_sums: Floats
     log_square_sums: Floats
 
@@ -109,13 +111,15 @@ def verify_rows(
     if chosen.size and (chosen.min() < 0 or chosen.max() >= matrix.shape[1]):
         raise MusterError(f"a token outside the vocabulary of {matrix.shape[1]}", "check the tokens before sampling")
     size = len(chosen)
-    out = Gaps(np.empty(size), np.empty(size), np.empty(size, dtype=np.int64), np.empty(size), np.empty(size))
+    best = np.empty(size, dtype=np.int64)
+    out = Gaps(np.empty(size), np.empty(size), best, np.empty(size), np.empty(size), np.empty(size))
     for rows in _blocks(*matrix.shape):
         race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
         mine = race.scores(chosen[rows])
-        out.best[rows], best = race.winners(chosen[rows], mine)
-        out.gaps[rows] = best - mine
+        out.best[rows], scores = race.winners(chosen[rows], mine)
+        out.gaps[rows] = scores - mine
         out.logprobs[rows] = race.logprobs(chosen[rows])
+        out.best_logprobs[rows] = race.logprobs(out.best[rows])
         out.log_root_sums[rows], out.log_square_sums[rows] = race.moments()
     return out
 

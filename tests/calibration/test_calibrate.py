@@ -9,6 +9,7 @@ import pytest
 from eth_account import Account
 
 from attacks.weights import altered, noisy
+from calibration.calibrate import evidence_config
 from calibration.document import Calibration
 from calibration.process import context_of
 from cli.pool_file import pool_file
@@ -17,7 +18,7 @@ from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from protocol.evidence.law import EvidenceConfig
+from protocol.evidence.law import EvidenceConfig, PairLaw
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
 from validator.pipeline import judge
@@ -91,7 +92,7 @@ def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> Non
     assert shown["heldout"] == {"files": shown["heldout"]["files"], "over": 0, "bound": 3 / shown["heldout"]["files"]}
     assert shown["pairs"][0]["files"] + shown["heldout"]["files"] == 24
     (law,) = shown["evidence"]
-    assert (law["worker"], law["verifier"], law["of"]) == (*[f"transformers:float32:{arithmetic_of('cpu')}"] * 2, 40)
+    assert (law["worker"], law["verifier"], law["of"]) == (*[f"transformers:float32:{arithmetic_of('cpu')}"] * 2, 45)
     assert law["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
     assert "reject at" in muster.ok("calibrate", "--verify", home / "made.json").out
 
@@ -110,15 +111,22 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     muster.ok("calibrate", "--verify", home / "made.json", "--apply", commented)
     assert PoolConfig.load(commented) == PoolConfig.load(mine)
     assert [line for line in commented.read_text().splitlines() if line.startswith("# ")] == comments
-    assert not _evidence(mine).own_engine
-    mine.write_bytes(json.dumps(_asking(json.loads(mine.read_bytes()))).encode())
+    assert _evidence(mine).own_engine, "the law has the worker's engine by itself"
+    mine.write_bytes(json.dumps(_declining(json.loads(mine.read_bytes()))).encode())
     muster.ok("calibrate", "--verify", home / "made.json", "--apply", mine)
-    assert _evidence(mine).own_engine, "what the owner asked of jurors stays"
+    assert not _evidence(mine).own_engine, "what the owner asked of jurors stays"
     before = other.read_text()
     assert "another model, task or work" in muster.refused(
         "calibrate", "--verify", home / "made.json", "--apply", other
     )
     assert other.read_text() == before
+
+
+def test_a_law_without_the_workers_engine_by_itself_asks_nobody_for_it() -> None:
+    for verifier, asked in (("vllm:bfloat16:cpu", True), ("transformers:bfloat16:cpu", False)):
+        law = evidence_config((PairLaw(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), 65536, None)
+        assert law is not None
+        assert law.own_engine is asked
 
 
 def _evidence(path: Path) -> EvidenceConfig:
@@ -127,9 +135,9 @@ def _evidence(path: Path) -> EvidenceConfig:
     return found
 
 
-def _asking(pool: dict[str, Any]) -> dict[str, Any]:
-    """The same pool, which has files of a node case measured by their worker's engine."""
-    return pool | {"evidence": pool["evidence"] | {"own_engine": True}}
+def _declining(pool: dict[str, Any]) -> dict[str, Any]:
+    """The same pool, in which any engine clears a node of a case."""
+    return pool | {"evidence": pool["evidence"] | {"own_engine": False}}
 
 
 def test_changed_measurements_are_found(place: tuple[Muster, Key, Path], tmp_path: Path) -> None:

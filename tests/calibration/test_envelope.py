@@ -11,12 +11,13 @@ import pytest
 from calibration.envelope import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_law
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
-from protocol.evidence.law import PairLaw
-from protocol.evidence.process import NodeCase
+from protocol.evidence.law import BETS, PairLaw
+from protocol.evidence.process import FALSE_ACCUSATION, NodeCase
 from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum, block_sums, problem_sums
 from protocol.proofs.drift import BUCKETS, Drift
 
 SAFETY = 1.1
+WANTED = math.log(2 * len(ALL) * BETS / FALSE_ACCUSATION)
 
 
 def row(source: random.Random, number: int, shared: float, worse: float) -> RowFigures:
@@ -33,6 +34,7 @@ def row(source: random.Random, number: int, shared: float, worse: float) -> RowF
         surprise=sum(source.gauss(-0.05, 0.3) for _ in range(tokens)),
         dullness=sum(source.gauss(-0.05, 0.3) for _ in range(tokens)),
         reward=float(source.random() < 0.4),
+        unexplained=float(sum(source.random() < 0.01 * worse for _ in range(misses))),
     )
 
 
@@ -101,6 +103,21 @@ def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_th
     assert cheat.accused
     assert max(cheat.wealth, key=cheat.nats) == "coherence"
     assert honest.peak < 3
+
+
+@pytest.mark.parametrize("count", [300, 3000])
+def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_measured(count: int) -> None:
+    """One problem in five with such an event: found in fewer files by a law of more problems, and by that alone."""
+    none = [{name: Sum(0.0, 80.0) for name in ACCUMULATORS}] * count
+    own = HonestSums([as_problem(one) for one in none])
+    found = pair_law("w", "v", [own], own, SAFETY).bets["unexplained"]
+    assert all(bet.tilt for bet in found)
+    assert max(bet.tilt * bet.most for bet in found) == pytest.approx(1.2 * math.log1p(0.05 * count / WANTED), 1e-3)
+    file = [Sum(float(place % 5 == 0), 80.0) for place in range(16)]
+    needed = [math.ceil(20 / nats) for bet in found if (nats := bet.nats(file)) > 0]
+    assert min(needed) <= {300: 21, 3000: 3}[count]
+    assert min(needed) >= {300: 7, 3000: 2}[count]
+    assert all(bet.nats([Sum(0.0, 80.0)] * 16) < 0 for bet in found), "files without such events clear a node"
 
 
 def test_one_extreme_problem_accuses_nobody() -> None:

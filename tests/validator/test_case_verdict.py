@@ -5,10 +5,11 @@ from dataclasses import replace
 from chain.judging import Accusation, Trial
 from chain.records import Submission
 from chain.state import State
-from protocol.evidence.process import LIMIT_NATS
+from protocol.evidence.law import BETS
+from protocol.evidence.process import DELIVERIES, LIMIT_NATS, NAMES, NodeCase
 from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file
-from validator.case_verdict import judge_case, run_case, run_of
+from validator.case_verdict import _reason, judge_case, run_case, run_of
 from validator.judge_queue import LaneVerdict
 from validator.node_evidence import Law, node_case
 from validator.votes import CaseVote
@@ -144,3 +145,16 @@ def test_a_juror_that_does_not_know_the_law_neither_acquits_nor_convicts() -> No
 def test_a_pool_without_a_law_convicts_nobody() -> None:
     assert vote(range(16), [final(number) for number in range(16)], law=None) is Code.ACCEPT
     assert LIMIT_NATS > 14
+
+
+def test_the_reason_names_what_most_of_the_evidence_is() -> None:
+    """Misses of any kind are of sampling, so that a node is not told that its weights were wrong."""
+    found = {}
+    for name in NAMES:
+        summed = NodeCase()
+        summed.add({name: (20.0,) * BETS})
+        found[name] = _reason(summed)
+    weights = {name for name, code in found.items() if code is Code.REJECT_WEIGHTS}
+    assert weights == {"mantissas", "logprobs", "coherence"}
+    assert found.pop(DELIVERIES) is Code.REJECT_ASSIGNMENT
+    assert {found[name] for name in set(found) - weights} == {Code.REJECT_SAMPLING}

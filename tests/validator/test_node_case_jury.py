@@ -53,7 +53,7 @@ class Figures:
         misses = 4 if facts.work.id.node in self.cheats else 0
         drawn = audit_sample(facts.lane_seed, facts.sequence, facts.commitment.rows, facts.audit_rate)
         audited = sorted({*drawn, *range(4)})
-        rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0) for row in audited]
+        rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0, 0.0) for row in audited]
         code = Code.ACCEPT if data else Code.UNAVAILABLE
         return verdict_on(facts, CONFIG, code, ENGINES, audited, (HEADER, finding(rows)))
 

@@ -24,7 +24,7 @@ def file(sequence: int, code: Code = Code.ACCEPT, voted: Code = Code.ACCEPT) -> 
 
 def document(misses: int, device: str = "cpu") -> Verdict:
     """Four rows of two problems, so many misses in each."""
-    rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0) for row in range(4)]
+    rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0, 0.0) for row in range(4)]
     engine, findings = ENGINE | {"device": device}, (HEADER, finding(rows))
     return Verdict(1, "", 1, 7, "", 3, 0, "", "", "", Code.ACCEPT, engine, [0, 1, 2, 3], findings)
 

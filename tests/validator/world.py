@@ -94,7 +94,8 @@ def perfect(number: int, row: Rollout) -> RowMeasurements:
     count = len(row.output_tokens)
     ended = 0.9 if row.finish == FINISH_EOS else None
     chunks = len(row.proofs)
-    return RowMeasurements(number, (0,) * chunks, (0.0,) * chunks, (0.0,) * count, row.logprobs, 0.0, 0.0, ended)
+    proofs = (0,) * chunks, (0.0,) * chunks
+    return RowMeasurements(number, *proofs, (0.0,) * count, row.logprobs, row.logprobs, 0.0, 0.0, ended)
 
 
 def with_rows(base: CheckContext, rows: list[Rollout]) -> CheckContext:

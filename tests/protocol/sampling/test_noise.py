@@ -143,6 +143,9 @@ def test_improbable_tokens_let_few_others_into_the_race(bounded: bool, monkeypat
     assert seen.best.tolist() == [token for token, _ in plain]
     assert seen.gaps[0] == pytest.approx(max(plain[0][1]) - plain[0][1][tokens[0]], abs=1e-9)
     assert seen.gaps[1] == np.inf
+    best = noise.verify_rows(logits, seen.best.tolist(), [KEY, KEY], [0, 1], 1.0)
+    assert seen.best_logprobs.tolist() == best.logprobs.tolist()
+    assert not best.gaps.any()
     assert (max(scored) < 1_000) is bounded
 
 
