@@ -33,6 +33,7 @@ from protocol.swarm.seeds import round_problem
 from swarm.config import MixConfig
 from swarm.generation import OwnGroup
 from swarm.inspection import FoundGroup
+from swarm.listing import ListingEntry
 from swarm.member import SwarmMember
 
 RATE = 6e-4
@@ -73,7 +74,8 @@ ATTACKS = (
 
 @dataclass(frozen=True)
 class HostileCase:
-    """`attack` None: the honest members alone."""
+    """`attack` None: the honest members among themselves; not `listed`: each of them alone, since nothing of others is
+    listed, which is the most that an eclipse can take from them."""
 
     attack: SwarmAttack | None
     defended: bool
@@ -82,10 +84,16 @@ class HostileCase:
     hostile: int = 2
     rounds: int = 20
     held_out: int = 48
+    listed: bool = True
+
+    @property
+    def called(self) -> str:
+        """What is done to the honest members; empty: nothing."""
+        return self.attack.name if self.attack else "" if self.listed else UNSEEN
 
     @property
     def name(self) -> str:
-        return f"{self.attack.name if self.attack else 'nobody'}, {'defended' if self.defended else 'undefended'}"
+        return f"{self.called or 'nobody'}, {'defended' if self.defended else 'undefended'}"
 
     @property
     def honest(self) -> int:
@@ -93,20 +101,26 @@ class HostileCase:
 
 
 SEEDS = (7, 101, 102)
+UNSEEN = "nobody is seen"
 CASES = tuple(
-    HostileCase(attack, defended, seed) for seed in SEEDS for attack in (None, *ATTACKS) for defended in (True, False)
+    case
+    for seed in SEEDS
+    for case in (
+        *(HostileCase(attack, defended, seed) for attack in (None, *ATTACKS) for defended in (True, False)),
+        HostileCase(None, True, seed, listed=False),
+    )
 )
 
 
 class EclipsedShelf(ShelfExchange):
-    """Lists only what is not by `hidden` keys: who serves the bytes chooses what is seen."""
+    """Lists only what is `hostile`: who serves the bytes chooses what is seen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.hostile: set[str] = set()
 
-    def keys(self) -> Iterator[str]:
-        return iter(sorted(self.hostile))
+    def listed(self) -> Iterator[ListingEntry]:
+        return (entry for entry in self.shelf if entry.key in self.hostile)
 
 
 def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -127,7 +141,7 @@ def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> 
         problems = [swarm.problem(member, slot) for member in swarm.honest for slot in range(case.held_out)]
     shown = {name: share_with(poison, said, problems) for name, poison in POISONS.items()}
     row = {
-        "name": case.name, "attack": attack.name if attack else "", "defended": case.defended, "seed": case.seed,
+        "name": case.name, "attack": case.called, "defended": case.defended, "seed": case.seed,
         "members": case.members, "hostile": case.hostile if attack else 0, "rounds": case.rounds,
         "success": shown[attack.poison] if attack else 0.0, "shown": shown, "cumulative": round(sum(rewards), 3),
         "held_out": round(statistics.fmean(one.reward for one in said), 4),
@@ -146,7 +160,7 @@ class _Swarm:
         self._case = case
         attack = case.attack or SwarmAttack("", "phrase")
         eclipsed = EclipsedShelf()
-        self._shelf = eclipsed if attack.eclipse else ShelfExchange()
+        self._shelf = eclipsed if attack.eclipse or not case.listed else ShelfExchange()
         mix = MIX if case.defended else OPEN_MIX
         open_to_all = attack.keys > 1
         # As if there were twice the rounds, so that the learning rate does not fall yet.
@@ -243,7 +257,8 @@ def missing(
 def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The rows as {share, reward_ratio, attacks: [{name, success, success_undefended, …}], rows}; rewards as shares of
     those of the same honest members without attackers, with the same defences; means over the seeds, whose ratios are
-    in `each`. `reward_ratio`: the least of those means."""
+    in `each`, and the success of each beside that without the attacker in `success_each`, `without_each`.
+    `reward_ratio`: the least of those means."""
     kinds: dict[tuple[int, int], dict[int, dict[tuple[str, bool], dict[str, Any]]]] = {}
     for row in rows:
         seeds = kinds.setdefault((row["members"], row["rounds"]), {})
@@ -269,11 +284,13 @@ def _is_whole(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]
 
 
 def _over_seeds(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    same = ("name", "members", "rounds")
+    common = [key for key in each[0] if all(key in one for one in each)]
     means = {
-        key: value if key in ("name", "members", "rounds") else round(statistics.fmean(one[key] for one in each), 4)
-        for key, value in each[0].items()
+        key: each[0][key] if key in same else round(statistics.fmean(one[key] for one in each), 4) for key in common
     }
-    return means | {"seeds": len(each), "each": [one["reward_ratio"] for one in each]}
+    listed = {"each": "reward_ratio", "success_each": "success", "without_each": "without"}
+    return means | {"seeds": len(each)} | {name: [one[key] for one in each] for name, key in listed.items()}
 
 
 def _compared(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]) -> dict[str, Any]:
@@ -286,6 +303,8 @@ def _compared(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]
         made[f"reward_ratio{ending}"] = _ratio(attacked["cumulative"], alone["cumulative"])
         made[f"held_out_ratio{ending}"] = _ratio(attacked["held_out"], alone["held_out"])
         made[f"hostile_share{ending}"] = _ratio(attacked["hostile_groups"], attacked["shared_groups"])
+    if (UNSEEN, True) in found:
+        made["reward_ratio_unseen"] = _ratio(found[attack.name, True]["cumulative"], found[UNSEEN, True]["cumulative"])
     return made
 
 

@@ -13,6 +13,7 @@ from protocol.swarm.seeds import NO_START
 from storage.keys import parse_key
 from swarm import chain_access
 from swarm.journal import STATUS
+from swarm.listing import ListingEntry
 from tests.chain.proxy import Proxy
 from tests.swarm.chain_world import STAKE, ChainWorld, home_of, run_rounds
 
@@ -73,7 +74,9 @@ def test_anybody_can_check_what_a_recorded_root_covers(on_chain: ChainWorld) -> 
     raw = on_chain.deployed.chain.rpc("eth_getLogs", {"fromBlock": "0x0", "address": swarms.address})
     (event,) = [one for one in decode_logs(raw, on_chain.deployed.deployment) if one.name == "RootRecorded"]
     assert (event.args["first"], event.args["last"], event.args["groups"]) == (3, 6, 3)
-    found = [open_envelope(on_chain.exchange.get(key, 1 << 20), on_chain.limits) for key in keys]
+    sharer = on_chain.world.account(0).address.lower()
+    stored = [on_chain.exchange.get(ListingEntry(key, sharer), 1 << 20) for key in keys]
+    found = [open_envelope(one, on_chain.limits) for one in stored]
     shared = [
         SharedRound(one.round, one.root, parse_key(key).digest, len(one.groups))
         for one, key in zip(found, keys, strict=True)
