@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -130,19 +130,20 @@ class EnvelopeInbox:
 
     def lately(self) -> dict[str, DrawnLately]:
         """How many groups of each sharer the newest own rounds were trained on, and how many they doubted."""
-        trained, doubted = (
+        trained, doubted, rare = (
             Counter(sharer for sharers in rounds for sharer in sharers)
-            for rounds in (self.state.drawn, self.state.doubted)
+            for rounds in (self.state.drawn, self.state.doubted, self.state.rare)
         )
-        return {sharer: DrawnLately(trained[sharer], doubted[sharer]) for sharer in trained | doubted}
+        return {one: DrawnLately(trained[one], doubted[one], rare[one]) for one in trained | doubted}
 
-    def use(self, names: list[str], unfit: list[str], doubted: list[str]) -> None:
-        """These are trained on, or are of no use to this member, or nothing that it would have said: none of them is
-        drawn again."""
+    def use(self, names: list[str], unfit: list[str], doubted: list[str], rare: Sequence[str] = ()) -> None:
+        """These are trained on, `rare` among them, or are of no use to this member, or nothing that it would have said:
+        none of them is drawn again."""
         self.state.used.update(names, unfit, doubted)
-        drawn, doubts = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted))
+        drawn, doubts, seldom = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted, rare))
         self.state.drawn = [*self.state.drawn, drawn][-LATELY:]
         self.state.doubted = [*self.state.doubted, doubts][-LATELY:]
+        self.state.rare = [*self.state.rare, seldom][-LATELY:]
         for kind, those in {"trained": names, "unfit": unfit, "doubted": doubted}.items():
             for name in those:
                 self._note(self.groups[name].offer.sharer, **{kind: 1})

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -26,6 +27,10 @@ def rank(entry: ListingEntry) -> tuple[bool, bytes]:
 
 def order(sharer: str) -> bytes:
     return hashlib.sha256(sharer.encode()).digest()
+
+
+def order_of_round(number: int, sharer: str) -> bytes:
+    return order(f"{number} {sharer}")
 
 
 def entries(sharer: str, count: int) -> list[ListingEntry]:
@@ -67,7 +72,7 @@ def test_which_of_them_are_fetched_follows_from_the_rank_alone() -> None:
 def test_who_leaves_much_does_not_come_first_either() -> None:
     """Of a hundred who left eight each and three hundred who left one, a quarter of those who are fetched."""
     left = [one for n in range(400) for one in entries(f"{n}", 8 if n < 100 else 1)]
-    chosen = [same_turns(left, 40, rank, lambda sharer, at=at: order(f"{at} {sharer}")) for at in range(20)]
+    chosen = [same_turns(left, 40, rank, partial(order_of_round, at)) for at in range(20)]
     flooding = sum(int(one.sharer) < 100 for those in chosen for one in those)
     assert 140 < flooding < 260
     assert len({one.sharer for those in chosen for one in those}) > 300, "somebody else in every round"
