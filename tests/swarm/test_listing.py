@@ -37,9 +37,9 @@ def entries(sharer: str, count: int) -> list[ListingEntry]:
     return [ListingEntry(hashlib.sha256(f"{sharer} {number}".encode()).hexdigest(), sharer) for number in range(count)]
 
 
-def inbox_of(**mix: int) -> EnvelopeInbox:
+def inbox_of(receiver: int = 0, **mix: int) -> EnvelopeInbox:
     usual = Inspector(LIMITS, ENVIRONMENTS, lambda _: True)
-    return EnvelopeInbox(usual, MixConfig.model_validate(mix), KEYS[2].address, bytes(32))
+    return EnvelopeInbox(usual, MixConfig.model_validate(mix), KEYS[2].address, bytes([receiver]) * 32)
 
 
 def test_a_place_says_whose_it_is() -> None:
@@ -85,12 +85,14 @@ def test_what_is_to_come_last_comes_after_everybodys() -> None:
 
 
 def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path) -> None:
-    exchange, inbox = FolderExchange(tmp_path), inbox_of(fetch=2)
+    exchange = FolderExchange(tmp_path)
     for number in range(12):
         exchange.publish(seal(honest_envelope(1, number, (0,)), FLOOD))
     exchange.publish(seal(honest_envelope(0, 0, (0,)), HONEST))
-    assert inbox.collect(exchange, 0) == 2
-    assert set(inbox.state.heard) == {HONEST.address, FLOOD.address}
+    for receiver in range(6):
+        inbox = inbox_of(receiver, fetch=2)
+        assert inbox.collect(exchange, 0) == 2
+        assert set(inbox.state.heard) == {HONEST.address, FLOOD.address}
 
 
 def test_who_floods_below_another_address_is_not_read_there(tmp_path: Path) -> None:
