@@ -23,7 +23,7 @@ def table(rows: Sequence[Row]) -> Row:
     for row in rows:
         seeds = kinds.setdefault((row["members"], row["rounds"]), {})
         seeds.setdefault(row["seed"], {})[row["attack"], row["name"].rpartition(", ")[2]] = row
-    attacks = []
+    attacks: list[Row] = []
     for (members, rounds), seeds in kinds.items():
         for attack in ATTACKS:
             each = [_compared(attack, seeds[seed]) for seed in sorted(seeds)]

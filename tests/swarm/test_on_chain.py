@@ -119,7 +119,8 @@ def test_removing_the_first_envelope_does_not_help(on_chain: ChainWorld) -> None
     member = on_chain.member(0)
     first = on_chain.share(1, 0)
     run_rounds(member, 1)
-    (on_chain.world.exchange / first).unlink()
+    sharer = on_chain.world.account(1).address.lower()
+    (on_chain.world.exchange / ListingEntry(first, sharer).place).unlink()
     on_chain.share(1, 0, (0, 1))
     run_rounds(member, 1)
     assert on_chain.of(1).member_of(on_chain.swarm, on_chain.world.account(1).address).ejected
