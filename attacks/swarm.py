@@ -208,11 +208,14 @@ class AdaptiveRounds(OwnRounds):
         super().__init__(document, member, model, texts, text_bytes)
         self._place, self._scores, self._poison = (document, member), texts, poison
         self.doubts: Callable[[int, SharedGroup, Sequence[OwnGroup]], bool] = lambda *_: True
-        self.passed = 0
+        self.passed = self.natural = 0
+        """Groups that it shared: poisoned, and as it made them itself."""
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         own = super().make(engine, number, slots)
-        return [self._poisoned(number, one, own) for one in own]
+        made = [self._poisoned(number, one, own) for one in own]
+        self.natural += sum(one.has_advantage for one in made if not isinstance(one, PoisonedGroup))
+        return made
 
     def _poisoned(self, number: int, made: OwnGroup, own: Sequence[OwnGroup]) -> OwnGroup:
         wrong = () if made.shared is None else tuple(one.text for one in made.shared.completions if one.reward == 0)

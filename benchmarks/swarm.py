@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import swarm_hostile, swarm_mixed, swarm_thousand
+from benchmarks import swarm_hostile, swarm_hostile_table, swarm_mixed, swarm_thousand
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members
 from demo.pool import DEMO_ENVIRONMENT
 from engines.loading import set_threads
@@ -89,7 +89,7 @@ def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: i
     base = base_model(tiny_model_config(), DEMO_ENVIRONMENT, SEEDS[0], progress=progress)
     for row in swarm_hostile.missing(tuple(rows), base, progress, seconds):
         rows.append(row)
-        found["hostile"] = swarm_hostile.table(rows)
+        found["hostile"] = swarm_hostile_table.table(rows)
         _keep(KEPT_HOSTILE, found)
     return found
 

@@ -27,12 +27,15 @@ from benchmarks.swarm_members import (
 from environments.base import Problem
 from environments.texts import TextEnvironments
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
+from protocol.swarm.habits import ration_allows
 from protocol.swarm.identity import NO_CHAIN
+from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.swarm.sampling import Offer
 from protocol.swarm.seeds import round_problem
 from swarm.config import MixConfig
 from swarm.generation import OwnGroup
 from swarm.inspection import FoundGroup
+from swarm.listing import ListingEntry
 from swarm.member import SwarmMember
 
 RATE = 6e-4
@@ -41,6 +44,8 @@ HELD_OUT_ROUND = 1 << 31
 MIX = MixConfig(own=4, shared=4, window=2, seconds=3600.0)
 OPEN_MIX = MIX.model_copy(update={"plausibility": None, "certainty": None, "per_sharer": 4096, "even": False})
 """Without defences: anything that is truly scored is trained on."""
+RATIONED_MIX = MIX.model_copy(update={"plausibility": PlausibilityConfig(ration=0.25)})
+"""With all defences, and a ration of what is rare."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ ATTACKS = (
 
 @dataclass(frozen=True)
 class HostileCase:
-    """`attack` None: the honest members alone."""
+    """`attack` None: the honest members among themselves; not `listed`: each of them alone, since nothing of others is
+    listed, which is the most that an eclipse can take from them."""
 
     attack: SwarmAttack | None
     defended: bool
@@ -82,10 +88,26 @@ class HostileCase:
     hostile: int = 2
     rounds: int = 20
     held_out: int = 48
+    listed: bool = True
+    rationed: bool = False
+
+    @property
+    def called(self) -> str:
+        """What is done to the honest members; empty: nothing."""
+        return self.attack.name if self.attack else "" if self.listed else UNSEEN
+
+    @property
+    def level(self) -> str:
+        """Of the defences."""
+        return "rationed" if self.rationed else "defended" if self.defended else "undefended"
 
     @property
     def name(self) -> str:
-        return f"{self.attack.name if self.attack else 'nobody'}, {'defended' if self.defended else 'undefended'}"
+        return f"{self.called or 'nobody'}, {self.level}"
+
+    @property
+    def mix(self) -> MixConfig:
+        return RATIONED_MIX if self.rationed else MIX if self.defended else OPEN_MIX
 
     @property
     def honest(self) -> int:
@@ -93,20 +115,28 @@ class HostileCase:
 
 
 SEEDS = (7, 101, 102)
+UNSEEN = "nobody is seen"
+ADAPTIVE = tuple(attack for attack in ATTACKS if attack.adaptive)
 CASES = tuple(
-    HostileCase(attack, defended, seed) for seed in SEEDS for attack in (None, *ATTACKS) for defended in (True, False)
+    case
+    for seed in SEEDS
+    for case in (
+        *(HostileCase(attack, defended, seed) for attack in (None, *ATTACKS) for defended in (True, False)),
+        HostileCase(None, True, seed, listed=False),
+        *(HostileCase(attack, True, seed, rationed=True) for attack in (None, *ADAPTIVE)),
+    )
 )
 
 
 class EclipsedShelf(ShelfExchange):
-    """Lists only what is not by `hidden` keys: who serves the bytes chooses what is seen."""
+    """Lists only what is `hostile`: who serves the bytes chooses what is seen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.hostile: set[str] = set()
 
-    def keys(self) -> Iterator[str]:
-        return iter(sorted(self.hostile))
+    def listed(self) -> Iterator[ListingEntry]:
+        return (entry for entry in self.shelf if entry.key in self.hostile)
 
 
 def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -127,7 +157,7 @@ def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> 
         problems = [swarm.problem(member, slot) for member in swarm.honest for slot in range(case.held_out)]
     shown = {name: share_with(poison, said, problems) for name, poison in POISONS.items()}
     row = {
-        "name": case.name, "attack": attack.name if attack else "", "defended": case.defended, "seed": case.seed,
+        "name": case.name, "attack": case.called, "defended": case.defended, "seed": case.seed,
         "members": case.members, "hostile": case.hostile if attack else 0, "rounds": case.rounds,
         "success": shown[attack.poison] if attack else 0.0, "shown": shown, "cumulative": round(sum(rewards), 3),
         "held_out": round(statistics.fmean(one.reward for one in said), 4),
@@ -146,8 +176,8 @@ class _Swarm:
         self._case = case
         attack = case.attack or SwarmAttack("", "phrase")
         eclipsed = EclipsedShelf()
-        self._shelf = eclipsed if attack.eclipse else ShelfExchange()
-        mix = MIX if case.defended else OPEN_MIX
+        self._shelf = eclipsed if attack.eclipse or not case.listed else ShelfExchange()
+        mix = case.mix
         open_to_all = attack.keys > 1
         # As if there were twice the rounds, so that the learning rate does not fall yet.
         swarm = SwarmCase(mix.own, mix.shared, case.members, 2 * case.rounds)
@@ -165,7 +195,7 @@ class _Swarm:
         accounts = [member_account(case.seed, number) for number in keys]
         self.hostile_keys = {one.address for one in accounts}
         if attack.adaptive:
-            defended = replace(settings, mix=MIX, only=range(case.honest, case.members))
+            defended = replace(settings, mix=mix if case.defended else MIX, only=range(case.honest, case.members))
             adaptive = partial(AdaptiveRounds, poison=poison)
             self._adaptive = make_members(swarm, base, case.seed, folder, self._shelf, defended, adaptive)
             for member in self._adaptive:
@@ -209,7 +239,8 @@ def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Prob
 
 
 def use_own_judge(member: SwarmMember) -> None:
-    """An adaptive poisoner asks its own judge, which is the one that the others have under weights of their own."""
+    """An adaptive poisoner asks its own judge, which is the one that the others have under weights of their own, and
+    where they ration what is rare it shares no more of that than they take."""
     parts, rounds = member.parts, member.parts.rounds
     assert isinstance(rounds, AdaptiveRounds)
 
@@ -218,7 +249,13 @@ def use_own_judge(member: SwarmMember) -> None:
         found = FoundGroup(offer, seed, shared)
         group, judge = parts.retokeniser.group(found), parts.judge
         assert judge is not None
-        return group is None or judge.doubts(found, group, judge.usual_with(parts.inbox.state.shapes, own)) is not None
+        if group is None:
+            return True
+        look = judge.look(found, group, judge.usual_with(parts.inbox.state.shapes, own))
+        if look.doubt is not None or not look.rare or judge.ration is None:
+            return look.doubt is not None
+        # It takes what it shares for trained on, and all that it has planted for rare.
+        return not ration_allows(rounds.passed, rounds.passed + rounds.natural, judge.ration)
 
     rounds.doubts = doubts
 
@@ -238,64 +275,3 @@ def missing(
         late = seconds is not None and time.monotonic() - began > seconds
         if not late and (case.name, case.members, case.rounds, case.seed) not in done:
             yield one_case(case, base, progress)
-
-
-def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The rows as {share, reward_ratio, attacks: [{name, success, success_undefended, …}], rows}; rewards as shares of
-    those of the same honest members without attackers, with the same defences; means over the seeds, whose ratios are
-    in `each`. `reward_ratio`: the least of those means."""
-    kinds: dict[tuple[int, int], dict[int, dict[tuple[str, bool], dict[str, Any]]]] = {}
-    for row in rows:
-        seeds = kinds.setdefault((row["members"], row["rounds"]), {})
-        seeds.setdefault(row["seed"], {})[row["attack"], row["defended"]] = row
-    attacks = [
-        _over_seeds([_compared(attack, seeds[seed]) for seed in sorted(whole)])
-        for seeds in kinds.values()
-        for attack in ATTACKS
-        if (whole := [seed for seed, found in seeds.items() if _is_whole(attack, found)])
-    ]
-    shares = {row["hostile"] / row["members"] for row in rows if row["hostile"]}
-    ratios = [one["reward_ratio"] for one in attacks]
-    return {
-        "share": max(shares, default=0.0),
-        "reward_ratio": min(ratios, default=None),
-        "attacks": attacks,
-        "rows": list(rows),
-    }
-
-
-def _is_whole(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]) -> bool:
-    return {(attack.name, True), (attack.name, False), ("", True), ("", False)} <= found.keys()
-
-
-def _over_seeds(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    means = {
-        key: value if key in ("name", "members", "rounds") else round(statistics.fmean(one[key] for one in each), 4)
-        for key, value in each[0].items()
-    }
-    return means | {"seeds": len(each), "each": [one["reward_ratio"] for one in each]}
-
-
-def _compared(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]) -> dict[str, Any]:
-    made = {"name": attack.name, "members": found["", True]["members"], "rounds": found["", True]["rounds"]}
-    for defended, ending in ((True, ""), (False, "_undefended")):
-        attacked, alone = found[attack.name, defended], found["", defended]
-        made[f"success{ending}"] = attacked["success"]
-        made[f"without{ending}"] = alone["shown"][attack.poison]
-        made[f"elsewhere{ending}"] = _elsewhere(attack, defended, found)
-        made[f"reward_ratio{ending}"] = _ratio(attacked["cumulative"], alone["cumulative"])
-        made[f"held_out_ratio{ending}"] = _ratio(attacked["held_out"], alone["held_out"])
-        made[f"hostile_share{ending}"] = _ratio(attacked["hostile_groups"], attacked["shared_groups"])
-    return made
-
-
-def _elsewhere(attack: SwarmAttack, defended: bool, found: dict[tuple[str, bool], dict[str, Any]]) -> float:
-    """How much of the plant shows where something else was planted: what rounds that went another way come to by
-    themselves. Without any such row, what shows where nobody attacked."""
-    others = [one.name for one in ATTACKS if one.poison != attack.poison and (one.name, defended) in found]
-    shown = [found[name, defended]["shown"][attack.poison] for name in others or ("",)]
-    return statistics.fmean(shown)
-
-
-def _ratio(value: float, to: float) -> float:
-    return round(value / to, 4) if to else 0.0

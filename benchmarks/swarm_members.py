@@ -18,10 +18,11 @@ from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
 from swarm.evaluation import HeldOut
-from swarm.exchange import Exchange, envelope_key
+from swarm.exchange import Exchange, place_of
 from swarm.generation import MemberModel, OwnRounds
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
+from swarm.listing import ListingEntry
 from swarm.member import MemberParts, SwarmMember, usual_filters
 from swarm.plausibility import PlausibilityJudge
 from swarm.retokenising import Retokeniser
@@ -57,20 +58,20 @@ class ShelfExchange:
     """An exchange in memory that all members of a simulation share."""
 
     def __init__(self) -> None:
-        self.shelf: dict[str, bytes] = {}
+        self.shelf: dict[ListingEntry, bytes] = {}
 
     def publish(self, data: bytes) -> str:
-        key = envelope_key(data)
-        self.shelf[key] = data
-        return key
+        where = place_of(data)
+        self.shelf[where] = data
+        return where.key
 
-    def keys(self) -> Iterator[str]:
+    def listed(self) -> Iterator[ListingEntry]:
         return iter(self.shelf)
 
-    def get(self, key: str, limit: int) -> bytes:
-        if key not in self.shelf:
-            raise MissingObjectError(f"no object {key}")
-        return self.shelf[key]
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        if entry not in self.shelf:
+            raise MissingObjectError(f"no object {entry.place}")
+        return self.shelf[entry]
 
 
 @dataclass(frozen=True)

@@ -115,25 +115,54 @@ def hostile_table(found: Row) -> str:
     """A row for each attack: how many held-out completions show it, and rewards over those without."""
     attacks = found.get("hostile", {}).get("attacks", ())
     lines = [
-        "| attack | seeds | shows it, undefended | defended (without the attacker, under other attacks)"
-        " | hostile of the shared groups"
-        " trained on, undefended, defended | cumulative reward over that without it, undefended | defended"
-        " | of each seed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| attack | seeds undefended, defended | shows it, undefended | defended (without the attacker, under other"
+        " attacks) | each seed, defended, and without the attacker | hostile of the shared groups trained on,"
+        " undefended, defended | cumulative reward over that without it, undefended | defended | of each seed"
+        " | over that of members who see nobody |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in attacks:
+        unseen = one.get("reward_ratio_unseen")
         cells = [
             one["name"],
-            str(one["seeds"]),
+            f"{one['seeds_undefended']}, {one['seeds']}",
             f"{one['success_undefended']:.1%}",
             f"{one['success']:.1%} ({one['without']:.1%}, {one['elsewhere']:.1%})",
+            _pairs(one["success_each"], one["without_each"]),
             f"{one['hostile_share_undefended']:.0%}, {one['hostile_share']:.0%}",
             f"{one['reward_ratio_undefended']:.2f}",
             f"{one['reward_ratio']:.2f}",
             ", ".join(f"{ratio:.2f}" for ratio in one["each"]),
+            "" if unseen is None else f"{unseen:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def rationed_table(found: Row) -> str:
+    """A row for each attack that was run with a ration of what is rare."""
+    attacks = [one for one in found.get("hostile", {}).get("attacks", ()) if one["seeds_rationed"]]
+    lines = [
+        "| attack | seeds | shows it (without the attacker) | each seed, and without the attacker | hostile of the"
+        " shared groups trained on | cumulative reward over that without it | of each seed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in attacks:
+        cells = [
+            one["name"],
+            str(one["seeds_rationed"]),
+            f"{one['success_rationed']:.1%} ({one['without_rationed']:.1%})",
+            _pairs(one["success_each_rationed"], one["without_each_rationed"]),
+            f"{one['hostile_share_rationed']:.0%}",
+            f"{one['reward_ratio_rationed']:.2f}",
+            ", ".join(f"{ratio:.2f}" for ratio in one["each_rationed"]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _pairs(first: Sequence[float], second: Sequence[float]) -> str:
+    return "; ".join(f"{one:.1%}, {other:.1%}" for one, other in zip(first, second, strict=True))
 
 
 def draw(runs: Sequence[Row], path: Path) -> None:
@@ -183,6 +212,7 @@ def main() -> None:
     if KEPT_HOSTILE.is_file():
         kept_hostile = json.loads(KEPT_HOSTILE.read_bytes())
         write(DOCUMENT, "hostile", hostile_table(kept_hostile))
+        write(DOCUMENT, "rationed", rationed_table(kept_hostile))
         write(DOCUMENT, "crowds", crowds_table(kept_hostile))
     if KEPT_MIXED.is_file():
         write(DOCUMENT, "mixed", mixed_table(json.loads(KEPT_MIXED.read_bytes())))

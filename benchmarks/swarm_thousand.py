@@ -22,6 +22,7 @@ from storage.keys import object_key
 from swarm.config import MixConfig
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Allow, FoundGroup, Inspected
+from swarm.listing import ListingEntry
 from swarm.member import in_order, usual_filters
 
 GROUPS, SHARED = 8, 4
@@ -37,13 +38,16 @@ _ENVELOPE = Envelope(chain_id=0, swarms=_NOBODY, swarm=0, document="00" * 32, me
 @dataclass(frozen=True)
 class SharingCrowd:
     """`hostile` of `members` are; each of these has so many `keys` and leaves so many envelopes a round under each
-    (`flood`), and so many objects that are none (`junk`). `doubted`: whether receivers doubt what hostile keys share.
-    `receivers` of the honest members are looked at."""
+    (`flood`), and so many objects that are none (`junk`), each below an address of its own if `invented`. `said`:
+    whether listings say whose an envelope is, as those of gates, folders and buckets do. `doubted`: whether receivers
+    doubt what hostile keys share. `receivers` of the honest members are looked at."""
 
     name: str
     keys: int = 1
     flood: int = 1
     junk: int = 0
+    invented: bool = False
+    said: bool = True
     doubted: bool = False
     members: int = 1000
     hostile: int = 250
@@ -56,19 +60,21 @@ CROWDS = (
     SharingCrowd("the same, doubted", doubted=True),
     SharingCrowd("flood: eight envelopes a round", flood=8),
     SharingCrowd("flood, doubted", flood=8, doubted=True),
+    SharingCrowd("flood, where listings do not say whose an envelope is", flood=8, said=False),
     SharingCrowd("sybils: eight keys each", keys=8),
     SharingCrowd("sybils, doubted", keys=8, doubted=True),
     SharingCrowd("junk: eight objects that are no envelopes", junk=8),
+    SharingCrowd("junk below eight invented addresses", junk=8, invented=True),
 )
 
 
 class CrowdExchange:
-    """Lists what the crowd left so far; the bytes of an object are its key."""
+    """Lists what the crowd left so far, whose it is said to be; the bytes of an object are its key."""
 
     def __init__(self, crowd: SharingCrowd) -> None:
         self._crowd = crowd
         self.envelopes: dict[str, tuple[str, int, int]] = {}
-        self._junk: list[str] = []
+        self._junk: list[ListingEntry] = []
 
     def next_round(self, number: int) -> None:
         crowd = self._crowd
@@ -79,7 +85,9 @@ class CrowdExchange:
             for key in range(crowd.keys):
                 for at in range(number * crowd.flood, (number + 1) * crowd.flood):
                     self._leave(f"hostile-{member}-{key}", at, GROUPS)
-            self._junk += [object_key("envelopes", _hash("junk", member, number, at)) for at in range(crowd.junk)]
+            for at in range(crowd.junk):
+                sharer = f"nobody-{member}-{number}-{at}" if crowd.invented else f"hostile-{member}-0"
+                self._junk.append(ListingEntry(object_key("envelopes", _hash("junk", member, number, at)), sharer))
 
     def _leave(self, member: str, number: int, groups: int) -> None:
         if groups:
@@ -88,12 +96,13 @@ class CrowdExchange:
     def publish(self, data: bytes) -> str:
         raise NotImplementedError
 
-    def keys(self) -> Iterator[str]:
-        yield from self.envelopes
+    def listed(self) -> Iterator[ListingEntry]:
+        for key, (member, _, _) in self.envelopes.items():
+            yield ListingEntry(key, member if self._crowd.said else "")
         yield from self._junk
 
-    def get(self, key: str, limit: int) -> bytes:
-        return key.encode()
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        return entry.key.encode()
 
 
 class CrowdInspector:

@@ -2,20 +2,28 @@
 
 import errno
 import hashlib
+import logging
 import os
+import random
+import re
 import secrets
 import stat
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Protocol
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.files import write_atomic
+from protocol.swarm.envelope import sealed_by
 from storage.bucket import Bucket
-from storage.keys import MissingObjectError, check_content, object_key, parse_key
+from storage.keys import MissingObjectError, check_content, object_key
+from swarm.listing import PREFIX, ListingEntry
 
-PREFIX = "envelopes/"
+log = logging.getLogger("muster.swarm")
+MOST_LISTED = 1 << 20
+"""Names of a folder that are read; a flood of more is cut off."""
+_ADDRESS = re.compile("0x[0-9a-f]{40}")
 
 
 class RefusedForGood(MusterError):
@@ -30,11 +38,11 @@ class Exchange(Protocol):
         """Leave an envelope there, if it is not there yet; its key. Raises RefusedForGood."""
         ...
 
-    def keys(self) -> Iterator[str]:
-        """Of all envelopes that are there; possibly more than anybody waits for, and what is no key."""
+    def listed(self) -> Iterator[ListingEntry]:
+        """All that are there, possibly more than anybody waits for, and whose they are said to be."""
         ...
 
-    def get(self, key: str, limit: int) -> bytes:
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
         """An envelope of at most `limit` bytes. Raises IntegrityError for other bytes, MissingObjectError."""
         ...
 
@@ -43,25 +51,38 @@ def envelope_key(data: bytes) -> str:
     return object_key("envelopes", hashlib.sha256(data).digest())
 
 
+def place_of(data: bytes) -> ListingEntry:
+    """Where an envelope of one's own lies: below its member's address, so that a listing says whose it is."""
+    return ListingEntry(envelope_key(data), sealed_by(data).lower())
+
+
 class BucketExchange:
-    """For members who hold the bucket's access key."""
+    """For members who hold the bucket's access key. A key whose rights end with the member's address can fill up no
+    other's part of a listing."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
     def publish(self, data: bytes) -> str:
-        key = envelope_key(data)
-        self._bucket.put(key, data)
-        return key
+        where = place_of(data)
+        self._bucket.put_first(where.place, data)
+        return where.key
 
-    def keys(self) -> Iterator[str]:
-        """Beginning anywhere: whoever fills the bucket does not know what a listing that is cut off leaves out."""
-        start = PREFIX + secrets.token_hex(8)
-        yield from self._bucket.list(PREFIX, start)
-        yield from takewhile(lambda key: key <= start, self._bucket.list(PREFIX))
+    def listed(self) -> Iterator[ListingEntry]:
+        """Beginning anywhere: whoever fills the bucket does not know what a listing that is cut off leaves out. What a
+        gate put there lies at its content address."""
+        start = PREFIX + secrets.choice(("", "0x")) + secrets.token_hex(8)
+        yield from _envelopes(self._bucket.list(PREFIX, start))
+        yield from _envelopes(takewhile(lambda place: place <= start, self._bucket.list(PREFIX)))
 
-    def get(self, key: str, limit: int) -> bytes:
-        return self._bucket.get(key, limit)
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        if not entry.sharer:
+            return self._bucket.get(entry.key, limit)
+        data = self._bucket.look(entry.place, limit)
+        if data is None:
+            raise MissingObjectError(f"no object {entry.place} in bucket {self._bucket.settings.bucket}")
+        check_content(entry.key, data)
+        return data
 
 
 class FolderExchange:
@@ -71,36 +92,59 @@ class FolderExchange:
         self._folder = folder
 
     def publish(self, data: bytes) -> str:
-        key = envelope_key(data)
-        path = self._open() / key
+        where = place_of(data)
+        path = self._open() / where.place
         if not path.exists():
             write_atomic(path, data)
-        return key
+        return where.key
 
-    def keys(self) -> Iterator[str]:
+    def listed(self) -> Iterator[ListingEntry]:
+        """Sharer by sharer in a random order: nobody is left out of all listings that are cut off by what others
+        leave."""
+        inside = self._open() / PREFIX
         try:
-            with os.scandir(self._open() / PREFIX) as entries:
-                yield from (PREFIX + entry.name for entry in entries)
+            with os.scandir(inside) as entries:
+                names = [entry.name for entry in islice(entries, MOST_LISTED)]
         except FileNotFoundError:
             return  # nobody has left one
         except OSError as error:
             raise UnreachableError(f"{self._folder} cannot be listed: {error.strerror}", "mend its rights") from None
+        random.SystemRandom().shuffle(names)
+        for name in names:
+            yield from _envelopes(iter([PREFIX + name]))
+            if _ADDRESS.fullmatch(name):
+                yield from _envelopes(f"{PREFIX}{name}/{inner}" for inner in _names(inside / name))
 
-    def get(self, key: str, limit: int) -> bytes:
-        path = self._open() / str(parse_key(key))
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        path = self._open() / entry.place
         try:
             data = _read_file(path, limit + 1)
         except FileNotFoundError:
-            raise MissingObjectError(f"no object {key} in {self._folder}") from None
+            raise MissingObjectError(f"no object {entry.place} in {self._folder}") from None
         except OSError as error:
-            raise IntegrityError(f"{key} cannot be read: {error.strerror}", "remove it from the folder") from None
-        check_content(key, data)
+            what = f"{entry.place} cannot be read: {error.strerror}"
+            raise IntegrityError(what, "remove it from the folder") from None
+        check_content(entry.key, data)
         return data
 
     def _open(self) -> Path:
         if not self._folder.is_dir():
             raise UnreachableError(f"there is no folder {self._folder}", "make it, or mount it again")
         return self._folder
+
+
+def _envelopes(places: Iterator[str]) -> Iterator[ListingEntry]:
+    return (one for place in places if (one := ListingEntry.at(place)) is not None)
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """What lies in a folder that another member made; nothing in one that cannot be read or is a link."""
+    try:
+        if not folder.is_symlink():
+            with os.scandir(folder) as entries:
+                yield from (entry.name for entry in entries)
+    except OSError as error:
+        log.info("%s cannot be listed: %s", folder, error.strerror)
 
 
 def _read_file(path: Path, most: int) -> bytes:

@@ -20,7 +20,8 @@ from storage.keys import MissingObjectError, parse_key
 from storage.transfer import http_client
 from storage.upload import TicketRefusedError, upload
 from swarm.config import GateAccess
-from swarm.exchange import PREFIX, RefusedForGood, envelope_key
+from swarm.exchange import RefusedForGood, envelope_key
+from swarm.listing import PREFIX, ListingEntry
 
 _LIMITS = ClientLimits(timeout=5.0, attempts=3, patience=8.0, exchange=20.0)
 _TRANSFER_SECONDS = 30.0
@@ -59,12 +60,12 @@ class GateExchange:
             raise UnreachableError("the gate does not see what was uploaded", "tell its owner")
         return envelope_key(data)
 
-    def keys(self) -> Iterator[str]:
+    def listed(self) -> Iterator[ListingEntry]:
         """Of everybody the newest, then the second newest, and so on, as far as the gate lists them."""
         last, after = (0, ""), ""
         while True:
             page = self._client.get(Get(ENVELOPES.path + after, ENVELOPES.answer, ENVELOPES.limit))
-            yield from (f"{PREFIX}{one.sha256}.json" for one in page.envelopes)
+            yield from (ListingEntry(f"{PREFIX}{one.sha256}.json", one.member.lower()) for one in page.envelopes)
             if page.next is None:
                 return
             found = re.fullmatch(PLACE, page.next)
@@ -73,8 +74,9 @@ class GateExchange:
                 raise UnreachableError(f"{self._client.base_url} lists without an end", "tell its owner")
             last, after = place, f"?after={page.next}"
 
-    def get(self, key: str, limit: int) -> bytes:
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
         """As `Exchange.get`."""
+        key = entry.key
         url = f"{self._client.base_url}{OBJECTS}/{parse_key(key)}"
         try:
             return download(url, key, limit, self._objects, _TRANSFER_SECONDS)

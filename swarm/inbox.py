@@ -1,13 +1,14 @@
 """What others shared and was found true: kept while it may be drawn, never taken twice, bounded in every direction."""
 
 import hashlib
-import heapq
 import logging
 import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
@@ -17,9 +18,10 @@ from protocol.swarm.places import DrawnLately
 from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
-from swarm.exchange import PREFIX, Exchange
+from swarm.exchange import MOST_LISTED, Exchange
 from swarm.inbox_state import InboxState
 from swarm.inspection import FoundGroup, Inspected, Inspector, NotRead
+from swarm.listing import PREFIX, ListingEntry, same_turns
 from swarm.turns import SharersTurns
 
 log = logging.getLogger("muster.swarm")
@@ -61,7 +63,7 @@ class EnvelopeInbox:
         self._keys: dict[str, list[str]] = {}
         self._known: set[str] = set()
         self._later: dict[str, int] = {}
-        """Keys that could not be looked at, by the own round in which that was first tried."""
+        """Places that could not be looked at, by the own round in which that was first tried."""
         self._unwritten: list[str] = []
         self._turns = SharersTurns(mix)
 
@@ -107,13 +109,13 @@ class EnvelopeInbox:
         self._expire(number)
         self._reopen()
         self._turns.next_round()
-        new, taken = self._new_keys(exchange, number), 0
+        new, taken = self._new(exchange, number), 0
         deadline = time.monotonic() + self._mix.seconds
-        for key in new:
+        for entry in new:
             if time.monotonic() > deadline:
                 log.info("inspection took %.0f s: the rest waits for the next round", self._mix.seconds)
                 break
-            taken += self._take(exchange, key, number)
+            taken += self._take(exchange, entry, number)
         return taken
 
     def unused(self) -> list[FoundGroup]:
@@ -128,60 +130,72 @@ class EnvelopeInbox:
 
     def lately(self) -> dict[str, DrawnLately]:
         """How many groups of each sharer the newest own rounds were trained on, and how many they doubted."""
-        trained, doubted = (
+        trained, doubted, rare = (
             Counter(sharer for sharers in rounds for sharer in sharers)
-            for rounds in (self.state.drawn, self.state.doubted)
+            for rounds in (self.state.drawn, self.state.doubted, self.state.rare)
         )
-        return {sharer: DrawnLately(trained[sharer], doubted[sharer]) for sharer in trained | doubted}
+        return {one: DrawnLately(trained[one], doubted[one], rare[one]) for one in trained | doubted}
 
-    def use(self, names: list[str], unfit: list[str], doubted: list[str]) -> None:
-        """These are trained on, or are of no use to this member, or nothing that it would have said: none of them is
-        drawn again."""
+    def use(self, names: list[str], unfit: list[str], doubted: list[str], rare: Sequence[str] = ()) -> None:
+        """These are trained on, `rare` among them, or are of no use to this member, or nothing that it would have said:
+        none of them is drawn again."""
         self.state.used.update(names, unfit, doubted)
-        drawn, doubts = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted))
+        drawn, doubts, seldom = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted, rare))
         self.state.drawn = [*self.state.drawn, drawn][-LATELY:]
         self.state.doubted = [*self.state.doubted, doubts][-LATELY:]
+        self.state.rare = [*self.state.rare, seldom][-LATELY:]
         for kind, those in {"trained": names, "unfit": unfit, "doubted": doubted}.items():
             for name in those:
                 self._note(self.groups[name].offer.sharer, **{kind: 1})
 
-    def _new_keys(self, exchange: Exchange, number: int) -> list[str]:
-        """As many as may be fetched. Those that could not be looked at before come last, so that they keep no place
-        from others."""
-        for key in [key for key, since in self._later.items() if since + self._mix.window < number]:
-            log.info("envelope %s is given up: it could not be looked at for %d rounds", key, self._mix.window)
-            self._know(key)
-        listed = _in_time(exchange.keys(), LISTING * self._mix.seconds)
-        new = (key for key in listed if key not in self._known and _KEY.fullmatch(key))
-        return heapq.nsmallest(self._mix.fetch, new, self._rank)
+    def _new(self, exchange: Exchange, number: int) -> list[ListingEntry]:
+        """As many as may be fetched, of every sharer as many. Those that could not be looked at before come last, so
+        that they keep no place from others."""
+        for place in [place for place, since in self._later.items() if since + self._mix.window < number]:
+            log.info("envelope %s is given up: it could not be looked at for %d rounds", place, self._mix.window)
+            self._know(place)
+        listed = _in_time(exchange.listed(), LISTING * self._mix.seconds)
+        new = (one for one in listed if one.key not in self._known and self._is_new_at(one))
+        return same_turns(islice(new, MOST_LISTED), self._mix.fetch, self._rank, partial(self._order, number))
 
-    def _rank(self, key: str) -> tuple[bool, bytes]:
-        return key in self._later, hashlib.sha256(self._secret + key.encode()).digest()
+    def _is_new_at(self, entry: ListingEntry) -> bool:
+        return _KEY.fullmatch(entry.key) is not None and (not entry.sharer or entry.place not in self._known)
 
-    def _take(self, exchange: Exchange, key: str, number: int) -> int:
+    def _rank(self, entry: ListingEntry) -> tuple[bool, bytes]:
+        place = entry.place
+        return place in self._later, hashlib.sha256(self._secret + place.encode()).digest()
+
+    def _order(self, number: int, sharer: str) -> bytes:
+        return hashlib.sha256(self._secret + number.to_bytes(8, "big") + sharer.encode()).digest()
+
+    def _take(self, exchange: Exchange, entry: ListingEntry, number: int) -> int:
+        key, place = entry.key, entry.place
         try:
-            data = exchange.get(key, self._inspector.limits.file_bytes)
-            found = self._inspector.inspect(data, lambda opened: self._allow(opened, number))
+            data = exchange.get(entry, self._inspector.limits.file_bytes)
+            found = self._inspector.inspect(data, lambda opened: self._allow(opened, entry, number))
         except NotRead as refused:
             # Stake stays for a while after leaving, so who leaves at once has not got away with two of a round.
             self._know(key)
+            self._later.pop(place, None)
             self._is_fresh(refused.envelope, key, data)
-            log.info("envelope %s is refused: %s", printable(key), refused)
+            log.info("envelope %s is refused: %s", place, refused)
             return 0
         except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
-            self._know(key)
-            log.info("envelope %s is refused: %s", printable(key), printable(str(error)))
+            # Of this place alone: whoever may write puts a wrong copy of what is right elsewhere.
+            self._know(place)
+            log.info("envelope %s is refused: %s", place, printable(str(error)))
             return 0
         except UnreachableError:
-            self._later.setdefault(key, number)
+            self._later.setdefault(place, number)
             raise
         except MusterError as error:
             # Of this one object: whoever may write there must not cut a member off from all others.
-            self._later.setdefault(key, number)
-            log.warning("envelope %s cannot be looked at now: %s", key, printable(str(error)))
+            self._later.setdefault(place, number)
+            log.warning("envelope %s cannot be looked at now: %s", place, printable(str(error)))
             return 0
         finally:
             self._turns.end()
+        self._later.pop(place, None)
         self._know(key)
         envelope = found.envelope
         if not self._is_fresh(envelope, key, data):
@@ -199,9 +213,12 @@ class EnvelopeInbox:
         self._hold(key, found)
         return 1
 
-    def _allow(self, envelope: Envelope, number: int) -> float:
-        """Seconds for scoring it. Raises NotRead where there is nothing to score: of a round that is known another
-        envelope is a breach, whatever is in it and however much time its sharer has left."""
+    def _allow(self, envelope: Envelope, entry: ListingEntry, number: int) -> float:
+        """Seconds for scoring it. Raises MalformedEnvelope where it lies below another's address, for it would have had
+        that one's turn; NotRead where there is nothing to score: of a round that is known another envelope is a breach,
+        whatever is in it and however much time its sharer has left."""
+        if entry.sharer not in ("", envelope.member.lower()):
+            raise MalformedEnvelope(f"it is {envelope.member}'s, and lies below {entry.sharer}")
         if envelope.member == self._own or envelope.round in self.state.heard.get(envelope.member, ()):
             raise NotRead(envelope, f"round {envelope.round} of {envelope.member} is known")
         return self._turns.begin(envelope, number)
@@ -252,10 +269,11 @@ class EnvelopeInbox:
             if PREFIX + path.name not in self.state.kept:
                 path.unlink(missing_ok=True)
 
-    def _know(self, key: str) -> None:
-        self._later.pop(key, None)
-        self._known.add(key)
-        self._unwritten.append(key)
+    def _know(self, name: str) -> None:
+        """A content address that is looked at nowhere any more, or one place."""
+        self._later.pop(name, None)
+        self._known.add(name)
+        self._unwritten.append(name)
 
     def _read_known(self) -> set[str]:
         """A line that a kill cut off is no key, and costs a second look."""
@@ -276,11 +294,11 @@ class EnvelopeInbox:
         self.state.records[sharer] = self.state.records.get(sharer, TruthRecord()).plus(**more)
 
 
-def _in_time(keys: Iterator[str], seconds: float) -> Iterator[str]:
+def _in_time(listed: Iterator[ListingEntry], seconds: float) -> Iterator[ListingEntry]:
     """What comes within so many seconds of the first, for which an exchange has its own time."""
     until = math.inf
-    for key in keys:
-        yield key
+    for one in listed:
+        yield one
         now = time.monotonic()
         if now >= until:
             log.info("the listing took longer than %.0f s: the rest is left out", seconds)

@@ -18,15 +18,15 @@ from protocol.swarm.envelope import EnvelopeLimits, MalformedEnvelope, open_enve
 from protocol.swarm.record import Breach
 from protocol.swarm.seeds import NO_START
 from storage.keys import KEY_PATTERN, MissingObjectError
-from swarm.exchange import Exchange
+from swarm.exchange import MOST_LISTED, Exchange
 from swarm.inspection import Inspected, Inspector
 from swarm.ledger import MemberContribution, SwarmLedger
+from swarm.listing import ListingEntry
 from swarm.shares import same_shares
 from swarm.standings import MemberStanding, StandingsOf
 
 LISTING, OPENING = 0.25, 0.5
 """Of the time: when the listing ends, and when the last envelope is opened to see whose it is."""
-MOST_LISTED = 1 << 20
 _AT_ONCE = 256
 """Envelopes whose signers the chain is asked about together."""
 _KEPT_BYTES = 64 << 20
@@ -37,7 +37,7 @@ _KEY = re.compile(KEY_PATTERN)
 @dataclass(frozen=True)
 class _Opened:
     round: int
-    key: str
+    entry: ListingEntry
 
 
 class LedgerReader:
@@ -49,15 +49,15 @@ class LedgerReader:
         self._strangers: set[str] = set()
         self._inspector = Inspector(limits, texts, self._is_member, self._start_of)
         self._ledger = SwarmLedger()
-        self._kept: dict[str, bytes] = {}
+        self._kept: dict[ListingEntry, bytes] = {}
         self._room = _KEPT_BYTES
 
     def read(self, exchange: Exchange, most: int, seconds: float) -> SwarmLedger:
         """For about so long; at most so many envelopes are judged: of every member as many, its newest rounds. Raises
         MusterError where exchange or chain is gone."""
         ledger, began = self._ledger, time.monotonic()
-        keys = self._listed(exchange, began + LISTING * seconds)
-        wanted = self._opened(exchange, keys, began + OPENING * seconds)
+        listed = self._listed(exchange, began + LISTING * seconds)
+        wanted = self._opened(exchange, listed, began + OPENING * seconds)
         chosen = same_shares(wanted, most)
         for member, mine in wanted.items():
             ledger.members[member].left_out = len(mine) - len(chosen[member])
@@ -65,40 +65,45 @@ class LedgerReader:
         ledger.whole &= not any(one.left_out for one in ledger.members.values())
         return ledger
 
-    def _listed(self, exchange: Exchange, until: float) -> list[str]:
+    def _listed(self, exchange: Exchange, until: float) -> list[ListingEntry]:
         """In any order: whoever makes keys would else choose which are looked at."""
-        keys = filter(_KEY.fullmatch, exchange.keys())
-        listed = list(dict.fromkeys(islice(_before(until, keys), MOST_LISTED + 1)))
+        found = (one for one in exchange.listed() if _KEY.fullmatch(one.key))
+        listed = list(dict.fromkeys(islice(_before(until, found), MOST_LISTED + 1)))
         self._ledger.whole = len(listed) <= MOST_LISTED and time.monotonic() < until
         random.SystemRandom().shuffle(listed)
         return listed[:MOST_LISTED]
 
-    def _opened(self, exchange: Exchange, keys: Iterable[str], until: float) -> dict[str, list[str]]:
-        """Of every member, the keys of one envelope a round, the newest first."""
-        rounds: dict[str, dict[int, str]] = {}
-        for part in self._parts(exchange, keys, until):
+    def _opened(
+        self, exchange: Exchange, listed: Iterable[ListingEntry], until: float
+    ) -> dict[str, list[ListingEntry]]:
+        """Of every member, where one envelope a round lies, the newest first."""
+        rounds: dict[str, dict[int, ListingEntry]] = {}
+        for part in self._parts(exchange, listed, until):
             self._stand({member for member, _ in part})
             for member, one in part:
                 if not self._is_member(member):
                     self._ledger.refused += 1
-                    self._room += len(self._kept.pop(one.key, b""))
+                    self._room += len(self._kept.pop(one.entry, b""))
                     continue
                 contribution, mine = self._of(member), rounds.setdefault(member, {})
-                if one.round in mine:
+                before = mine.setdefault(one.round, one.entry)
+                if before.key != one.entry.key:
                     contribution.breaches[Breach.TWO_ENVELOPES.value] += 1
                 # The same one counts for everybody who looks, whatever a listing begins with.
-                mine[one.round] = min(one.key, mine.get(one.round, one.key))
+                mine[one.round] = min(one.entry, before)
         newest_first = {member: sorted(mine.items(), reverse=True) for member, mine in rounds.items()}
-        return {member: [key for _, key in mine] for member, mine in newest_first.items()}
+        return {member: [entry for _, entry in mine] for member, mine in newest_first.items()}
 
-    def _parts(self, exchange: Exchange, keys: Iterable[str], until: float) -> Iterator[list[tuple[str, _Opened]]]:
+    def _parts(
+        self, exchange: Exchange, listed: Iterable[ListingEntry], until: float
+    ) -> Iterator[list[tuple[str, _Opened]]]:
         part: list[tuple[str, _Opened]] = []
-        for key in keys:
+        for entry in listed:
             if time.monotonic() >= until:
                 self._ledger.whole = False
                 break
             self._ledger.envelopes += 1
-            data = self._fetched(exchange, key)
+            data = self._fetched(exchange, entry)
             if data is None:
                 continue
             try:
@@ -106,16 +111,16 @@ class LedgerReader:
             except MalformedEnvelope:
                 self._ledger.refused += 1
                 continue
-            self._keep(key, data)
-            part.append((envelope.member, _Opened(envelope.round, key)))
+            self._keep(entry, data)
+            part.append((envelope.member, _Opened(envelope.round, entry)))
             if len(part) == _AT_ONCE:
                 yield part
                 part = []
         yield part
 
-    def _fetched(self, exchange: Exchange, key: str) -> bytes | None:
+    def _fetched(self, exchange: Exchange, entry: ListingEntry) -> bytes | None:
         try:
-            return exchange.get(key, self._limits.file_bytes)
+            return exchange.get(entry, self._limits.file_bytes)
         except (IntegrityError, MissingObjectError):
             self._ledger.refused += 1
         except UnreachableError:
@@ -125,24 +130,24 @@ class LedgerReader:
             self._ledger.unjudged += 1
         return None
 
-    def _judge_all(self, exchange: Exchange, chosen: dict[str, list[str]], until: float) -> None:
+    def _judge_all(self, exchange: Exchange, chosen: dict[str, list[ListingEntry]], until: float) -> None:
         """Whose envelopes took least time comes next, so that texts which are slow to score keep nobody's from it."""
         left = {member: iter(mine) for member, mine in chosen.items()}
         turns = [(0.0, place, member) for place, member in enumerate(chosen)]
         while turns and (seconds := until - time.monotonic()) > 0:
             spent, place, member = turns[0]
-            key = next(left[member], None)
-            if key is None:
+            entry = next(left[member], None)
+            if entry is None:
                 heapq.heappop(turns)
                 continue
             began = time.monotonic()
-            self._judge(exchange, key, seconds / len(turns))
+            self._judge(exchange, entry, seconds / len(turns))
             heapq.heapreplace(turns, (spent + time.monotonic() - began, place, member))
         for _, _, member in turns:
             self._of(member).left_out += sum(1 for _ in left[member])
 
-    def _judge(self, exchange: Exchange, key: str, seconds: float) -> None:
-        data = self._kept.pop(key, None) or self._fetched(exchange, key)
+    def _judge(self, exchange: Exchange, entry: ListingEntry, seconds: float) -> None:
+        data = self._kept.pop(entry, None) or self._fetched(exchange, entry)
         if data is None:
             return
         try:
@@ -156,10 +161,10 @@ class LedgerReader:
         else:
             _count(one, found, len(data))
 
-    def _keep(self, key: str, data: bytes) -> None:
+    def _keep(self, entry: ListingEntry, data: bytes) -> None:
         if len(data) <= self._room:
             self._room -= len(data)
-            self._kept[key] = data
+            self._kept[entry] = data
 
     def _of(self, member: str) -> MemberContribution:
         return self._ledger.members.setdefault(member, MemberContribution(self._standings[member]))
@@ -186,8 +191,8 @@ def _count(one: MemberContribution, found: Inspected, size: int) -> None:
     one.rewards[found.envelope.round] = round(statistics.fmean(rewards), 6)
 
 
-def _before(until: float, keys: Iterator[str]) -> Iterator[str]:
-    for key in keys:
+def _before(until: float, found: Iterator[ListingEntry]) -> Iterator[ListingEntry]:
+    for one in found:
         if time.monotonic() >= until:
             return
-        yield key
+        yield one

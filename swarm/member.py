@@ -14,6 +14,7 @@ from eth_account.signers.local import LocalAccount
 from engines.base import Engine
 from protocol.errors import MusterError
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup
+from protocol.swarm.habits import HabitRations
 from protocol.swarm.places import RoundPlaces
 from protocol.swarm.sampling import (
     Filter,
@@ -65,6 +66,7 @@ class _Drawn:
     chosen: list[tuple[FoundGroup, Group]] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
     doubted: list[str] = field(default_factory=list)
+    rare: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +101,7 @@ class SwarmMember:
         if mix.fill:
             own += parts.rounds.make(parts.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
         self._share(number, own)
-        parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
+        parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted, drawn.rare)
         if parts.judge is not None:
             parts.inbox.state.shapes = parts.judge.usual_with(parts.inbox.state.shapes, own)
         metrics = parts.learner.train_step([one.group for one in own] + [group for _, group in drawn.chosen])
@@ -158,21 +160,29 @@ class SwarmMember:
         inbox, judge = parts.inbox, parts.judge
         shapes = [] if judge is None else judge.usual_with(inbox.state.shapes, own)
         drawn, seed = _Drawn(), hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
-        places = RoundPlaces(mix.shared, inbox.sharers, inbox.lately(), mix.even)
+        lately = inbox.lately()
+        places = RoundPlaces(mix.shared, inbox.sharers, lately, mix.even)
+        rations = HabitRations(lately, None if judge is None else judge.ration)
         for found in in_order(inbox, self._filters(inbox), seed, mix):
             if not places.left:
                 break
             if not places.open_to(found.offer.sharer):
                 continue
-            name, group = found.offer.name, parts.retokeniser.group(found)
+            name, sharer, group = found.offer.name, found.offer.sharer, parts.retokeniser.group(found)
             if group is None:
                 drawn.unfit.append(name)
-            elif judge is not None and (reason := judge.doubts(found, group, shapes)) is not None:
-                log.info("group %s is left out: %s", name, reason)
+                continue
+            doubt, rare = (None, False) if judge is None else judge.look(found, group, shapes)
+            if doubt is None and rare and not rations.allow(sharer):
+                doubt = "seldom said, and its sharer has had its ration of that"
+            if doubt is not None:
+                log.info("group %s is left out: %s", name, doubt)
                 drawn.doubted.append(name)
-            else:
-                drawn.chosen.append((found, group))
-                places.take(found.offer.sharer)
+                continue
+            drawn.chosen.append((found, group))
+            places.take(sharer)
+            rations.take(sharer, rare)
+            drawn.rare += [name] * rare
         return drawn
 
     def _share(self, number: int, own: list[OwnGroup]) -> None:

@@ -11,11 +11,12 @@ from chain.contracts.swarms import Swarms
 from chain.errors import ContractError
 from protocol.errors import MusterError, UnreachableError
 from protocol.files import write_atomic
-from protocol.swarm.envelope import EnvelopeLimits
+from protocol.swarm.envelope import EnvelopeLimits, sealed_by
 from protocol.swarm.equivocation import Equivocation, equivocation
-from storage.keys import parse_key
+from storage.keys import MissingObjectError, parse_key
 from swarm.chain_access import SwarmChain
 from swarm.exchange import Exchange
+from swarm.listing import ListingEntry
 
 log = logging.getLogger("muster.swarm")
 _PROOF = TypeAdapter(Equivocation)
@@ -58,13 +59,21 @@ class ProofDrawer:
         the second one again."""
         try:
             path = self._kept / str(parse_key(first_key))
-            first = path.read_bytes() if path.is_file() else exchange.get(first_key, limits.file_bytes)
+            first = path.read_bytes() if path.is_file() else self._fetched(exchange, limits, first_key, second)
             self.keep(equivocation(first, second, limits))
         except (UnreachableError, OSError) as error:
             log.warning("the proof against the sharer of %s waits: %s", first_key, error)
             self._undrawn = [*self._undrawn, (exchange, limits, first_key, second)][:_MOST_UNDRAWN]
         except MusterError as error:
             log.warning("no proof against the sharer of %s: %s", first_key, error)
+
+    @staticmethod
+    def _fetched(exchange: Exchange, limits: EnvelopeLimits, first_key: str, second: bytes) -> bytes:
+        """The first one: below the address of its signer, who is that of the second, or where a gate puts it."""
+        try:
+            return exchange.get(ListingEntry(first_key, sealed_by(second).lower()), limits.file_bytes)
+        except MissingObjectError:
+            return exchange.get(ListingEntry(first_key), limits.file_bytes)
 
     def keep(self, proof: Equivocation) -> None:
         path = self._folder / f"{proof.member}.json"

@@ -15,6 +15,7 @@ from protocol.swarm.roots import SharedRound, rounds_root
 from storage.keys import parse_key
 from swarm.chain_access import SwarmChain
 from swarm.exchange import Exchange
+from swarm.listing import ListingEntry
 
 log = logging.getLogger("muster.swarm")
 _LINES = TypeAdapter(SharedRound)
@@ -117,8 +118,8 @@ class RecordingExchange:
         self._recorder.note(SharedRound(envelope.round, envelope.root, sha256, len(envelope.groups)))
         return key
 
-    def keys(self) -> Iterator[str]:
-        return self._exchange.keys()
+    def listed(self) -> Iterator[ListingEntry]:
+        return self._exchange.listed()
 
-    def get(self, key: str, limit: int) -> bytes:
-        return self._exchange.get(key, limit)
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        return self._exchange.get(entry, limit)

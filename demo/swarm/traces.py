@@ -67,8 +67,8 @@ def read_shelf(exchange: Exchange, limits: EnvelopeLimits) -> BucketContents:
     """Raises MalformedEnvelope for what is none of this swarm, UnreachableError where the bucket is gone."""
     envelopes: Counter[tuple[str, int]] = Counter()
     groups: set[str] = set()
-    for key in list(exchange.keys()):
-        one = open_envelope(exchange.get(key, limits.file_bytes), limits)
+    for entry in list(exchange.listed()):
+        one = open_envelope(exchange.get(entry, limits.file_bytes), limits)
         envelopes[one.member, one.round] += 1
         groups |= {f"{one.member}/{one.round}/{group.slot}" for group in one.groups}
     return BucketContents(envelopes, frozenset(groups))

@@ -140,6 +140,14 @@ def seal(envelope: Envelope, account: LocalAccount) -> bytes:
     return SignedEnvelope(envelope=envelope, signature=signature).encode()
 
 
+def sealed_by(data: bytes) -> str:
+    """The member whose stored envelope this is, read without a check: of one's own. Raises MalformedEnvelope."""
+    try:
+        return SignedEnvelope.model_validate_json(data).envelope.member
+    except ValueError:
+        raise MalformedEnvelope("no envelope") from None
+
+
 def open_envelope(data: bytes, limits: EnvelopeLimits) -> Envelope:
     """The same without its signature."""
     return open_signed(data, limits).envelope

@@ -6,13 +6,23 @@ from typing import Any
 import pytest
 
 from attacks.swarm import POISONS, Worked, worked_answer
-from benchmarks.swarm_hostile import ATTACKS, CASES, SEEDS, HostileCase, missing, share_with, table
+from benchmarks.swarm_hostile import (
+    ATTACKS,
+    CASES,
+    SEEDS,
+    UNSEEN,
+    EclipsedShelf,
+    HostileCase,
+    missing,
+    share_with,
+)
+from benchmarks.swarm_hostile_table import table
 from benchmarks.swarm_thousand import SharingCrowd, one_crowd
 from environments.base import Problem
 from environments.texts import TextEnvironments
-from protocol.swarm.envelope import SharedCompletion, SharedGroup
+from protocol.swarm.envelope import SharedCompletion, SharedGroup, seal
 from swarm.generation import OwnGroup
-from tests.protocol.swarm.samples import ENVIRONMENTS
+from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, honest_envelope
 from trainer.tiny_model import END_OF_THOUGHT
 from trainer.warmup_data import worked_sum
 
@@ -47,12 +57,27 @@ def test_what_other_attacks_rows_show_of_a_plant_is_no_success_of_it() -> None:
     assert table(rows[:4])["attacks"][0]["elsewhere"] == 0.01
 
 
-def test_attacks_are_means_over_the_seeds_that_have_all_four() -> None:
+def test_attacks_are_means_over_the_seeds_that_have_the_rows() -> None:
     first = [row(attack, defended, 0.1, 2.0) for attack in ("", "phrase") for defended in (True, False)]
     second = [one | {"seed": 8, "cumulative": 1.0 if one["attack"] else 2.0, "success": 0.3} for one in first]
     third = [one | {"seed": 9, "cumulative": 50.0} for one in first[:3]]
     (one,) = table([*first, *second, *third])["attacks"]
-    assert (one["seeds"], one["each"], one["reward_ratio"], one["success"]) == (2, [1.0, 0.5], 0.75, 0.2)
+    assert (one["seeds"], one["seeds_undefended"], one["seeds_rationed"]) == (3, 2, 0)
+    assert (one["each"], one["reward_ratio"], one["reward_ratio_undefended"]) == ([1.0, 0.5, 1.0], 0.8333, 0.75)
+    assert (one["success_each"], one["without_each"]) == ([0.1, 0.3, 0.1], [0.1, 0.1, 0.1])
+    rationed = [other | {"name": f"{other['attack'] or 'nobody'}, rationed"} for other in first[::2]]
+    (both,) = table([*first, *rationed])["attacks"]
+    assert (both["seeds_rationed"], both["reward_ratio_rationed"], both["each_rationed"]) == (1, 1.0, [1.0])
+
+
+def test_rewards_are_compared_with_those_of_members_who_see_nobody() -> None:
+    rows = [row(attack, defended, 0.1, 2.0) for attack in ("", "eclipse") for defended in (True, False)]
+    unseen = row(UNSEEN, True, 0.1, 1.6) | {"hostile": 0}
+    (one,) = table([*rows, unseen])["attacks"]
+    assert (one["reward_ratio"], one["reward_ratio_unseen"]) == (1.0, 1.25)
+    second = [other | {"seed": 8} for other in rows]
+    (both,) = table([*rows, unseen, *second])["attacks"]
+    assert (both["seeds"], both["reward_ratio_unseen"]) == (2, 1.25)
 
 
 def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +87,9 @@ def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert list(missing(done, None, print, None)) == [{"name": "nobody, defended"}]  # type: ignore[arg-type]
     assert list(missing([], None, print, -1)) == []  # type: ignore[arg-type]
-    assert len(CASES) == 2 * len(SEEDS) * (1 + len(ATTACKS)) == len(set(CASES))
+    assert (
+        len(CASES) == len(SEEDS) * (2 * (1 + len(ATTACKS)) + 1 + 3) == len({(case.name, case.seed) for case in CASES})
+    )
     assert all(case.hostile / case.members == 0.25 for case in CASES)
 
 
@@ -123,6 +150,24 @@ def test_a_flood_is_drawn_hardly_more_often_where_the_inbox_holds_it_all() -> No
     assert one_crowd(crowd)["hostile"] < 0.4
 
 
+@pytest.mark.parametrize(("said", "least", "most"), [(True, 0.1, 0.4), (False, 0.6, 0.9)])
+def test_a_flood_is_drawn_no_more_often_where_a_listing_says_whose_it_is(said: bool, least: float, most: float) -> None:
+    """More than fifteen times what the inbox fetches."""
+    found = one_crowd(replace(SMALL, flood=8, said=said, members=400, hostile=100, receivers=3, rounds=3))
+    assert found["keys"] == 0.25
+    assert least < found["hostile"] < most
+
+
+def test_nobody_is_seen_who_is_not_listed() -> None:
+    shelf = EclipsedShelf()
+    keys = [shelf.publish(seal(honest_envelope(key), KEYS[key])) for key in (0, 1)]
+    assert list(shelf.listed()) == []
+    shelf.hostile.add(keys[1])
+    assert [entry.key for entry in shelf.listed()] == keys[1:]
+
+
 def test_case_names() -> None:
+    assert HostileCase(ATTACKS[-1], True, rationed=True).name == f"{ATTACKS[-1].name}, rationed"
+    assert HostileCase(None, True, listed=False).name == "nobody is seen, defended"
     assert HostileCase(None, True).name == "nobody, defended"
     assert HostileCase(ATTACKS[0], False).name == "phrase, undefended"

@@ -11,6 +11,7 @@ from benchmarks.swarm_plots import (
     hostile_table,
     mixed_table,
     mixes_table,
+    rationed_table,
     smoothed,
     write,
 )
@@ -67,10 +68,24 @@ def test_attacks_are_a_row_each() -> None:
         "name": "phrase", "members": 8, "seeds": 2, "success": 0.01, "success_undefended": 0.5, "without": 0.002,
         "elsewhere": 0.003,
         "hostile_share": 0.25, "hostile_share_undefended": 0.75, "reward_ratio": 0.985,
-        "reward_ratio_undefended": 0.5, "each": [0.97, 1.0],
+        "reward_ratio_undefended": 0.5, "each": [0.97, 1.0], "seeds_undefended": 1, "seeds_rationed": 0,
+        "success_each": [0.0, 0.02], "without_each": [0.004, 0.0], "reward_ratio_unseen": 1.01,
     }  # fmt: skip
-    lines = hostile_table({"hostile": {"attacks": [one]}}).splitlines()
-    assert lines[2:] == ["| phrase | 2 | 50.0% | 1.0% (0.2%, 0.3%) | 75%, 25% | 0.50 | 0.98 | 0.97, 1.00 |"]
+    (line,) = hostile_table({"hostile": {"attacks": [one]}}).splitlines()[2:]
+    assert line == (
+        "| phrase | 1, 2 | 50.0% | 1.0% (0.2%, 0.3%) | 0.0%, 0.4%; 2.0%, 0.0% | 75%, 25% | 0.50 | 0.98 | 0.97, 1.00 | "
+        "1.01 |"
+    )
+    assert len(rationed_table({"hostile": {"attacks": [one]}}).splitlines()) == 2
+    rationed = one | {"seeds_rationed": 1} | {
+        f"{key}_rationed": value
+        for key, value in {
+            "success": 0.002, "without": 0.001, "success_each": [0.002], "without_each": [0.001],
+            "hostile_share": 0.27, "reward_ratio": 0.99, "each": [0.99],
+        }.items()
+    }  # fmt: skip
+    (line,) = rationed_table({"hostile": {"attacks": [rationed]}}).splitlines()[2:]
+    assert line == "| phrase | 1 | 0.2% (0.1%) | 0.2%, 0.1% | 27% | 0.99 | 0.99 |"
 
 
 def test_curves_are_means_of_the_rounds_before() -> None:

@@ -43,7 +43,7 @@ def test_a_copy_of_a_home_signs_nothing_that_a_root_covers(
         run_rounds(copied, 4)
     withheld = [one.args for one in caplog.records if "is not shared: a recorded root" in one.msg]
     assert withheld == [(0,), (1,), (2,)]
-    found = [path.read_bytes() for path in on_chain.world.exchange.glob("envelopes/*.json")]
+    found = [path.read_bytes() for path in on_chain.world.exchange.glob("envelopes/*/*.json")]
     assert all(open_envelope(one, on_chain.limits).round == 3 for one in found)
 
 

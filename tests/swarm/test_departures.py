@@ -12,6 +12,7 @@ from swarm.exchange import envelope_key
 from swarm.inbox import LATELY, EnvelopeInbox
 from swarm.inbox_state import InboxState
 from swarm.inspection import Allow, Inspected, Inspector
+from swarm.listing import ListingEntry
 from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
 from tests.swarm.test_hostile_exchange import BAD, FailingExchange
 
@@ -143,9 +144,9 @@ class CountingExchange(FailingExchange):
 
     gets = 0
 
-    def get(self, key: str, limit: int) -> bytes:
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
         self.gets += 1
-        return super().get(key, limit)
+        return super().get(entry, limit)
 
 
 def test_what_was_refused_is_not_fetched_again_after_a_restart(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.swarm.envelope import seal
+from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
-from swarm.exchange import BucketExchange, Exchange, FolderExchange, RefusedForGood, envelope_key
+from swarm.exchange import BucketExchange, Exchange, FolderExchange, RefusedForGood, envelope_key, place_of
+from swarm.listing import ListingEntry
 from swarm.outbox import EnvelopeOutbox
 from tests.protocol.swarm.samples import KEYS, honest_envelope
 from tests.storage.conftest import bucket, s3
@@ -25,46 +28,85 @@ def exchange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Exchang
         yield BucketExchange(request.getfixturevalue("bucket"))
 
 
+def shared(key: int, number: int = 0) -> bytes:
+    return seal(honest_envelope(key, number), KEYS[key])
+
+
 def test_left_and_found(exchange: Exchange) -> None:
-    data = b"an envelope, to whoever stores it"
+    data = shared(0)
     key = exchange.publish(data)
     assert key == envelope_key(data) == exchange.publish(data)
-    assert key in list(exchange.keys())
-    assert exchange.get(key, 100) == data
+    entry = ListingEntry(key, KEYS[0].address.lower())
+    assert list(exchange.listed()).count(entry) == 1
+    assert exchange.get(entry, 10_000) == data
     with pytest.raises(IntegrityError):
-        exchange.get(key, 10)
-    with pytest.raises(MissingObjectError):
-        exchange.get(object_key("envelopes", bytes(32)), 100)
+        exchange.get(entry, 10)
+    for elsewhere in (ListingEntry(key), ListingEntry(object_key("envelopes", bytes(32)), entry.sharer)):
+        with pytest.raises(MissingObjectError):
+            exchange.get(elsewhere, 100)
 
 
 @pytest.mark.parametrize("start", ["00000000", "80000000", "ffffffff"])
-def test_a_listing_that_begins_anywhere_has_every_key_once(
-    exchange: Exchange, start: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["", "0x"])
+def test_a_listing_that_begins_anywhere_has_every_envelope_once(
+    exchange: Exchange, kind: str, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secrets, "token_hex", lambda _size: start)
-    there = set(exchange.keys())
-    left = [exchange.publish(b"%d" % number) for number in range(24)]
-    assert {key[10:11] < "8" for key in left} == {True, False}
-    found = list(exchange.keys())
-    assert sorted(found) == sorted(there | set(left))
+    monkeypatch.setattr(secrets, "choice", lambda _kinds: kind)
+    there = set(exchange.listed())
+    for key, number in product(range(3), range(4)):
+        exchange.publish(shared(key, number))
+    left = {
+        ListingEntry(envelope_key(shared(key, number)), KEYS[key].address.lower())
+        for key, number in product(range(3), range(4))
+    }
+    found = list(exchange.listed())
+    assert sorted(found) == sorted(there | left)
     if isinstance(exchange, BucketExchange):
-        assert found == sorted(found, key=lambda key: (key < "envelopes/" + start, key))
+        places = [one.place for one in found]
+        assert places == sorted(places, key=lambda place: (place <= f"envelopes/{kind}{start}", place))
 
 
-def test_changed_bytes_are_noticed(tmp_path: Path) -> None:
-    exchange = FolderExchange(tmp_path)
-    key = exchange.publish(b"right")
-    (tmp_path / key).write_bytes(b"wrong")
+def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(bucket: Bucket) -> None:
+    data = shared(1, 77)
+    bucket.put(envelope_key(data), data)
+    entry = ListingEntry(envelope_key(data))
+    exchange = BucketExchange(bucket)
+    assert entry in list(exchange.listed())
+    assert exchange.get(entry, 10_000) == data
+
+
+def test_changed_bytes_are_noticed(exchange: Exchange, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    entry = place_of(shared(0, 5))
+    if isinstance(exchange, FolderExchange):
+        exchange.publish(shared(0, 5))
+        (tmp_path / entry.place).write_bytes(b"wrong")
+    else:
+        request.getfixturevalue("bucket").put_first(entry.place, b"wrong")
     with pytest.raises(IntegrityError):
-        exchange.get(key, 100)
+        exchange.get(entry, 100)
+
+
+def test_a_folder_of_what_is_no_envelope_lists_those_that_are(tmp_path: Path) -> None:
+    """A link to another folder, a folder that cannot be read, a file with an address for its name, other names."""
+    exchange, inside = FolderExchange(tmp_path), tmp_path / "envelopes"
+    exchange.publish(shared(0))
+    entry = place_of(shared(0))
+    (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.sharer)
+    (inside / ("0x" + "b" * 40)).write_bytes(b"")
+    (inside / ("0x" + "c" * 40)).symlink_to("nowhere")
+    (inside / "notes").mkdir()
+    (inside / entry.sharer / "notes.txt").write_bytes(b"")
+    (inside / entry.sharer / "deeper").mkdir()
+    assert list(exchange.listed()) == [entry]
 
 
 def test_what_is_gone_says_so(tmp_path: Path) -> None:
     exchange = FolderExchange(tmp_path / "gone")
     calls: list[Callable[[], object]] = [
-        lambda: exchange.publish(b"x"),
-        lambda: list(exchange.keys()),
-        lambda: exchange.get(object_key("envelopes", bytes(32)), 1),
+        lambda: exchange.publish(shared(0)),
+        lambda: list(exchange.listed()),
+        lambda: exchange.get(ListingEntry(object_key("envelopes", bytes(32))), 1),
     ]
     for call in calls:
         with pytest.raises(UnreachableError):
@@ -91,6 +133,6 @@ def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path:
     outbox.put(second)
     exchange = RefusingExchange(tmp_path, seal(first, KEYS[0]))
     outbox.send(exchange)
-    assert list(exchange.keys()) == [envelope_key(seal(second, KEYS[0]))]
+    assert list(exchange.listed()) == [place_of(seal(second, KEYS[0]))]
     assert not outbox.waiting
     assert outbox.signed == 1

@@ -19,6 +19,7 @@ from swarm.config import MixConfig
 from swarm.exchange import FolderExchange, envelope_key
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Allow, Inspected, Inspector
+from swarm.listing import ListingEntry
 from tests.protocol.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
 BAD = object_key("envelopes", bytes(32))
@@ -34,13 +35,13 @@ class FailingExchange:
     def publish(self, data: bytes) -> str:
         raise NotImplementedError
 
-    def keys(self) -> Iterator[str]:
-        return iter([*self.failing, *self.held])
+    def listed(self) -> Iterator[ListingEntry]:
+        return map(ListingEntry, [*self.failing, *self.held])
 
-    def get(self, key: str, limit: int) -> bytes:
-        if key in self.failing:
-            raise self.failing[key]
-        return self.held[key]
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        if entry.key in self.failing:
+            raise self.failing[entry.key]
+        return self.held[entry.key]
 
 
 class UnscorableSharers(Inspector):
@@ -79,7 +80,7 @@ def test_what_is_no_file_is_refused_alone(tmp_path: Path, kind: str) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(8):
         with pytest.raises(IntegrityError):
-            exchange.get(BAD, 1000)
+            exchange.get(ListingEntry(BAD), 1000)
     assert len(os.listdir("/proc/self/fd")) < before + 8
     assert inbox_of().collect(exchange, 0) == 1
 
@@ -94,7 +95,7 @@ def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(
 ) -> None:
     monkeypatch.setattr(inbox_module, "LISTING", 100)
     exchange, inbox = FailingExchange([], {}), inbox_of()
-    exchange.keys = lambda: iter([f"envelopes/{at:064}" for at in range(150_000)] + [envelope_key(HONEST)])  # type: ignore[method-assign]
+    exchange.listed = lambda: map(ListingEntry, [*map("envelopes/{:064}".format, range(150_000)), envelope_key(HONEST)])  # type: ignore[method-assign]
     exchange.held[envelope_key(HONEST)] = HONEST
     assert inbox.collect(exchange, 0) == 1
 
@@ -102,7 +103,7 @@ def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(
 def test_a_listing_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "LISTING", 0.05)
     exchange, inbox = FailingExchange([HONEST], {}), inbox_of()
-    exchange.keys = lambda: chain([envelope_key(HONEST)], map("envelopes/{}".format, count()))  # type: ignore[method-assign]
+    exchange.listed = lambda: map(ListingEntry, chain([envelope_key(HONEST)], map("envelopes/{}".format, count())))  # type: ignore[method-assign]
     assert inbox.collect(exchange, 0) == 1
 
 
@@ -197,4 +198,6 @@ def test_who_had_its_time_is_convicted_all_the_same(clock: ScoringClock) -> None
     inbox.collect(FailingExchange([*slow, second], {}), 0)
     assert clock.now > turns.PART * 20
     assert inbox.state.records[KEYS[1].address].breaches == 1
-    assert inbox._rank(envelope_key(second)) > min((False, inbox._rank(key)[1]) for key in inbox._later), "it came late"
+    assert inbox._rank(ListingEntry(envelope_key(second))) > min(
+        (False, inbox._rank(ListingEntry(key))[1]) for key in inbox._later
+    ), "it came late"

@@ -13,6 +13,7 @@ from swarm.exchange import envelope_key
 from swarm.ledger import SwarmLedger
 from swarm.ledger_page import curve, ledger_page
 from swarm.ledger_reader import LedgerReader
+from swarm.listing import ListingEntry
 from swarm.standings import MemberStanding, StandingsOf, friends
 from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
@@ -28,14 +29,14 @@ class LedgerShelf:
     def publish(self, data: bytes) -> str:
         raise AssertionError("a ledger only reads")
 
-    def keys(self) -> Iterator[str]:
+    def listed(self) -> Iterator[ListingEntry]:
         failing = [] if self.failing is None else [object_key("envelopes", bytes(32))]
-        return iter(["envelopes/no key.json", *failing, *self.held])
+        return map(ListingEntry, ["envelopes/no key.json", *failing, *self.held])
 
-    def get(self, key: str, limit: int) -> bytes:
-        if key not in self.held:
-            raise self.failing or MissingObjectError(key)
-        return self.held[key]
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        if entry.key not in self.held:
+            raise self.failing or MissingObjectError(entry.key)
+        return self.held[entry.key]
 
 
 def signed(key: int, number: int, slots: tuple[int, ...] = (0, 1)) -> bytes:

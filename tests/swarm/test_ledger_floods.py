@@ -11,6 +11,7 @@ from protocol.swarm.envelope import seal
 from swarm import inspection, ledger_reader
 from swarm.ledger import SwarmLedger
 from swarm.ledger_reader import OPENING, LedgerReader
+from swarm.listing import ListingEntry
 from swarm.shares import same_shares
 from swarm.standings import friends
 from tests.protocol.swarm.samples import KEYS, LIMITS, honest_envelope, honest_group
@@ -62,7 +63,7 @@ def test_many_envelopes_of_one_round_take_one_place() -> None:
 def test_one_key_that_is_listed_twice_is_one_envelope() -> None:
     shelf = LedgerShelf(signed(0, 0))
     keys = [*shelf.held, *shelf.held]
-    shelf.keys = lambda: iter(keys)  # type: ignore[method-assign]
+    shelf.listed = lambda: map(ListingEntry, keys)  # type: ignore[method-assign]
     found = read(shelf)
     assert (found.envelopes, found.members[FIRST].breaches) == (1, {})
 
@@ -74,13 +75,13 @@ class CountingLedgerShelf(LedgerShelf):
         super().__init__(*held)
         self._clock, self.fetched = clock, 0
 
-    def keys(self) -> Iterator[str]:
-        return iter(self.held)
+    def listed(self) -> Iterator[ListingEntry]:
+        return map(ListingEntry, self.held)
 
-    def get(self, key: str, limit: int) -> bytes:
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
         self._clock.now += 1
         self.fetched += 1
-        return super().get(key, limit)
+        return super().get(entry, limit)
 
 
 @pytest.mark.parametrize("room", [True, False])

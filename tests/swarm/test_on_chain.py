@@ -13,6 +13,7 @@ from protocol.swarm.seeds import NO_START
 from storage.keys import parse_key
 from swarm import chain_access
 from swarm.journal import STATUS
+from swarm.listing import ListingEntry
 from tests.chain.proxy import Proxy
 from tests.swarm.chain_world import STAKE, ChainWorld, home_of, run_rounds
 
@@ -73,7 +74,9 @@ def test_anybody_can_check_what_a_recorded_root_covers(on_chain: ChainWorld) -> 
     raw = on_chain.deployed.chain.rpc("eth_getLogs", {"fromBlock": "0x0", "address": swarms.address})
     (event,) = [one for one in decode_logs(raw, on_chain.deployed.deployment) if one.name == "RootRecorded"]
     assert (event.args["first"], event.args["last"], event.args["groups"]) == (3, 6, 3)
-    found = [open_envelope(on_chain.exchange.get(key, 1 << 20), on_chain.limits) for key in keys]
+    sharer = on_chain.world.account(0).address.lower()
+    stored = [on_chain.exchange.get(ListingEntry(key, sharer), 1 << 20) for key in keys]
+    found = [open_envelope(one, on_chain.limits) for one in stored]
     shared = [
         SharedRound(one.round, one.root, parse_key(key).digest, len(one.groups))
         for one, key in zip(found, keys, strict=True)
@@ -116,7 +119,8 @@ def test_removing_the_first_envelope_does_not_help(on_chain: ChainWorld) -> None
     member = on_chain.member(0)
     first = on_chain.share(1, 0)
     run_rounds(member, 1)
-    (on_chain.world.exchange / first).unlink()
+    sharer = on_chain.world.account(1).address.lower()
+    (on_chain.world.exchange / ListingEntry(first, sharer).place).unlink()
     on_chain.share(1, 0, (0, 1))
     run_rounds(member, 1)
     assert on_chain.of(1).member_of(on_chain.swarm, on_chain.world.account(1).address).ejected

@@ -11,7 +11,7 @@ LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
 
 def rounds_of(world: SwarmWorld, name: int) -> list[int]:
     """Rounds of the envelopes of a member that anybody can find."""
-    all_of = [open_envelope(path.read_bytes(), LIMITS) for path in world.exchange.glob("envelopes/*.json")]
+    all_of = [open_envelope(path.read_bytes(), LIMITS) for path in world.exchange.glob("envelopes/*/*.json")]
     return sorted(one.round for one in all_of if one.member == world.account(name).address)
 
 

@@ -72,7 +72,7 @@ class SwarmWorld:
 
     @property
     def envelopes(self) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in self.exchange.glob("envelopes/*.json")}
+        return {path: path.read_bytes() for path in self.exchange.glob("envelopes/*/*.json")}
 
     def share(self, made: AssembledMember, envelopes: int = 1) -> list[Path]:
         """Rounds until so many are shared: in some, all answers to each problem are equally wrong and teach nobody."""

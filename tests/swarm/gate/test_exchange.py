@@ -22,6 +22,7 @@ from swarm.gate.service import SwarmGate
 from swarm.gate_exchange import GateExchange
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
+from swarm.listing import ListingEntry
 from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, SWARM
 from tests.storage.conftest import bucket, s3
 from tests.swarm.gate.world import FIRST, CountingStore, gate_of, served, signed
@@ -48,12 +49,12 @@ def test_left_and_found(url: str) -> None:
     key = member.publish(data)
     assert key == envelope_key(data) == member.publish(data)
     reader = through(url)
-    assert list(reader.keys()) == [key]
-    assert reader.get(key, LIMITS.file_bytes) == data
+    assert list(reader.listed()) == [ListingEntry(key, KEYS[0].address.lower())]
+    assert reader.get(ListingEntry(key), LIMITS.file_bytes) == data
     with pytest.raises(IntegrityError):
-        reader.get(key, 10)
+        reader.get(ListingEntry(key), 10)
     with pytest.raises(MissingObjectError):
-        reader.get(object_key("envelopes", bytes(32)), 100)
+        reader.get(ListingEntry(object_key("envelopes", bytes(32))), 100)
 
 
 def test_an_inbox_takes_what_lies_there(url: str) -> None:
@@ -127,14 +128,14 @@ PLACE = "1-0x" + "0" * 40
 def test_a_listing_without_an_end_ends(tmp_path: Path) -> None:
     for pages in ((page(1, then=PLACE), page(2, then=PLACE)), (page(then=PLACE), page(then=PLACE))):
         with served(lying(tmp_path, *pages)) as url, pytest.raises(UnreachableError, match="without an end"):
-            list(islice(through(url).keys(), 20))
+            list(islice(through(url).listed(), 20))
 
 
 def test_a_listing_that_names_nothing_ends(tmp_path: Path) -> None:
     empty = [page(then=PLACE.replace("1-", f"{number}-")) for number in range(1, 40)]
     gate = lying(tmp_path, *empty)
     with served(gate) as url, pytest.raises(UnreachableError, match="without an end"):
-        list(through(url).keys())
+        list(through(url).listed())
     assert gate.asked == 1, "nothing else would stop whoever counts keys"
 
 
@@ -144,15 +145,15 @@ def test_nothing_leads_into_the_members_own_network(tmp_path: Path) -> None:
     with served(gate) as url, socket.create_server(("127.0.0.2", 0)) as inside:
         gate.where = f"http://127.0.0.2:{inside.getsockname()[1]}/"
         with pytest.raises(MusterError, match="private network"):
-            through(url).get(object_key("envelopes", bytes(32)), 100)
+            through(url).get(ListingEntry(object_key("envelopes", bytes(32))), 100)
 
 
 def test_a_gate_that_is_gone_says_so() -> None:
     exchange = through("http://127.0.0.1:9", 0)
     for call in (
         lambda: exchange.publish(b"x"),
-        lambda: list(exchange.keys()),
-        lambda: exchange.get(object_key("envelopes", bytes(32)), 1),
+        lambda: list(exchange.listed()),
+        lambda: exchange.get(ListingEntry(object_key("envelopes", bytes(32))), 1),
     ):
         with pytest.raises(UnreachableError):
             call()
