@@ -85,6 +85,7 @@ class KeeperDaemon:
         if self._recorder is not None:
             self._recorder.start()
         keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        self._keeper.finish()
         if self._recorder is not None:
             self._recorder.finish(_CHAIN_SECONDS)
         self._status.write()
@@ -121,6 +122,7 @@ class SiteDaemon:
             log.error("%s", error)
             return EXIT_LOST
         self._site.leave()
+        self._site.finish()
         if self._watch is not None:
             self._watch.stop(_CHAIN_SECONDS)
         self._status.write()

@@ -135,6 +135,7 @@ class SitesGroup:
         self.learner.step = self.learner.outer = 0
 
     def end(self, code: int) -> None:
+        self.keeper.finish()
         self.shown.write()
 
     def _check(self, outer: int) -> None:

@@ -20,6 +20,7 @@ from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, 
 from trainer.sites.catching_up import step_to
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.inner import Saving
 from trainer.sites.logbook import Logbook
 from trainer.sites.site import Site
 
@@ -84,10 +85,11 @@ class BurningTable(LetterTable):
 
     fuse: Fuse
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> Saving:
         self.fuse.burn()
-        super().save(folder)
+        saving = super().save(folder)
         self.fuse.burn()
+        return saving
 
 
 def replayed(exchange: SiteExchange) -> list[OuterState]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,15 @@ class SitesWorld:
     sites: dict[int, Site] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.start_keeper()
+        self._start_keeper()
 
     def start_keeper(self) -> None:
         """Also after a kill."""
+        with suppress(BaseException):  # what the one before still had under way: no other process of a kill goes on
+            self.keeper.finish()
+        self._start_keeper()
+
+    def _start_keeper(self) -> None:
         first = OuterState.start(LetterTable().weights())
         self.keeper = SitesKeeper(SiteExchange(self.bucket, self.run), KEEPER, first, self.home / "keeper")
         self.keeper.start()
