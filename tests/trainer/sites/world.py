@@ -87,15 +87,13 @@ class SitesWorld:
     sites: dict[int, Site] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._start_keeper()
+        self.start_keeper()
 
     def start_keeper(self) -> None:
         """Also after a kill."""
-        with suppress(BaseException):  # what the one before still had under way: no other process of a kill goes on
-            self.keeper.finish()
-        self._start_keeper()
-
-    def _start_keeper(self) -> None:
+        if hasattr(self, "keeper"):
+            with suppress(BaseException):  # threads of a process that is killed do not go on beside the next one
+                self.keeper.finish()
         first = OuterState.start(LetterTable().weights())
         self.keeper = SitesKeeper(SiteExchange(self.bucket, self.run), KEEPER, first, self.home / "keeper")
         self.keeper.start()
