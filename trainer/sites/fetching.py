@@ -82,8 +82,10 @@ class ShardFetcher:
     def read(self, entry: ShardEntry) -> bytes:
         """Its bytes, from the bucket if they are not here. Raises as `SiteExchange.shard`."""
         line = self._lines.get(entry.sha256)
-        if line is not None and line.job is not None and not line.job.cancel():
-            line.job.result()
+        if line is not None and line.job is not None:
+            job, line.job = line.job, None
+            if not job.cancel():
+                job.result()
         held = self._fetched.held.get(entry.sha256)
         return self._exchange.shard(entry) if held is None else held
 

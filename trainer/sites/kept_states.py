@@ -10,6 +10,7 @@ from pathlib import Path
 
 from protocol.errors import MusterError
 from protocol.sites.outer import OuterState
+from protocol.waits import WAITS
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.replica_store import StateFolder
 
@@ -72,7 +73,8 @@ class KeptStates:
         if self._sent is not None:
             (state, sent), self._sent = self._sent, None
             try:
-                sent.result()
+                with WAITS.on(f"the bucket, for outer state {state.step}"):
+                    sent.result()
             except MusterError as error:
                 log.warning("outer state %d was not published: %s", state.step, error)
 

@@ -118,11 +118,11 @@ class SiteDaemon:
         try:
             self._site.start(self._asked)
             take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+            self._site.leave()
+            self._site.finish()
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
-        self._site.leave()
-        self._site.finish()
         if self._watch is not None:
             self._watch.stop(_CHAIN_SECONDS)
         self._status.write()

@@ -53,8 +53,12 @@ class StateFolder:
         target = self._folder / f"step-{state.step:010d}"
         with explained(f"write {target}", "free or mend the disk"):
             aside = folder_aside(target)
-        self._writing = _Writing(target, aside, self._writer.submit(self._write, state, aside), SAVED)
-        self._writing.more = more(aside)
+            try:
+                saving = more(aside)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+        self._writing = _Writing(target, aside, self._writer.submit(self._write, state, aside), saving)
 
     def tend(self) -> bool:
         """Go on with what is being written, without a wait; whether all that was begun is there. Raises as `finish`."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-TIMES, MOST = 8.0, 5.0
+TIMES, MOST = 8.0, 2.0
 
 
 class Seldom:
