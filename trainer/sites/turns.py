@@ -11,13 +11,13 @@ from trainer.sites.keeper import SitesKeeper
 from trainer.sites.site import Site
 
 log = logging.getLogger("muster.sites")
-_TIMES, _LONGEST = 2.0, 4.0
+_TIMES, _LONGEST = 4.0, 1.0
 
 
 def _pause(poll_seconds: float, looked: float) -> float:
     """Until the next turn after one in which nothing could be done, which took `looked` seconds: longer where bucket or
-    processor are busy, up to `_LONGEST` times as long, so that looking does not keep them busy."""
-    return max(poll_seconds, min(_TIMES * looked, _LONGEST * poll_seconds))
+    processor are busy, up to `_LONGEST` seconds, so that looking does not keep them busy."""
+    return max(poll_seconds, min(_TIMES * looked, _LONGEST))
 
 
 def keep(

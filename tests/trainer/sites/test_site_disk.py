@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.site_letters import LetterTable
 from protocol.errors import ConfigError
+from protocol.folders import put_folder
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.test_site import SiteKilled, replayed
 from tests.trainer.sites.world import TRUSTED, MemoryBucket, SitesWorld, make_run
@@ -25,7 +26,7 @@ class SlowDisk:
     """Lets no folder of the site be put in place until it is `released`; or `killed`: then never."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._go, self._dead, self._put = threading.Event(), False, replica_store.put_folder
+        self._go, self._dead, self._put = threading.Event(), False, put_folder
         monkeypatch.setattr(replica_store, "put_folder", self._late)
 
     def release(self) -> None:
