@@ -36,7 +36,7 @@ class _Fetched:
 
 
 @dataclass
-class _Line:
+class _FilesInOrder:
     """Files that are fetched one after the other. `job`: which does so, as long as it has not ended."""
 
     seldom: Seldom = field(default_factory=Seldom)
@@ -51,7 +51,7 @@ class ShardFetcher:
         self._exchange = exchange
         self._pool = ThreadPoolExecutor(AT_ONCE, "site-fetcher")
         self._fetched = _Fetched()
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _FilesInOrder] = {}
 
     def keep(self, data: bytes, sha256: str) -> None:
         """What is had already, and need not be fetched."""
@@ -93,7 +93,7 @@ class ShardFetcher:
         missing = [one for one in files if not self._fetched.has(one)]
         if not missing:
             return True
-        line = self._lines.setdefault(missing[0].sha256, _Line())
+        line = self._lines.setdefault(missing[0].sha256, _FilesInOrder())
         self._lines.update((one.sha256, line) for one in missing)
         if line.job is not None and line.job.done():
             line.job.result()
