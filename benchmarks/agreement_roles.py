@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.environments import types
 from chain.records import Submission
-from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.base import Completion, EngineInfo
 from environments.base import Problem
 from environments.checking.probe import answers_to
 from environments.data import data_folder
@@ -35,7 +35,7 @@ from trainer.loader import Loader
 from trainer.tiny_model import PHRASES
 from validator.checks import FILE_CHECKS, rewards
 from validator.context import CheckContext, SubmissionFacts
-from worker.produce import Planned, Producer
+from worker.produce import FileMaker, Planned
 
 ROLES = ("worker", "validator", "trainer")
 WORK = WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=768, max_prompt_tokens=32768)
@@ -44,22 +44,16 @@ _ROWS, _PER_POOL = 240, 40
 _NODE = "0x" + "11" * 20
 
 
-class Given:
-    """An engine that is never asked: Answerer puts the given answers where a worker's engine generates."""
+class NoWeights:
+    """In the place of an engine, where completions are given."""
 
     info = EngineInfo("transformers", "given", "float32", "cpu")
 
     def load(self, weights: Path) -> None:
-        pass
-
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        raise NotImplementedError
-
-    def prefill(self, sequences: Sequence[Any]) -> Iterator[Prefilled]:
-        raise NotImplementedError
+        """Nothing is computed with them."""
 
 
-class Answerer(Producer):
+class Answerer(FileMaker):
     """A worker whose completions are given: sample s of a problem is the s-th of its answers."""
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
@@ -121,7 +115,7 @@ def work_of(pool: int, number: int) -> Work:
 
 def worker(config: PoolConfig, works: Sequence[Work], folder: Path) -> Iterator[dict[str, Any]]:
     """Makes the files."""
-    producer = Answerer(config, Given())
+    producer = Answerer(config, NoWeights())
     producer.load(_model())
     for work in works:
         made = producer.make(work)

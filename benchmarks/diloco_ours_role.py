@@ -25,9 +25,10 @@ from runtime.logs import start_logging
 from runtime.process import Daemon, make_home
 from storage.bucket import Bucket
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.home import hold_home
 from trainer.sites.inner import SAVED, Saving, Share
 from trainer.sites.keeper import SitesKeeper
-from trainer.sites.main import KeeperDaemon, SiteDaemon, hold_home
+from trainer.sites.main import KeeperDaemon, SiteDaemon
 from trainer.sites.site import Site
 
 

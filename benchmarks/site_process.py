@@ -19,8 +19,9 @@ from runtime.process import make_home, serve
 from storage.bucket import Bucket
 from storage.settings import S3Settings
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.home import hold_home
 from trainer.sites.keeper import SitesKeeper
-from trainer.sites.main import KeeperDaemon, SiteDaemon, hold_home
+from trainer.sites.main import KeeperDaemon, SiteDaemon
 from trainer.sites.site import Site
 
 

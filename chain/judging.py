@@ -153,7 +153,7 @@ class Canary:
 
 
 class CaseOutcome(IntEnum):
-    """INodeCases.Outcome."""
+    """IOneJury.Outcome."""
 
     NONE = 0
     OPEN = 1
@@ -163,18 +163,13 @@ class CaseOutcome(IntEnum):
     LAPSED = 5
 
 
-@dataclass
-class Accusation:
-    """A case against a node, for the files `sequences` (ascending). `trials`: its jury, and the one that replaced it;
-    `evidence`: the SHA-256 of what the accuser says; `code`, `slashed` and `back` (of the bond) once concluded."""
+@dataclass(kw_only=True)
+class OneJury:
+    """What one jury decides (IOneJury). `bond`: grains that whoever brought it deposited; `trials`: its jury, and the
+    one that replaced it; `block`, `time`: of its opening. Once concluded: `code`; `slashed`, of the accused's stake;
+    `back`, to whoever brought it."""
 
-    case: int
-    pool: int
-    node: str
-    accuser: str
     bond: int
-    sequences: tuple[int, ...]
-    evidence: bytes
     trials: list[int]
     block: int
     time: int
@@ -188,27 +183,30 @@ class Accusation:
         """The jury that decides."""
         return self.trials[-1]
 
+    def concluded(self, outcome: int, code: int, slashed: int, back: int) -> None:
+        """As the contract's event says."""
+        self.outcome, self.code, self.slashed, self.back = CaseOutcome(outcome), code, slashed, back
+
 
 @dataclass
-class StepDispute:
-    """A dispute of outer step `step` of run `run`, before seats of `pool`. `trials`: its jury, and the one that
-    replaced it; `code`, `slashed` (of the keeper's stake) and `back` (to the disputer) once concluded."""
+class Accusation(OneJury):
+    """A case against a node, for the files `sequences` (ascending). `evidence`: the SHA-256 of what the accuser
+    says."""
+
+    case: int
+    pool: int
+    node: str
+    accuser: str
+    sequences: tuple[int, ...]
+    evidence: bytes
+
+
+@dataclass
+class StepDispute(OneJury):
+    """A dispute of outer step `step` of run `run`, before seats of `pool`; what is slashed is the keeper's."""
 
     dispute: int
     run: int
     step: int
     pool: int
     disputer: str
-    bond: int
-    trials: list[int]
-    block: int
-    time: int
-    outcome: CaseOutcome = CaseOutcome.OPEN
-    code: int = 0
-    slashed: int = 0
-    back: int = 0
-
-    @property
-    def trial(self) -> int:
-        """The jury that decides."""
-        return self.trials[-1]

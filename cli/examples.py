@@ -75,6 +75,7 @@ EXAMPLES = {
     "site open": "muster site open --document run.json --model model --stake 40 --keeper-stake 200 --dry-run",
     "site show": "muster site show 1 12 --json",
     "site verify": "muster site verify 12 --config site.json",
+    "site watch": "muster site watch --config site.json --keystore key.json",
     "site withdraw": "muster site withdraw --run 1 --keeper",
     "swarm accuse": "muster swarm accuse one.json two.json --document swarm.json --swarm 1",
     "swarm gate": "muster swarm gate --config gate.json",

@@ -82,8 +82,8 @@ class Prefilled:
     logits: "torch.Tensor"
 
 
-class Engine(Protocol):
-    """Generation and prefill over one set of weights, replaceable while running."""
+class Loadable(Protocol):
+    """Arithmetic whose weights can be replaced while it runs."""
 
     @property
     def info(self) -> EngineInfo: ...
@@ -91,6 +91,10 @@ class Engine(Protocol):
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a Hugging Face folder. Raises IntegrityError if the folder is not a usable model."""
         ...
+
+
+class Engine(Loadable, Protocol):
+    """Generation and prefill over one set of weights."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete every request, in request order; noise is a function of (key, position, token) alone, so

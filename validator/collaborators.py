@@ -28,6 +28,7 @@ from validator.held_engines import LoadedEngine, OtherEngines, others
 from validator.judge_queue import JudgeQueue
 from validator.judging import FileJudge, JudgeOne
 from validator.kept_files import KeptFiles
+from validator.run_watching import RunWatchers
 from validator.shares import tenant_of
 from validator.shelves import open_shelf
 from validator.sources import Sources
@@ -54,6 +55,7 @@ class ValidatorCollaborators:
     tasks: TransactionTasks
     wake: threading.Event
     steps: StepJudge = field(default_factory=lambda: StepJudge({}))
+    watchers: RunWatchers | None = None
 
     @classmethod
     def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
@@ -72,12 +74,15 @@ class ValidatorCollaborators:
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
             steps=StepJudge(config.runs),
+            watchers=RunWatchers(config.runs, config.home, config.voters[0]) if config.accuse else None,
         )
 
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
         self.steps.close()
+        if self.watchers is not None:
+            self.watchers.close()
         self.holdings.close()
         self.chain.close()
 

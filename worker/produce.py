@@ -3,11 +3,12 @@
 `attacks/` replaces stages to show what checks catch; an honest worker uses `Producer` as it is.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.base import Completion, Engine, Sampling
+from engines.base import Completion, Engine, Loadable, Sampling
 from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
@@ -38,12 +39,12 @@ class Produced:
     commitment: Commitment
 
 
-class Producer:
-    """Makes rollout files of one pool with one engine."""
+class FileMaker(ABC):
+    """Makes rollout files of one pool of completions that `complete` gives. `model`: its weights are loaded, and its
+    arithmetic named in the files."""
 
-    def __init__(self, config: PoolConfig, engine: Engine) -> None:
-        self.config = config
-        self.engine = engine
+    def __init__(self, config: PoolConfig, model: Loadable) -> None:
+        self.config, self._model = config, model
         self._following = FollowingEnvironments(config)
         self._environment: PoolEnvironments | None = None
 
@@ -64,7 +65,7 @@ class Producer:
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
         environment = self._following.of(weights)
-        self.engine.load(weights)
+        self._model.load(weights)
         self._environment = environment
 
     def make(self, work: Work) -> Produced:
@@ -82,14 +83,9 @@ class Producer:
                 plan.append(Planned(assignment, sample, prompt, noise_key(work, assignment.slot, sample)))
         return plan
 
+    @abstractmethod
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         """Completions with proofs, all turns of each, in the plan's order."""
-        tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
-        return converse(self.engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling(self.config.work.temperature, self.environment.eos_ids)
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         """Rows of the file, rewards included."""
@@ -112,7 +108,7 @@ class Producer:
         return rows
 
     def header(self, work: Work) -> RolloutHeader:
-        info = self.engine.info
+        info = self._model.info
         return RolloutHeader(work, f"{info.name} {info.version}", info.dtype, info.device)
 
     def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
@@ -120,3 +116,19 @@ class Producer:
         header = self.header(work)
         data = write(header, rollouts)
         return Produced(header, tuple(rollouts), data, commit(data, rollouts))
+
+
+class Producer(FileMaker):
+    """Makes rollout files of one pool with one engine."""
+
+    def __init__(self, config: PoolConfig, engine: Engine) -> None:
+        super().__init__(config, engine)
+        self.engine = engine
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
+        return converse(self.engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.config.work.temperature, self.environment.eos_ids)

@@ -1,7 +1,7 @@
 """Runs of several sites: stakes of sites and keeper, recorded outer steps, proofs and disputes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eth_account.signers.local import LocalAccount
@@ -123,6 +123,10 @@ class RecordedStep:
         """ISiteRuns.Entry."""
         return self.previous, self.body
 
+    def says(self, entry: "LogEntry") -> bool:
+        """Whether this is the entry that it names."""
+        return self.entry == _signed_part(entry)
+
 
 class SiteRuns(TokenTaker):
     """Called by keepers, sites and whoever pays for them; by anybody with a proof or a doubt."""
@@ -162,24 +166,27 @@ class SiteRuns(TokenTaker):
         """Record, as the keeper, an outer step; `entry`: the boundary after it."""
         contributions = [(one.site, one.weight, bytes.fromhex(one.document)) for one in step.contributions]
         state = bytes.fromhex(step.state)
-        return self.call("record", run, step.step, state, entry.number, _signed_part(entry), contributions)
+        call = self.call("record", run, step.step, state, entry.number, _signed_part(entry), contributions)
+        # on top of what is not mined yet: a record whose answer was lost is not paid for twice
+        return replace(call, pending=True)
 
     def accuse_site(self, run: int, proof: "SiteContradiction") -> ContractCall[Receipt]:
         """Show two contributions of a site to one attempt. The client's account gets the reward."""
         parts = [((note.number, note.document, note.body), signature) for note, signature in proof.notes]
-        return self.call("accuseSite", run, proof.site, proof.step, proof.attempt, *parts[0], *parts[1])
+        call = self.call("accuseSite", run, proof.site, proof.step, proof.attempt, *parts[0], *parts[1])
+        return replace(call, pending=True)
 
     def accuse_keeper(self, run: int, proof: "KeeperContradiction") -> ContractCall[Receipt]:
         """Show two entries at one place of the log."""
         parts = [(_signed_part(entry), signature) for entry, signature in proof.entries]
-        return self.call("accuseKeeper", run, proof.number, *parts[0], *parts[1])
+        return replace(self.call("accuseKeeper", run, proof.number, *parts[0], *parts[1]), pending=True)
 
     def accuse_record(
         self, run: int, recorded: RecordedStep, other: "LogEntry", signature: bytes
     ) -> ContractCall[Receipt]:
         """Show that the keeper wrote `other` where by its record another entry stands."""
         where = run, recorded.record.step, recorded.number
-        return self.call("accuseRecord", *where, recorded.entry, _signed_part(other), signature)
+        return replace(self.call("accuseRecord", *where, recorded.entry, _signed_part(other), signature), pending=True)
 
     def dispute(self, run: int, step: int) -> ContractCall[int]:
         """Say that a recorded step does not follow from what was published. Takes the bond; returns its number."""
@@ -205,6 +212,15 @@ class SiteRuns(TokenTaker):
 
     def step_of(self, run: int, step: int) -> StepRecordView:
         return record(StepRecordView, self.read("stepOf", run, step))
+
+    def steps_of(self, run: int, steps: Sequence[int]) -> list[StepRecordView]:
+        """Several, in that order, in one round trip."""
+        views = [self.view("stepOf", run, step) for step in steps]
+        return [record(StepRecordView, one) for one in self.client.read_many(views)] if views else []
+
+    def reward(self, receipt: Receipt) -> int:
+        """What an accusation brought to who made it, in grains."""
+        return int(self.event(receipt, "SignerEjected").args["reward"])
 
     def dispute_of(self, dispute: int) -> StepDisputeView:
         values = self.read("disputeOf", dispute)

@@ -11,8 +11,8 @@ def _case_opened(state: State, event: Event) -> None:
     a = event.args
     number = state.trial_cases[a["trial"]] = a["nodeCase"]
     state.cases[number] = Accusation(
-        number, a["pool"], a["node"], a["accuser"], a["bond"], tuple(a["sequences"]), a["evidence"], [a["trial"]],
-        event.block, event.timestamp,
+        number, a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"],
+        bond=a["bond"], trials=[a["trial"]], block=event.block, time=event.timestamp,
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def _node_expelled(state: State, event: Event) -> None:
 def _case_concluded(state: State, event: Event) -> None:
     a = event.args
     case, account = state.cases[a["nodeCase"]], account_of(state, event)
-    case.outcome, case.code, case.slashed, case.back = CaseOutcome(a["outcome"]), a["code"], a["slashed"], a["back"]
+    case.concluded(a["outcome"], a["code"], a["slashed"], a["back"])
     if case.outcome is not CaseOutcome.UPHELD:
         return
     if not account.eject_code:

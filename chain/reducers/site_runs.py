@@ -1,7 +1,7 @@
 """Disputed outer steps of runs of sites. What is recorded of steps, and who joined, nobody but their own run reads."""
 
 from chain.events import Event
-from chain.judging import CaseOutcome, StepDispute
+from chain.judging import StepDispute
 from chain.reducers.registry import on
 from chain.state import State
 
@@ -11,13 +11,12 @@ def _step_disputed(state: State, event: Event) -> None:
     a = event.args
     number = state.trial_steps[a["trial"]] = a["dispute"]
     state.step_disputes[number] = StepDispute(
-        number, a["run"], a["step"], a["pool"], a["disputer"], a["bond"], [a["trial"]], event.block, event.timestamp
-    )
+        number, a["run"], a["step"], a["pool"], a["disputer"],
+        bond=a["bond"], trials=[a["trial"]], block=event.block, time=event.timestamp,
+    )  # fmt: skip
 
 
 @on("SiteRuns", "DisputeConcluded")
 def _dispute_concluded(state: State, event: Event) -> None:
     a = event.args
-    disputed = state.step_disputes[a["dispute"]]
-    disputed.outcome, disputed.code = CaseOutcome(a["outcome"]), a["code"]
-    disputed.slashed, disputed.back = a["slashed"], a["back"]
+    state.step_disputes[a["dispute"]].concluded(a["outcome"], a["code"], a["slashed"], a["back"])

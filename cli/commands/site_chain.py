@@ -1,4 +1,4 @@
-"""`muster site open, join, leave, close, withdraw, show, verify, accuse, dispute, conclude`: a run on chain."""
+"""`muster site open, join, leave, close, withdraw, show`: a run on chain, and the stakes that stand behind it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Acting, JsonOption, Paying, Reading, address_option, tokens_option
+from cli.options import Acting, Paying, Reading, address_option, tokens_option
 from cli.output import clock, emit, fields
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
@@ -21,7 +21,6 @@ _CONSENT_SECONDS = 3600
 
 DocumentOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The run's document, JSON or TOML.")]
 RunOption = Annotated[int, typer.Option("--run", min=1, help="Number of the run on chain.")]
-StepOption = Annotated[int, typer.Option("--step", min=0, help="Number of the outer step.")]
 SiteOption = Annotated[str | None, address_option("--site", "Address of the site; the paying key's if missing.")]
 
 
@@ -60,9 +59,11 @@ def open_run(
     """Open a run on chain: its document, what sites and keeper lock, and the state that it begins from. None of it can
     change. The pool that the document names judges disputes."""
     from chain.contracts.site_runs import RunTerms
-    from trainer.sites.run_chain import check_place
+    from trainer.sites.run_chain import check_audits, check_place
 
-    run, session = _load(document), by.open()
+    run = load_run(document)
+    check_audits(run)
+    session = by.open()
     check_place(run, session.deployment)
     digest, first = bytes.fromhex(run.digest), _first_state(model, start)
     keeper, expiry, consent = key.consent(session, digest)
@@ -88,26 +89,41 @@ def open_run(
     )  # fmt: skip
 
 
-def join(document: DocumentOption, run: RunOption, key: ConsentingKey, by: Paying) -> None:
-    """Lock a site's stake, so that the keeper takes it in; a key joins a run once."""
-    from trainer.sites.run_chain import check_place, check_run
+def join(
+    document: DocumentOption,
+    run: RunOption,
+    key: ConsentingKey,
+    by: Paying,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or Hugging Face id: pay only if the run begins from these weights.")
+    ] = None,
+) -> None:
+    """Lock a site's stake, so that the keeper takes it in; a key joins a run once. Whoever opened the run says which
+    state it begins from: where that is nobody's, no step of it can be judged, so name the model."""
+    from trainer.sites.run_chain import check_place, check_run, check_start
 
-    known, session = _load(document), by.open()
+    known, session = load_run(document), by.open()
     check_place(known, session.deployment)
-    view = _view(session, run)
+    view = run_view(session, run)
     check_run(view, run, known)
+    if model is not None:
+        check_start(view, _first_state(model, None))
     site, expiry, consent = key.consent(session, bytes.fromhex(known.digest))
     if site not in known.sites:
         raise ConfigError(f"{site} is no site of {known.name}", "use the key of one, or another run")
     call = session.suite.site_runs.join(run, view.site_stake, site, expiry, consent)
-    title = f"lock {show_tokens(view.site_stake)} tokens in run {run} for {site}, free {view.delay} s after leaving"
+    judged = f"pool {view.pool} judges disputes" if view.pool else "nobody judges disputes"
+    title = (
+        f"lock {show_tokens(view.site_stake)} tokens in run {run} for {site}, free {view.delay} s after leaving; its "
+        f"keeper has {show_tokens(view.stake)} at stake, {judged}"
+    )
     act(session, [PlannedTransaction(title, call)], by, run=run, site=site, stake=view.site_stake)
 
 
 def leave(run: RunOption, by: Acting, site: SiteOption = None) -> None:
     """End a site's membership on chain; its stake can be withdrawn after the run's delay."""
     session = by.open()
-    view, named = _view(session, run), site or session.client.address
+    view, named = run_view(session, run), site or session.client.address
     title = f"{named} leaves run {run}; its stake is free {view.delay} s later"
     act(session, [PlannedTransaction(title, session.suite.site_runs.leave(run, named))], by, run=run, site=named)
 
@@ -115,7 +131,7 @@ def leave(run: RunOption, by: Acting, site: SiteOption = None) -> None:
 def close(run: RunOption, by: Paying) -> None:
     """End a run, as who paid its keeper's stake: nothing more is recorded, and the stake is free after the delay."""
     session = by.open()
-    title = f"close run {run}; its keeper's stake is free {_view(session, run).delay} s later"
+    title = f"close run {run}; its keeper's stake is free {run_view(session, run).delay} s later"
     act(session, [PlannedTransaction(title, session.suite.site_runs.close(run))], by, run=run)
 
 
@@ -129,7 +145,7 @@ def withdraw(
     if keeper and site:
         raise ConfigError("--site and --keeper name two stakes", "name one")
     session = by.open()
-    runs, view, named = session.suite.site_runs, _view(session, run), site or session.client.address
+    runs, view, named = session.suite.site_runs, run_view(session, run), site or session.client.address
     free, held = (view.release_at, view.stake) if keeper else _of_site(session, run, named)
     if not free:
         left = f"muster site close --run {run}" if keeper else f"muster site leave --run {run}"
@@ -148,7 +164,7 @@ def show(
 ) -> None:
     """A run on chain: stakes, recorded steps; or what is recorded of one step, and how a dispute of it stands."""
     session = look.open()
-    view = _view(session, run)
+    view = run_view(session, run)
     if step is None:
         document = {**vars(view), "document": view.document.hex(), "start": view.start.hex()}
         emit(document, look.json, lambda: _run_text(view))
@@ -161,89 +177,10 @@ def show(
         "dispute": where.dispute, "outcome": dispute.outcome.name.lower() if dispute else "",
         "disputable_until": where.time + view.delay if view.pool else 0,
     }  # fmt: skip
-    emit({**_step_document(found), **stands}, look.json, lambda: _step_text(found, stands))
+    emit({**step_document(found), **stands}, look.json, lambda: _step_text(found, stands))
 
 
-def accuse(
-    first: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A note's or log entry's bytes.")],
-    second: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Another one's.")],
-    document: DocumentOption,
-    run: RunOption,
-    by: Acting,
-) -> None:
-    """Show that a site signed two contributions to one attempt, or the keeper two entries at one place of its log: it
-    loses half of its stake, and you get a twentieth."""
-    from protocol.sites.contradiction import keeper_contradiction, site_contradiction
-
-    known, session = _load(document), by.open()
-    runs, data = session.suite.site_runs, (first.read_bytes(), second.read_bytes())
-    if data[0].startswith(b'{"entry"'):
-        of_keeper = keeper_contradiction(*data, known)
-        planned = PlannedTransaction(
-            f"show two entries at place {of_keeper.number} of the log", runs.accuse_keeper(run, of_keeper)
-        )
-        act(session, [planned], by, run=run, accused=known.keeper, number=of_keeper.number)
-        return
-    proof = site_contradiction(*data, known)
-    title = f"show two contributions of {proof.site} to outer step {proof.step}, attempt {proof.attempt}"
-    planned = PlannedTransaction(title, runs.accuse_site(run, proof))
-    act(session, [planned], by, run=run, accused=proof.site, step=proof.step, attempt=proof.attempt)
-
-
-def dispute(run: RunOption, step: StepOption, by: Paying) -> None:
-    """Say before a jury that a recorded outer step does not follow from what was published. If the jury agrees the bond
-    comes back, with a tenth of the keeper's stake; if it does not, the bond is lost. First: muster site verify."""
-    session = by.open()
-    view = _view(session, run)
-    if step >= view.steps:
-        raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are: muster site show {run}")
-    call = session.suite.site_runs.dispute(run, step)
-    title = f"dispute outer step {step} of run {run}, with a bond of {show_tokens(call.grains)} tokens"
-
-    def outcome(receipts: list[Any]) -> tuple[dict[str, Any], str]:
-        number = call.result(receipts[0])
-        return {"dispute": number}, f"dispute {number}; its jury votes now: muster site show {run} {step}"
-
-    act(session, [PlannedTransaction(title, call)], by, outcome, run=run, step=step, bond=call.grains)
-
-
-def conclude(
-    dispute_number: Annotated[int, typer.Argument(metavar="DISPUTE", min=1, help="Number of the dispute.")], by: Paying
-) -> None:
-    """End a dispute whose jury is done, as validators do too, or have a jury that found no majority replaced."""
-    session = by.open()
-    call = session.suite.site_runs.conclude(dispute_number)
-    planned = PlannedTransaction(f"conclude dispute {dispute_number}", call)
-    act(session, [planned], by, dispute=dispute_number)
-
-
-def verify(
-    step: Annotated[int, typer.Argument(min=0, help="A recorded outer step.")],
-    config: Annotated[
-        Path,
-        typer.Option(exists=True, dir_okay=False, help="A site's or keeper's configuration; its key is not opened."),
-    ],
-    json: JsonOption = False,
-) -> None:
-    """Make a recorded outer step again from chain and bucket: contributions, which count, their weights, the state that
-    they lead to. No key is needed. Exit code 1 if anything is recorded otherwise."""
-    from trainer.sites.verified import member_config, verified
-
-    found = verified(member_config(config), step)
-    document = {
-        "run": found.run, **_step_document(found.recorded), "faults": found.faults, "follows": not found.faults,
-    }  # fmt: skip
-
-    def text() -> str:
-        verdict = [f"wrong: {one}" for one in found.faults] or ["it follows from what was published"]
-        return "\n".join([f"outer step {step} of run {found.run} led to {found.recorded.record.state}", *verdict])
-
-    emit(document, json, text)
-    if found.faults:
-        raise typer.Exit(1)
-
-
-def _load(path: Path) -> "SitesRun":
+def load_run(path: Path) -> "SitesRun":
     from protocol.documents import load_document
     from protocol.sites.run import SitesRun
 
@@ -268,7 +205,7 @@ def _first_state(model: str | None, start: str | None) -> bytes:
     return first_state(model).digest
 
 
-def _view(session: "Session", run: int) -> "RunView":
+def run_view(session: "Session", run: int) -> "RunView":
     view = session.suite.site_runs.run_of(run)
     if not view.exists:
         count = int(session.suite.site_runs.read("opened"))
@@ -301,7 +238,7 @@ def _run_text(view: "RunView") -> str:
     return fields(rows)
 
 
-def _step_document(found: "RecordedStep") -> dict[str, Any]:
+def step_document(found: "RecordedStep") -> dict[str, Any]:
     made = found.record
     return {
         "step": made.step,

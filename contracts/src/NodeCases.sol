@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IJuries} from "./interfaces/IJuries.sol";
+import {OneJury} from "./court/OneJury.sol";
 import {INodeCases} from "./interfaces/INodeCases.sol";
-import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
@@ -12,10 +10,9 @@ import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {PoolTerms, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 
 /// @title NodeCases
-contract NodeCases is INodeCases, ReentrancyGuardTransient {
+contract NodeCases is INodeCases, OneJury {
     using SafeERC20 for IERC20;
 
     /// @inheritdoc INodeCases
@@ -23,12 +20,8 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
     /// Holds of a stake beyond which no case is opened: half of what `Stakes` can count, whose end is for good.
     uint256 private constant MAX_HOLDS = 1 << 15;
 
-    IERC20 public immutable token;
-    IParams public immutable params;
     IStakes public immutable stakes;
     IPools public immutable pools;
-    ICourt public immutable court;
-    IJuries public immutable juries;
 
     /// @inheritdoc INodeCases
     uint256 public opened;
@@ -36,14 +29,10 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
     /// By pool and files: a file has one node.
     mapping(bytes32 key => uint256 nodeCase) private _tried;
 
-    constructor(Suite memory suite) {
+    constructor(Suite memory suite) OneJury(suite) {
         SuiteLib.checkPlace(suite.nodeCases);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
         stakes = IStakes(suite.stakes);
         pools = IPools(suite.pools);
-        court = ICourt(suite.court);
-        juries = IJuries(suite.juries);
     }
 
     /// @inheritdoc INodeCases
@@ -65,7 +54,7 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
         (case_.outcome, case_.openedAt) = (Outcome.Open, block.timestamp);
         case_.bond = bondOf(pool);
         uint256 last = sequences[sequences.length - 1];
-        case_.trial = juries.summon(pool, last, _jury(court.termsOf(pool)), new uint256[](0), address(0));
+        case_.trial = _summon(pool, last);
         emit CaseOpened(nodeCase, pool, node, msg.sender, case_.trial, case_.bond, sequences, evidence);
         stakes.freeze(node);
         token.safeTransferFrom(msg.sender, address(this), case_.bond);
@@ -76,22 +65,21 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
         NodeCase storage case_ = _cases[nodeCase];
         if (case_.outcome == Outcome.None) revert NoSuchCase();
         if (case_.outcome != Outcome.Open) revert AlreadyConcluded();
-        (bool done, uint256 code) = juries.verdictOf(case_.trial);
-        if (!done) revert Undecided();
-        if (code == Codes.NONE) {
-            uint256 next = juries.replace(case_.trial);
-            if (next != 0) {
-                case_.trial = next;
-                return;
-            }
+        (uint256 code, uint256 next) = _heard(case_.trial);
+        if (next != 0) {
+            case_.trial = next;
+            return;
         }
         case_.outcome = _outcome(code);
         uint256 slashed;
         uint256 back = case_.bond;
         if (case_.outcome == Outcome.Upheld) (slashed, back) = _uphold(case_, code);
         else stakes.release(case_.node);
-        if (case_.outcome == Outcome.Refuted) back = _refute(case_, code);
-        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_, code, back);
+        if (case_.outcome == Outcome.Refuted) {
+            back = 0;
+            _forfeit(case_.trial, code, case_.bond, case_.openedAt, stakes.operatorOf(case_.node));
+        }
+        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_.trial, code, back);
         // nothing was found: the same files can be brought again
         if (code == Codes.NONE || case_.outcome == Outcome.Dismissed) delete _tried[_key(case_)];
         emit CaseConcluded(nodeCase, case_.pool, case_.node, case_.outcome, code, slashed, back);
@@ -110,8 +98,7 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
 
     /// @inheritdoc INodeCases
     function bondOf(uint256 pool) public view returns (uint256) {
-        PoolTerms memory terms = court.termsOf(pool);
-        return _jury(terms) * terms.juryFee + params.values().delayCompensation;
+        return _bond(pool);
     }
 
     /// @dev Every file is this node's, of this pool, and accepted for good.
@@ -144,12 +131,6 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
         if (staked.frozen >= MAX_HOLDS) revert TooManyCases();
     }
 
-    function _outcome(uint256 code) private pure returns (Outcome) {
-        if (code == Codes.NONE) return Outcome.Lapsed;
-        if (code == Codes.UNAVAILABLE) return Outcome.Dismissed;
-        return Codes.isReject(code) ? Outcome.Upheld : Outcome.Refuted;
-    }
-
     /// @dev Slashes and ejects as a rejected file does, with the jury's fees in the place of a committee's; the accuser is
     /// the collector. What the stake cannot pay the jury any more, because other files cost it, the bond does.
     function _uphold(NodeCase storage case_, uint256 code) private returns (uint256 slashed, uint256 back) {
@@ -164,7 +145,7 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
             // other files took all of its stake meanwhile: what it staked anew stands for another pool
             stakes.release(node);
         }
-        back -= _payJury(case_, code, back + fees) - fees;
+        back -= _payJury(case_.trial, code, back + fees) - fees;
     }
 
     function _order(NodeCase storage case_, uint256 code) private view returns (IStakes.Slash memory order) {
@@ -178,30 +159,7 @@ contract NodeCases is INodeCases, ReentrancyGuardTransient {
         order.collector = case_.accuser;
     }
 
-    /// @dev The bond of a false accusation: the jury, then the operator whose stake it locked; the rest is burnt.
-    function _refute(NodeCase storage case_, uint256 code) private returns (uint256 back) {
-        uint256 pot = case_.bond - _payJury(case_, code, case_.bond);
-        uint256 compensation = params.valuesAt(case_.openedAt).delayCompensation;
-        if (compensation > pot) compensation = pot;
-        _send(stakes.operatorOf(case_.node), compensation);
-        _send(SuiteLib.SINK, pot - compensation);
-        return 0;
-    }
-
-    function _payJury(NodeCase storage case_, uint256 code, uint256 funds) private returns (uint256 used) {
-        used = juries.conclude(case_.trial, code, funds);
-        _send(address(juries), used);
-    }
-
-    function _jury(PoolTerms memory terms) private pure returns (uint256) {
-        return terms.appealJury == 0 ? terms.jury : terms.appealJury;
-    }
-
     function _key(NodeCase storage case_) private view returns (bytes32) {
         return keccak256(abi.encode(case_.pool, case_.files));
-    }
-
-    function _send(address to, uint256 amount) private {
-        if (amount != 0) token.safeTransfer(to, amount);
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "./interfaces/IJuries.sol";
 import {ISiteRuns} from "./interfaces/ISiteRuns.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
@@ -19,16 +18,12 @@ contract SiteRuns is StepRecords {
     /// What juries of outer steps judge in the place of a file: no file has this number.
     uint256 public constant NO_FILE = type(uint32).max;
 
-    IJuries public immutable juries;
-
     /// @inheritdoc ISiteRuns
     uint256 public disputed;
     mapping(uint256 number => Dispute) private _disputes;
     mapping(uint256 run => mapping(uint256 step => uint256 number)) private _tried;
 
-    constructor(Suite memory suite) SiteStakes(suite) {
-        juries = IJuries(suite.juries);
-    }
+    constructor(Suite memory suite) SiteStakes(suite) {}
 
     /// @inheritdoc ISiteRuns
     function dispute(uint256 run, uint256 step) external nonReentrant returns (uint256 number) {
@@ -47,8 +42,7 @@ contract SiteRuns is StepRecords {
         Dispute storage case_ = _disputes[number];
         (case_.run, case_.step, case_.disputer) = (run, step, msg.sender);
         (case_.outcome, case_.openedAt, case_.bond) = (Outcome.Open, block.timestamp, bondOf(run));
-        uint256 jury = _jury(court.termsOf(slot.pool));
-        case_.trial = juries.summon(slot.pool, NO_FILE, jury, new uint256[](0), address(0));
+        case_.trial = _summon(slot.pool, NO_FILE);
         emit StepDisputed(number, run, step, slot.pool, msg.sender, case_.trial, case_.bond);
         token.safeTransferFrom(msg.sender, address(this), case_.bond);
     }
@@ -58,14 +52,10 @@ contract SiteRuns is StepRecords {
         Dispute storage case_ = _disputes[number];
         if (case_.outcome == Outcome.None) revert NoSuchDispute();
         if (case_.outcome != Outcome.Open) revert AlreadyConcluded();
-        (bool done, uint256 code) = juries.verdictOf(case_.trial);
-        if (!done) revert Undecided();
-        if (code == Codes.NONE) {
-            uint256 next = juries.replace(case_.trial);
-            if (next != 0) {
-                case_.trial = next;
-                return;
-            }
+        (uint256 code, uint256 next) = _heard(case_.trial);
+        if (next != 0) {
+            case_.trial = next;
+            return;
         }
         case_.outcome = _outcome(code);
         RunSlot storage slot = _runs[case_.run];
@@ -73,8 +63,11 @@ contract SiteRuns is StepRecords {
         uint256 slashed;
         uint256 back = case_.bond;
         if (case_.outcome == Outcome.Upheld) (slashed, back) = _uphold(case_, slot, code);
-        if (case_.outcome == Outcome.Refuted) back = _refute(case_, slot, code);
-        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_, code, back);
+        if (case_.outcome == Outcome.Refuted) {
+            back = 0;
+            _forfeit(case_.trial, code, case_.bond, case_.openedAt, slot.owner);
+        }
+        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_.trial, code, back);
         // nothing was found: the step can be disputed again while its window lasts
         if (code == Codes.NONE || case_.outcome == Outcome.Dismissed) delete _tried[case_.run][case_.step];
         emit DisputeConcluded(number, case_.run, case_.step, case_.outcome, code, slashed, back);
@@ -96,13 +89,7 @@ contract SiteRuns is StepRecords {
     function bondOf(uint256 run) public view returns (uint256) {
         RunSlot storage slot = _run(run);
         if (slot.pool == 0) revert NoCourt();
-        return _fees(slot) + params.values().delayCompensation;
-    }
-
-    function _outcome(uint256 code) private pure returns (Outcome) {
-        if (code == Codes.NONE) return Outcome.Lapsed;
-        if (code == Codes.UNAVAILABLE) return Outcome.Dismissed;
-        return Codes.isReject(code) ? Outcome.Upheld : Outcome.Refuted;
+        return _bond(slot.pool);
     }
 
     /// @dev The jury's fees come first; what the stake cannot pay of them any more, the bond does.
@@ -113,25 +100,10 @@ contract SiteRuns is StepRecords {
         slashed = _free(slot, slot.disputes) * params.valuesAt(case_.openedAt).slashBps / 10_000;
         slot.stake = uint56(slot.stake - slashed);
         _end(slot);
-        uint256 used = _payJury(case_, code, case_.bond + slashed);
+        uint256 used = _payJury(case_.trial, code, case_.bond + slashed);
         uint256 rest = used > slashed ? 0 : slashed - used;
         uint256 reward = rest * REWARD_BPS / 10_000;
         back = case_.bond + slashed - used - (rest - reward);
         _send(SuiteLib.SINK, rest - reward);
-    }
-
-    /// @dev The bond of a false dispute: the jury, then the owner of the stake that it held; the rest is burnt.
-    function _refute(Dispute storage case_, RunSlot storage slot, uint256 code) private returns (uint256 back) {
-        uint256 pot = case_.bond - _payJury(case_, code, case_.bond);
-        uint256 compensation = params.valuesAt(case_.openedAt).delayCompensation;
-        if (compensation > pot) compensation = pot;
-        _send(slot.owner, compensation);
-        _send(SuiteLib.SINK, pot - compensation);
-        return 0;
-    }
-
-    function _payJury(Dispute storage case_, uint256 code, uint256 funds) private returns (uint256 used) {
-        used = juries.conclude(case_.trial, code, funds);
-        _send(address(juries), used);
     }
 }

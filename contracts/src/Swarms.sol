@@ -3,12 +3,12 @@ pragma solidity 0.8.37;
 
 import {IParams} from "./interfaces/IParams.sol";
 import {ISwarms} from "./interfaces/ISwarms.sol";
+import {SignerStakes} from "./libraries/SignerStakes.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
-import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
 /// @title Swarms
 contract Swarms is ISwarms, ReentrancyGuardTransient {
@@ -18,13 +18,11 @@ contract Swarms is ISwarms, ReentrancyGuardTransient {
         keccak256("Envelope(uint256 swarm,address member,bytes32 document,uint256 round,bytes32 root)");
     bytes32 public constant CONSENT_TYPEHASH =
         keccak256("Consent(uint256 swarm,address member,address owner,uint256 expiry)");
-    uint256 public constant MAX_STAKE = type(uint56).max;
-    uint256 public constant MAX_DELAY = 365 days;
+    uint256 public constant MAX_STAKE = SignerStakes.MAX_STAKE;
+    uint256 public constant MAX_DELAY = SignerStakes.MAX_DELAY;
     uint256 public constant MAX_ROUND = type(uint32).max;
-    /// Share of the stake that two envelopes of one round cost, in 1/10000.
-    uint256 public constant SLASH_BPS = 5_000;
-    /// Share of that for whoever shows them; the rest is burnt, or a cheat would be its own prover for nothing.
-    uint256 public constant REWARD_BPS = 1_000;
+    uint256 public constant SLASH_BPS = SignerStakes.SLASH_BPS;
+    uint256 public constant REWARD_BPS = SignerStakes.REWARD_BPS;
 
     struct SwarmSlot {
         bytes32 document;
@@ -56,8 +54,8 @@ contract Swarms is ISwarms, ReentrancyGuardTransient {
     /// @inheritdoc ISwarms
     function open(bytes32 document, uint256 stake, uint256 delay) external returns (uint256 swarm) {
         if (params.paused()) revert Paused();
-        if (document == 0 || stake == 0 || stake > MAX_STAKE) revert BadSwarmTerms();
-        if (delay < params.minWindow() || delay > MAX_DELAY) revert BadSwarmTerms();
+        if (document == 0 || !SignerStakes.isStake(stake)) revert BadSwarmTerms();
+        if (!SignerStakes.isDelay(delay, params)) revert BadSwarmTerms();
         swarm = ++opened;
         _swarms[swarm] = SwarmSlot({document: document, stake: uint56(stake), delay: uint32(delay)});
         emit SwarmOpened(swarm, document, msg.sender, stake, delay);
@@ -72,7 +70,9 @@ contract Swarms is ISwarms, ReentrancyGuardTransient {
         if (slot.owner != address(0)) revert AlreadyJoined();
         if (member != msg.sender) {
             if (block.timestamp > expiry) revert ExpiredConsent();
-            if (!_signed(member, consentDigest(swarm, member, msg.sender, expiry), consent)) revert WrongConsent();
+            if (!TypedData.signedBy(member, consentDigest(swarm, member, msg.sender, expiry), consent)) {
+                revert WrongConsent();
+            }
         }
         (slot.owner, slot.stake, slot.joinedBlock) = (msg.sender, stake, uint40(block.number));
         emit MemberJoined(swarm, member, msg.sender, stake);
@@ -129,8 +129,12 @@ contract Swarms is ISwarms, ReentrancyGuardTransient {
         if (slot.ejected) revert AlreadyEjected();
         if (slot.stake == 0) revert NothingAtStake();
         if (rootA == rootB) revert SameEnvelope();
-        if (!_signed(member, envelopeDigest(swarm, member, round, rootA), signatureA)) revert BadSignature();
-        if (!_signed(member, envelopeDigest(swarm, member, round, rootB), signatureB)) revert BadSignature();
+        if (!TypedData.signedBy(member, envelopeDigest(swarm, member, round, rootA), signatureA)) {
+            revert BadSignature();
+        }
+        if (!TypedData.signedBy(member, envelopeDigest(swarm, member, round, rootB), signatureB)) {
+            revert BadSignature();
+        }
         _eject(swarm, member, slot, round);
     }
 
@@ -172,8 +176,7 @@ contract Swarms is ISwarms, ReentrancyGuardTransient {
     /// @dev An ejected member counts as one that left: its first release stays, so no accusation makes it earlier.
     function _eject(uint256 swarm, address member, MemberSlot storage slot, uint256 round) private {
         uint256 stake = slot.stake;
-        uint256 taken = stake * SLASH_BPS / 10_000;
-        uint256 reward = taken * REWARD_BPS / 10_000;
+        (uint256 taken, uint256 reward) = SignerStakes.slashed(stake);
         uint256 releaseAt = slot.releaseAt;
         if (releaseAt == 0) releaseAt = block.timestamp + _swarms[swarm].delay;
         (slot.stake, slot.releaseAt, slot.ejected) = (uint56(stake - taken), uint40(releaseAt), true);
@@ -203,11 +206,5 @@ contract Swarms is ISwarms, ReentrancyGuardTransient {
 
     function _digest(bytes32 structHash) private view returns (bytes32) {
         return TypedData.digest(keccak256("muster-swarm"), address(this), structHash);
-    }
-
-    /// @dev Ordinary keys only, and one signature each: a contract's could say later that it never signed.
-    function _signed(address member, bytes32 digest, bytes calldata signature) private pure returns (bool) {
-        (address signer, ECDSA.RecoverError error,) = ECDSA.tryRecoverCalldata(digest, signature);
-        return error == ECDSA.RecoverError.NoError && signer == member;
     }
 }

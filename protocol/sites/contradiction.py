@@ -44,7 +44,7 @@ def site_contradiction(one: bytes, other: bytes, run: SitesRun) -> SiteContradic
 def keeper_contradiction(one: bytes, other: bytes, run: SitesRun) -> KeeperContradiction:
     """The proof from two stored entries of the log. Raises MalformedEntry for what the keeper did not write, and
     IntegrityError for two that prove nothing."""
-    first, second = _entry(one, run), _entry(other, run)
+    first, second = signed_entry(one, run), signed_entry(other, run)
     a, b = first[0], second[0]
     if a.number != b.number:
         raise IntegrityError(f"entry {a.number} and entry {b.number}", "show two entries of one place")
@@ -53,16 +53,17 @@ def keeper_contradiction(one: bytes, other: bytes, run: SitesRun) -> KeeperContr
     return KeeperContradiction(a.number, (first, second))
 
 
+def signed_entry(data: bytes, run: SitesRun) -> tuple[LogEntry, bytes]:
+    """An entry of the run's log and its signature. Raises MalformedEntry for what the keeper did not write."""
+    signed = open_canonical(data, SignedEntry, MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
+    entry = open_entry(data, run, signed.entry.number, None)
+    return entry, bytes.fromhex(signed.signature[2:])
+
+
 def _note(data: bytes, run: SitesRun) -> tuple[SiteNote, bytes]:
     signed = open_canonical(data, SignedNote, MAX_NOTE_BYTES, "a note", MalformedNote)
     note = open_note(data, run, signed.note.site, signed.note.number)
     return note, bytes.fromhex(signed.signature[2:])
-
-
-def _entry(data: bytes, run: SitesRun) -> tuple[LogEntry, bytes]:
-    signed = open_canonical(data, SignedEntry, MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
-    entry = open_entry(data, run, signed.entry.number, None)
-    return entry, bytes.fromhex(signed.signature[2:])
 
 
 def _said(note: SiteNote) -> str:

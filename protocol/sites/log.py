@@ -92,6 +92,12 @@ class Noted(SignedBody):
     what: Literal["join", "leave", "sign"]
     digest: Hex64 | None = None
 
+    @model_validator(mode="after")
+    def _names_what_it_is_about(self) -> Self:
+        if (self.digest is None) != (self.what == "leave"):
+            raise ValueError("`digest` belongs to all but `leave`")
+        return self
+
 
 class Unusable(SignedBody):
     """Note `note` of `site` is taken: it cannot train on `items` of those that are dealt to it. It has no part in this

@@ -31,7 +31,7 @@ class StepRecord:
 
 
 def weight_of(share: Fraction) -> int:
-    """Never 0 for one that counts: admission leaves none of less than a six-thousandth."""
+    """Never 0 for one that counts: admission leaves none of less than 1/(64 · 100²)."""
     return share.numerator * ONE // share.denominator
 
 

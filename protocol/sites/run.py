@@ -1,6 +1,7 @@
 """The run that sites take part in: one document that all of them have, and in whose name everything is signed."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,7 @@ from pydantic import Field, model_validator
 from protocol.api.base import Address, Hex64
 from protocol.documents import Document
 from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.sites.config import MAX_SITES, SitesConfig
 
@@ -68,3 +70,8 @@ class SitesRun(Document):
     def digest(self) -> str:
         """SHA-256 of the canonical document, in hex: what notes and log name."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+
+    def check_sites(self, named: Iterable[str]) -> None:
+        """Raise IntegrityError unless the run's document lets all of them take part."""
+        for site in sorted(set(named) - set(self.sites)):
+            raise IntegrityError(f"{site} is no site of {self.name}", "stop: the run's keeper is wrong")

@@ -23,6 +23,7 @@ PROCESSES = {
     "relay run",
     "site keep",
     "site run",
+    "site watch",
     "swarm gate",
     "swarm run",
     "watch",
@@ -32,7 +33,7 @@ STREAMS = {"logs"}
 SENDS = re.compile(
     r"(keys send|deploy|node (up|register|stake|join|claim|dispute|announce|leave|withdraw)"
     r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite|init)[a-z-]+|governance (?!status)[a-z-]+"
-    r"|site (?!keep|run|status|show|verify|data)[a-z-]+"
+    r"|site (?!keep|run|status|show|verify|watch|data)[a-z-]+"
     r"|swarm (?!join|run|gate|status|ledger)[a-z-]+)"
 )
 

@@ -1,4 +1,4 @@
-"""`muster site open, join, show, verify, dispute, accuse, leave, close, withdraw` on a real chain."""
+"""`muster site open, join, show, verify, dispute, accuse, watch, leave, close, withdraw` on a real chain."""
 
 import json
 from pathlib import Path
@@ -14,6 +14,7 @@ from protocol.sites.run import SitesRun
 from runtime.keystore import store
 from tests.cli.muster import Muster
 from tests.conftest import Deployed
+from tests.trainer.helpers import small_model
 from tests.trainer.sites.chain_world import KEEPER_STAKE, SITE_STAKE, on_this_chain
 from tests.trainer.sites.world import KEEPER, SITES, make_run
 
@@ -152,6 +153,57 @@ def test_what_is_wrong_is_said(muster: Muster, place: Path, run: SitesRun) -> No
     assert "there is no run 7 on chain" in muster.refused("site", "leave", "--run", 7, *acting(place, "site"))
 
 
+def test_a_record_and_another_entry_convict_a_keeper(
+    muster: Muster, place: Path, deployed: Deployed, run: SitesRun
+) -> None:
+    muster.ok(*opening(place))
+
+    def entry(time: float, number: int = 3) -> LogEntry:
+        event = TimeUp(attempt=0, phase="open")
+        return LogEntry(run=run.digest, number=number, previous=FIRST, chapter=0, time=time, event=event)
+
+    def accusing(said: LogEntry, step: int = 0) -> list[str]:
+        (place / "entry.json").write_bytes(seal_entry(said, run, KEEPER))
+        where = ["--document", str(place / "run.json"), "--run", "1", "--step", str(step)]
+        return ["site", "accuse", str(place / "entry.json"), *where, *acting(place, "other")]
+
+    runs_of(deployed).record(1, StepRecord(0, "ab" * 32, ()), entry(1.0)).send()
+    assert "does not contradict entry 3" in muster.refused(*accusing(entry(1.0)))
+    assert "does not contradict entry 4" in muster.refused(*accusing(entry(2.0, number=4)))
+    assert "does not contradict" in muster.refused(*accusing(entry(2.0), step=7))
+    muster.ok(*accusing(entry(2.0)))
+    assert runs_of(deployed).run_of(1).ejected
+
+
+def test_what_is_no_statement_is_refused(muster: Muster, place: Path) -> None:
+    muster.ok(*opening(place))
+    where = ["--document", str(place / "run.json"), "--run", "1", *acting(place, "other")]
+    (place / "long").write_bytes(b"{" * (1 << 18))
+    (place / "junk").write_bytes(b'{"entry": \xff\x1b[31m')
+    long, junk = str(place / "long"), str(place / "junk")
+    assert "is too long" in muster.refused("site", "accuse", long, junk, *where)
+    assert "is too long" in muster.refused("site", "accuse", "/dev/zero", junk, *where)
+    refused = muster.refused("site", "accuse", junk, junk, *where)
+    assert "\x1b" not in refused
+    assert "a second one" in muster.refused("site", "accuse", junk, *where)
+    assert "a second one" in muster.refused("site", "accuse", junk, junk, "--step", 0, *where)
+
+
+def test_whoever_joins_can_see_that_the_run_begins_from_its_model(
+    muster: Muster, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The run of `opening` begins from nobody's state, so no step of it could ever be judged."""
+    model = small_model(tmp_path_factory.mktemp("model") / "base")
+    muster.ok(*opening(place))
+    assert "take no part in this run" in muster.refused(*joining(place), "--model", str(model))
+
+
+def test_a_run_whose_keeper_would_refuse_it_is_not_opened(muster: Muster, place: Path, run: SitesRun) -> None:
+    other = run.model_copy(update={"exchange": "shards"})
+    (place / "run.json").write_bytes(canonical_json(other.model_dump(mode="json")))
+    assert "audit 1 parts of 3" in muster.refused(*opening(place))
+
+
 def test_the_status_says_how_it_stands_with_the_chain(muster: Muster, tmp_path: Path) -> None:
     standing = {
         "run": "first", "step": 7, "attempt": 0, "phase": "collect", "digest": "ab" * 32, "members": [], "waiting": [],
@@ -173,3 +225,7 @@ def test_the_status_says_how_it_stands_with_the_chain(muster: Muster, tmp_path: 
     assert "outer step 3 is recorded otherwise: it led to another state" in site
     assert "this site has no stake on chain" in site
     assert "chain" not in said({**standing, "site": "0xA", "chain": None})
+    found = {"found": {"0xB": "it was shown"}, "problem": "no bucket"}
+    assert "0xB contradicted itself: it was shown" in said({**standing, "site": "0xA", "contradictions": found})
+    watching = said({"watches": "first", "contradictions": {"found": {}, "problem": ""}, "waits": []})
+    assert watching.strip() == "watching first\nnobody contradicted itself"

@@ -196,8 +196,9 @@ class Crowd:
             jury = Trial(trial=100 + number, pool=pool, sequence=named[-1], size=5, seed_block=5)
             files = tuple(named[:16] if number == 1 else named[:number])
             case = Accusation(
-                number, pool, node, address(78), 11 * 10**9, files, b"\1" * 32, [jury.trial], 7, self.started + number
-            )
+                number, pool, node, address(78), files, b"\1" * 32,
+                bond=11 * 10**9, trials=[jury.trial], block=7, time=self.started + number,
+            )  # fmt: skip
             if number < 3:
                 jury.seats, jury.commits = seats, dict.fromkeys(range(6 - number), b"\7" * 32)
             if number == 1:

@@ -21,7 +21,9 @@ def final(sequence: int, code: Code = Code.ACCEPT) -> Submission:
 
 
 def case(*sequences: int) -> Accusation:
-    return Accusation(1, 1, "0x" + "11" * 20, "0x" + "33" * 20, 10, sequences, b"", [1], 1, OPENED)
+    return Accusation(
+        1, 1, "0x" + "11" * 20, "0x" + "33" * 20, sequences, b"", bond=10, trials=[1], block=1, time=OPENED
+    )
 
 
 def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:

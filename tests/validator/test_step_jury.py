@@ -22,7 +22,7 @@ from validator.step_judging import StepJudge, StepVerdict, step_verdict
 STAKE, DELAY, RUN = 200 * GRAINS, 36_000, 1
 WINDOW = 600
 WINDOWS = {"juryCommitWindow": WINDOW, "juryRevealWindow": WINDOW}
-DISPUTED = StepDispute(1, RUN, 0, 1, "0x" + "11" * 20, 0, [1], 1, 1)
+DISPUTED = StepDispute(1, RUN, 0, 1, "0x" + "11" * 20, bond=0, trials=[1], block=1, time=1)
 
 
 @pytest.fixture

@@ -37,9 +37,10 @@ def step_to(
     `known`: pseudo-gradients that need not be fetched, by their documents' hashes; `dealing`: of the attempt that it
     was made in, None to read it in the log; `read`: how payloads are had.
 
-    Raises IntegrityError if the step does not lead to the state that the log names; MissingObjectError,
-    UnreachableError.
+    Raises IntegrityError if the step does not lead to the state that the log names, or is made of what others gave than
+    the run's sites; MissingObjectError, UnreachableError.
     """
+    exchange.run.check_sites([*boundary.made_of, *boundary.means])
     if exchange.run.reducing and boundary.made_of:
         if not boundary.means or boundary.products.keys() != boundary.means.keys():
             raise IntegrityError(f"the log does not say of which means outer step {state.step} was made")

@@ -5,11 +5,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
+from protocol.documents import Document, load_document
+from protocol.errors import ConfigError
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, KeyConfig
 from storage.settings import S3Settings
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.sites.chain_config import RunChainConfig
 
 _RATES = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay_share=0))
 INTELLECT_1 = OptimizerConfig(
@@ -88,16 +90,6 @@ class ReinforcementConfig(ComputeOfSite):
     seed: int = Field(0, ge=0)
 
 
-class RunChainConfig(Document):
-    """A run that the chain knows: number `run` of the deployment in the file `deployment`. What the chain says is read
-    every `refresh_seconds`."""
-
-    deployment: Path
-    rpc: tuple[str, ...] = Field(min_length=1)
-    run: int = Field(ge=1, lt=1 << 256)
-    refresh_seconds: float = Field(5.0, gt=0, le=3600)
-
-
 class RunMemberConfig(DaemonConfig):
     """What keeper and sites of a run name alike. `run`: its document; `model`: folder or Hugging Face id of the weights
     that it begins with; `s3`: the bucket they share; `chain`: where the run's stakes and records are, if they are on a
@@ -137,3 +129,11 @@ class SiteConfig(RunMemberConfig):
     @property
     def _kinds(self) -> list[ComputeOfSite]:
         return [one for one in (self.imitation, self.text, self.reinforcement) if one is not None]
+
+
+def member_config(path: Path) -> RunMemberConfig:
+    """A site's or keeper's configuration. Raises ConfigError."""
+    try:
+        return load_document(path, SiteConfig)
+    except ConfigError:
+        return load_document(path, KeeperConfig)

@@ -4,7 +4,7 @@ stands, who could as well not have heard the site: but a site knows what it has 
 
 import logging
 
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.log import ContributionRefused, LogEvent, Noted, PartRefused, Unusable
 from protocol.sites.notes import SiteNote
@@ -68,7 +68,8 @@ def _is_due(note: SiteNote, book: Logbook) -> bool:
 def _check_refusal(book: Logbook, refused: ContributionRefused, state: OuterState) -> None:
     """Whether a contribution that the log refuses is wrong by what is published."""
     limits = limits_at(book.exchange, state, book.dealing)
-    log.warning("the contribution of %s to outer step %d is refused: %s", refused.site, limits.step, refused.why)
+    why = printable(refused.why)
+    log.warning("the contribution of %s to outer step %d is refused: %s", refused.site, limits.step, why)
     try:
         book.exchange.contribution(refused.document, refused.site, limits)
     except UnreachableError:
@@ -86,7 +87,8 @@ def _check_refusal(book: Logbook, refused: ContributionRefused, state: OuterStat
 def _check_part(book: Logbook, refused: PartRefused, state: OuterState, reader: str) -> None:
     """Whether what a site published of a shard is wrong, in the attempt under way, and it said that it is its own."""
     now, site, document = book.schedule, refused.site, refused.document
-    log.warning("a part of %s in outer step %d is refused, shard %d: %s", site, now.step, refused.shard, refused.why)
+    why = printable(refused.why)
+    log.warning("a part of %s in outer step %d is refused, shard %d: %s", site, now.step, refused.shard, why)
     if document == now.contributors.get(site):
         _check_note(book, site, book.signed[site], ("sign", document, ()), reader)
     else:

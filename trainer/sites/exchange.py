@@ -119,8 +119,13 @@ class SiteExchange:
 
     def note(self, site: str, number: int) -> SiteNote | None:
         """None if it is not there yet. Raises MalformedNote, IntegrityError, UnreachableError."""
-        data = self._bucket.look(self._note(site, number), MAX_NOTE_BYTES)
+        data = self.stored_note(site, number)
         return None if data is None else open_note(data, self.run, site, number)
+
+    def stored_note(self, site: str, number: int) -> bytes | None:
+        """What is at a note's place, whoever put it there. Raises IntegrityError where that is longer than a note,
+        UnreachableError."""
+        return self._bucket.look(self._note(site, number), MAX_NOTE_BYTES)
 
     def append(self, number: int, entry: bytes) -> bool:
         """Write an entry of the log; False if its number is taken."""
@@ -138,11 +143,16 @@ class SiteExchange:
         the place is taken by something else, IntegrityError, UnreachableError."""
         return self._read_entry(number, previous)
 
-    def _read_entry(self, number: int, previous: str | None) -> tuple[LogEntry, str] | None:
+    def stored_entry(self, number: int) -> bytes | None:
+        """What is at a place of the log, whoever put it there. Raises MalformedEntry where that is longer than an
+        entry, UnreachableError."""
         try:
-            data = self._bucket.look(self._entry(number), MAX_ENTRY_BYTES)
+            return self._bucket.look(self._entry(number), MAX_ENTRY_BYTES)
         except IntegrityError as error:
             raise MalformedEntry(error.what) from None
+
+    def _read_entry(self, number: int, previous: str | None) -> tuple[LogEntry, str] | None:
+        data = self.stored_entry(number)
         return None if data is None else (open_entry(data, self.run, number, previous), sha256_hex(data))
 
     def next_entry(self, number: int, previous: str) -> tuple[LogEntry, str] | None:

@@ -78,7 +78,7 @@ class Logbook:
 
     @classmethod
     def at(cls, exchange: SiteExchange, chapter: int) -> "Logbook":
-        """ContributionOpened at the boundary that is entry `chapter`. Raises IntegrityError if that is none."""
+        """Read up to the boundary that is entry `chapter`. Raises IntegrityError if that is none."""
         found = exchange.entry(chapter, None)
         if found is None or not isinstance(found[0].event, Boundary):
             raise IntegrityError(f"entry {chapter} of the log is no boundary", "ask the run's keeper")
@@ -91,12 +91,13 @@ class Logbook:
 
     @classmethod
     def newest(cls, exchange: SiteExchange) -> "Logbook | None":
-        """ContributionOpened at the newest boundary; None where nobody has begun a log."""
+        """Read up to the newest boundary; None where nobody has begun a log."""
         head = _head(exchange)
         if head < 0:
             return None
         found = exchange.entry(head, None)
-        assert found is not None, "an entry stays once it is there"
+        if found is None:
+            raise IntegrityError(f"entry {head} of the log is gone", "see who deletes from the bucket")
         return cls.at(exchange, found[0].chapter)
 
     def advance(self) -> LogEntry | None:
@@ -166,6 +167,8 @@ class Logbook:
             if self.items is not None or event.step != now.step:
                 raise IntegrityError(f"the log gives work for outer step {event.step} out of its turn")
             return now.after(WorkDealt(event.step))
+        if isinstance(event, Noted):
+            self.exchange.run.check_sites([event.site])
         if isinstance(event, Noted) and event.what == "sign" and self.items is None and now.whole:
             raise IntegrityError(f"{event.site} signed before the log says what outer step {now.step} trains on")
         if isinstance(event, Unusable) and not set(event.items) <= set(self.dealt_as(event.site)):
@@ -232,7 +235,8 @@ def too_few(dealing: Dealing, run: SitesRun) -> bool:
 
 
 def begun(boundary: Boundary, run: SitesRun) -> Schedule:
-    """The schedule that a boundary begins."""
+    """The schedule that a boundary begins. Raises IntegrityError where it names who is no site of the run."""
+    run.check_sites([*boundary.members, *boundary.waiting, *boundary.made_of])
     return Schedule(
         bytes.fromhex(boundary.digest),
         boundary.step,

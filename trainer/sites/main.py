@@ -13,23 +13,23 @@ from eth_account.signers.local import LocalAccount
 
 from protocol.documents import load_document
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
 from protocol.lifetime import die_with_parent
-from protocol.locks import locked
 from protocol.sites.run import SitesRun
 from runtime.process import Daemon, start
 from storage.bucket import Bucket
 from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
+from trainer.sites.contradiction_watch import ContradictionWatch, shown_with
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.first_state import first_state
+from trainer.sites.home import claim_home, hold_home
 from trainer.sites.keeper import SitesKeeper
+from trainer.sites.keeper_on_chain import KeeperOnChain
 from trainer.sites.record_watch import RecordWatch
-from trainer.sites.run_chain import RunChain
+from trainer.sites.run_chain import ChainWork, RunChain, chain_of
 from trainer.sites.site import Site
 from trainer.sites.status_file import StatusFile
-from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 from trainer.sites.turns import keep, take_part
 
@@ -37,11 +37,10 @@ if TYPE_CHECKING:  # the keeper's and a site's help need no PyTorch
     from trainer.model.sharding import Placement
 
 log = logging.getLogger("muster.sites")
-_LOCK, _RUN, _LOCK_SECONDS = "site.lock", "run.sha256", 10.0
 _LEAST_COLLECTIVE = 60.0
 """Seconds: processes take that long to start."""
-_CHAIN_SECONDS = 30.0
-"""For which a process that ends waits for the chain."""
+_WATCH_SECONDS = 5.0
+"""For which a site that ends waits for the chain."""
 
 
 def run_keeper(config_path: Path) -> None:
@@ -69,11 +68,16 @@ class ProcessSettings(Protocol):
 
 class KeeperDaemon:
     def __init__(
-        self, keeper: SitesKeeper, config: ProcessSettings, held: ExitStack, recorder: StepRecorder | None = None
+        self,
+        keeper: SitesKeeper,
+        config: ProcessSettings,
+        held: ExitStack,
+        on_chain: KeeperOnChain | None = None,
     ) -> None:
-        self._keeper, self._config, self._held, self._recorder = keeper, config, held, recorder
+        self._keeper, self._config, self._held, self._on_chain = keeper, config, held, on_chain
         self._stopping = threading.Event()
-        self._status = StatusFile(config.home, keeper.status)
+        contradictions = None if on_chain is None else on_chain.contradictions
+        self._status = StatusFile(config.home, shown_with(keeper.status, contradictions))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -82,18 +86,18 @@ class KeeperDaemon:
         self._status.write()
         self._keeper.start()
         print_timeouts(self._keeper.run)
-        if self._recorder is not None:
-            self._recorder.start()
+        if self._on_chain is not None:
+            self._on_chain.start()
         keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
         self._keeper.finish()
-        if self._recorder is not None:
-            self._recorder.finish(_CHAIN_SECONDS)
+        if self._on_chain is not None:
+            self._on_chain.finish()
         self._status.write()
         return 0
 
 
 class SiteDaemon:
-    """`watch`: of what the chain says; `end`: told how it ended, for the other ranks."""
+    """`watch`, `contradictions`: what it does on chain; `end`: told how it ended, for the other ranks."""
 
     def __init__(
         self,
@@ -102,10 +106,12 @@ class SiteDaemon:
         held: ExitStack,
         watch: RecordWatch | None = None,
         end: Callable[[int], None] = lambda _: None,
+        contradictions: ContradictionWatch | None = None,
     ) -> None:
-        self._site, self._config, self._held, self._watch, self._end = site, config, held, watch, end
+        self._site, self._config, self._held, self._end = site, config, held, end
+        self._on_chain: list[ChainWork] = [one for one in (watch, contradictions) if one is not None]
         self._stopping = threading.Event()
-        self._status = StatusFile(config.home, site.status)
+        self._status = StatusFile(config.home, shown_with(site.status, contradictions))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -113,8 +119,8 @@ class SiteDaemon:
     def run(self) -> int:
         print_timeouts(self._site.run)
         self._status.write()
-        if self._watch is not None:
-            self._watch.start()
+        for work in self._on_chain:
+            work.start()
         try:
             self._site.start(self._asked)
             take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
@@ -123,8 +129,8 @@ class SiteDaemon:
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
-        if self._watch is not None:
-            self._watch.stop(_CHAIN_SECONDS)
+        for work in self._on_chain:
+            work.stop(_WATCH_SECONDS)
         self._status.write()
         self._end(EXIT_DONE)
         return EXIT_DONE
@@ -147,37 +153,17 @@ def opened(config: RunMemberConfig) -> tuple[SitesRun, LocalAccount, ExitStack]:
     return run, account, held
 
 
-def claim_home(home: Path, run: SitesRun) -> None:
-    """From now on it is this run's. Raises ConfigError where it is another's: states of both would be taken for one
-    another's."""
-    mark = home / _RUN
-    if not mark.exists():
-        write_atomic(mark, run.digest.encode())
-    elif mark.read_bytes() != run.digest.encode():
-        raise ConfigError(f"{home} is the home of another run than {run.name}", "name another home, or that run")
-
-
-def hold_home(home: Path) -> ExitStack:
-    """While it is not closed no other process works there. Raises MusterError where one does."""
-    held = ExitStack()
-    held.enter_context(locked(home / _LOCK, f"the other process in {home} to end", _LOCK_SECONDS))
-    return held
-
-
 def _keeper(config: KeeperConfig) -> Daemon:
     run, account, held = opened(config)
     if account.address != run.keeper:
         raise ConfigError(f"the keeper of {run.name} is {run.keeper}, this key is {account.address}", "name its key")
     first = first_state(config.model)
-    if config.chain is not None and run.reducing and run.audited < len(run.sites):
-        raise ConfigError(
-            f"{run.name} has its keeper audit {run.audited} parts of {len(run.sites)}, and its stake answers for all",
-            f"let `audited` in the run's document be {len(run.sites)}, or `exchange` be all",
-        )
     exchange, chain = SiteExchange(Bucket(config.s3), run), _chain(config, run, account)
-    recorder = StepRecorder(chain, exchange, first, config.home) if chain is not None else None
-    keeper = SitesKeeper(exchange, account, first, config.home, recorder=recorder)
-    return KeeperDaemon(keeper, config, held, recorder)
+    on_chain = None if chain is None else KeeperOnChain.of(chain, exchange, first, config.home)
+    keeper = SitesKeeper(
+        exchange, account, first, config.home, recorder=None if on_chain is None else on_chain.recorder
+    )
+    return KeeperDaemon(keeper, config, held, on_chain)
 
 
 def _site(config: SiteConfig) -> Daemon:
@@ -221,14 +207,19 @@ def _first_rank(config: SiteConfig, placement: "Placement") -> Daemon:
         raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
     bucket = Bucket(config.s3)
     inner, learners = work_of(config, run, bucket.get, placement)
-    chain = _chain(config, run, account)
-    watch = RecordWatch(chain, account.address) if chain is not None else None
-    site = Site(SiteExchange(bucket, run), account, inner, config.home, watch)
-    return SiteDaemon(site, config, held, watch, learners.end)
+    exchange, chain = SiteExchange(bucket, run), _chain(config, run, account)
+    watch, contradictions = None, None
+    if chain is not None:
+        watch = RecordWatch(chain, account.address)
+        contradictions = ContradictionWatch(chain, exchange, account.address, config.home)
+    site = Site(exchange, account, inner, config.home, watch)
+    if watch is not None:
+        watch.first = site.state.digest
+    return SiteDaemon(site, config, held, watch, learners.end, contradictions)
 
 
 def _chain(config: RunMemberConfig, run: SitesRun, account: LocalAccount) -> RunChain | None:
-    return None if config.chain is None else RunChain(config.chain, run, account)
+    return None if config.chain is None else chain_of(config.chain, run, account)
 
 
 def _prepare(threads: int) -> None:

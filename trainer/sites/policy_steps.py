@@ -28,11 +28,14 @@ from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.rollouts import Group
+from trainer.sites.contradiction_watch import shown_with
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper
+from trainer.sites.keeper_on_chain import KeeperOnChain
 from trainer.sites.logbook import items_given
 from trainer.sites.model_tensors import model_tensors, set_tensors
 from trainer.sites.pool_run import check_run_of
+from trainer.sites.run_chain import RunChain
 from trainer.sites.settled import SettledStep, settled_step
 from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
@@ -64,12 +67,21 @@ class SitesPolicy:
 class SitesGroup:
     """Keeper and policy of a run of several sites, in the place of a trainer's own learners. A PolicyGroup."""
 
-    def __init__(self, keeper: SitesKeeper, policy: Policy, placement: Placement, home: Path) -> None:
-        self.keeper, self.learner = keeper, SitesPolicy(policy, placement)
+    def __init__(
+        self,
+        keeper: SitesKeeper,
+        policy: Policy,
+        placement: Placement,
+        home: Path,
+        on_chain: KeeperOnChain | None = None,
+    ) -> None:
+        self.keeper, self.learner, self._on_chain = keeper, SitesPolicy(policy, placement), on_chain
         self._held = 0  # the outer state whose weights the policy has
-        self.shown = StatusFile(home, keeper.status)
+        self.shown = StatusFile(home, shown_with(keeper.status, None if on_chain is None else on_chain.contradictions))
         self.shown.write()
         keeper.start()
+        if on_chain is not None:
+            on_chain.start()
 
     @property
     def given(self) -> Sequence[str]:
@@ -136,6 +148,8 @@ class SitesGroup:
 
     def end(self, code: int) -> None:
         self.keeper.finish()
+        if self._on_chain is not None:
+            self._on_chain.finish()
         self.shown.write()
 
     def _check(self, outer: int) -> None:
@@ -262,6 +276,12 @@ def keep_sites(config: TrainerConfig, outside: TrainerCollaborators, base: Path,
     home = outside.client.home / "sites"
     policy = Policy(base, pool.model.dtype, placement)
     first = OuterState.start(model_tensors(policy.model))
-    keeper = SitesKeeper(SiteExchange(outside.bucket, run), outside.account, first, home)
+    exchange, on_chain = SiteExchange(outside.bucket, run), None
+    if config.sites_chain is not None:
+        chain = RunChain(config.sites_chain, run, lambda: outside.client.suite.site_runs)
+        on_chain = KeeperOnChain.of(chain, exchange, first, home)
+    keeper = SitesKeeper(
+        exchange, outside.account, first, home, recorder=None if on_chain is None else on_chain.recorder
+    )
     log.info("time-outs of %s:\n%s", run.name, Timeouts.of_run(run).table())
-    return SitesGroup(keeper, policy, placement, home)
+    return SitesGroup(keeper, policy, placement, home, on_chain)

@@ -4,7 +4,7 @@ jurors, and by anybody who doubts it."""
 from dataclasses import dataclass
 
 from protocol.errors import IntegrityError
-from protocol.sites.log import Boundary, LogEntry
+from protocol.sites.log import MAX_ENTRIES, Boundary, LogEntry
 from protocol.sites.outer import OuterState
 from protocol.sites.recorded import StepRecord, differences, step_record
 from trainer.sites.catching_up import caught_up, limits_at, step_to
@@ -91,6 +91,8 @@ def faults_of(claim: StepClaim, exchange: SiteExchange, first: OuterState) -> li
     MissingObjectError, UnreachableError where that cannot be said, because something is gone, or something else lies
     in its place."""
     exchange, faults = JudgedExchange(exchange), list[str]()
+    if claim.number >= MAX_ENTRIES:
+        return [f"it names entry {claim.number}, and a log has {MAX_ENTRIES} at most"]
     try:
         entry, boundary = boundary_at(exchange, claim.number)
         if (bytes.fromhex(entry.previous), entry.body) != (claim.previous, claim.body):

@@ -4,6 +4,7 @@ for the chain, and says how it stands."""
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
@@ -11,34 +12,30 @@ from eth_account.signers.local import LocalAccount
 from chain.client import ChainClient
 from chain.contracts.site_runs import RunView, SiteRuns
 from chain.deployment import Deployment
-from protocol.errors import ConfigError, MusterError, printable
+from protocol.errors import ConfigError, MusterError, printable, unwritten
 from protocol.sites.run import SitesRun
-from trainer.sites.config import RunChainConfig
+from trainer.sites.chain_config import RunChainConfig, RunOnChain
 
 log = logging.getLogger("muster.sites")
-SEND_SECONDS = 20.0
+SEND_SECONDS = 300.0
+"""For which a transaction is waited for and outbid; given up sooner, it would be sent twice while gas is dear."""
 _PATIENCE, _MOST_PAUSE = 5.0, 60.0
 
 
 class RunChain:
-    """The constructor reads the deployment file and asks nobody. Raises ConfigError for a run whose document is of
-    another chain: what is signed in it could prove nothing there."""
+    """`connect`: its contract, sending as this process's key; it is asked once, by whichever thread comes first."""
 
-    def __init__(self, config: RunChainConfig, run: SitesRun, account: LocalAccount) -> None:
-        self.config, self.run, self._account = config, run, account
-        self.deployment = Deployment.load(config.deployment)
-        check_place(run, self.deployment)
+    def __init__(self, config: RunOnChain, run: SitesRun, connect: Callable[[], SiteRuns]) -> None:
+        self.config, self.run, self._connect = config, run, connect
         self._runs: SiteRuns | None = None
+        self._lock = threading.Lock()
 
     def runs(self) -> SiteRuns:
         """The contract. Raises UnreachableError where the chain is gone, ConfigError for another chain."""
-        if self._runs is None:
-            client = ChainClient(
-                self.config.rpc, self.deployment.chain_id, self._account, patience=_PATIENCE, timeout=_PATIENCE
-            )
-            self.deployment.check_genesis(client)
-            self._runs = SiteRuns(client, self.deployment)
-        return self._runs
+        with self._lock:
+            if self._runs is None:
+                self._runs = self._connect()
+            return self._runs
 
     def view(self) -> RunView:
         """The run on chain. Raises ConfigError if it is another one, UnreachableError."""
@@ -78,8 +75,8 @@ class ChainWork(ABC):
         """Look once, whatever comes of it; whether it succeeded."""
         try:
             self.look()
-        except MusterError as error:
-            words = printable(str(error))
+        except (MusterError, OSError) as error:
+            words = printable(unwritten(error) if isinstance(error, OSError) else str(error), 300)
             if words != self.problem:
                 log.warning("run %d on chain: %s", self.chain.config.run, words)
             self.problem = words
@@ -93,6 +90,20 @@ class ChainWork(ABC):
             self._soon.clear()
             pause = every if self.attempt() else min(max(2 * pause, every), max(every, _MOST_PAUSE))
             self._soon.wait(pause)
+
+
+def chain_of(config: RunChainConfig, run: SitesRun, account: LocalAccount | None) -> RunChain:
+    """Reads the deployment file and asks nobody yet; `account`: who sends, None: nobody. Raises ConfigError for a run
+    whose document is of another chain: what is signed in it could prove nothing there."""
+    deployment = Deployment.load(config.deployment)
+    check_place(run, deployment)
+
+    def connect() -> SiteRuns:
+        client = ChainClient(config.rpc, deployment.chain_id, account, patience=_PATIENCE, timeout=_PATIENCE)
+        deployment.check_genesis(client)
+        return SiteRuns(client, deployment)
+
+    return RunChain(config, run, connect)
 
 
 def check_place(run: SitesRun, deployment: Deployment) -> None:
@@ -117,4 +128,23 @@ def check_run(view: RunView, number: int, run: SitesRun) -> None:
             f"run {number} on chain has the document {found[0][:16]}…, keeper {found[1]} and pool {found[2]}; "
             f"{run.name} has {wanted[0][:16]}…, {wanted[1]} and {wanted[2]}",
             "check the number, and the document",
+        )
+
+
+def check_start(view: RunView, first: bytes) -> None:
+    """Raise ConfigError where the first state, of digest `first`, is not what the run begins from: by it every step
+    would look wrong, and where the chain's is nobody's, no step could ever be judged."""
+    if view.start != first:
+        raise ConfigError(
+            f"the run on chain begins from state {view.start.hex()[:16]}…, this model is {first.hex()[:16]}…",
+            "name the run's own base model; if it is the right one, take no part in this run",
+        )
+
+
+def check_audits(run: SitesRun) -> None:
+    """Raise ConfigError for a run whose keeper lets parts pass that its stake answers for."""
+    if run.reducing and run.audited < len(run.sites):
+        raise ConfigError(
+            f"{run.name} has its keeper audit {run.audited} parts of {len(run.sites)}, and its stake answers for all",
+            f"let `audited` in the run's document be {len(run.sites)}, or `exchange` be all",
         )

@@ -11,15 +11,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from chain.contracts.site_runs import RunView
 from protocol.encoding import canonical_json
-from protocol.errors import MusterError
+from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
 from protocol.sites.recorded import StepRecord, step_record
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.recomputed import boundaries_after, boundary_at, make_again
-from trainer.sites.run_chain import SEND_SECONDS, ChainWork, RunChain
+from trainer.sites.run_chain import SEND_SECONDS, ChainWork, RunChain, check_start
 
 log = logging.getLogger("muster.sites")
 STAKED = "staked.json"
@@ -58,14 +59,17 @@ class StepRecorder(ChainWork):
         """Read who has stake, and record what is missing. Raises MusterError."""
         runs, run = self.chain.runs(), self.chain.config.run
         view = self.chain.view()
+        check_start(view, self._first.digest)
         self._take_stakes()
         self.recorded, self.over = view.steps, view.release_at > 0
         if self.over:
             raise MusterError("the run is over on chain: no outer step is recorded any more", "open another run")
-        self._made = {step: made for step, made in self._made.items() if step >= view.steps}
+        # a copy, because the keeper's thread adds steps meanwhile
+        for step in [one for one in list(self._made) if one < view.steps]:
+            self._made.pop(step, None)
         if self._looked and self.newest <= view.steps:
             return
-        missing, self._looked = boundaries_after(self._exchange, view.steps), True
+        missing = self._missing(view)
         self.newest = max([self.newest, *(step + 1 for step in missing)])
         for step in sorted(missing):
             if step != self.recorded:
@@ -89,6 +93,24 @@ class StepRecorder(ChainWork):
             "run": self.chain.config.run, "recorded": self.recorded, "made": self.newest,
             "without_stake": sorted(set(self.chain.run.sites) - self._staked), "problem": self.problem,
         }  # fmt: skip
+
+    def _missing(self, view: RunView) -> dict[int, int]:
+        """Of the outer steps that are not recorded, the place of the boundary after each. Raises IntegrityError, when
+        it first looks, where the newest recorded step is not this log's: another keeper with this key recorded it, or
+        its log is lost, and whatever followed would be held against the keeper."""
+        if self._looked or not view.steps:
+            found, self._looked = boundaries_after(self._exchange, view.steps), True
+            return found
+        newest = view.steps - 1
+        found = boundaries_after(self._exchange, newest)
+        recorded, place = self.chain.runs().recorded(self.chain.config.run, newest), found.pop(newest, None)
+        if recorded is None or place != recorded.number or not recorded.says(boundary_at(self._exchange, place)[0]):
+            raise IntegrityError(
+                f"outer step {newest} is recorded on chain, and this log has no such step",
+                "give the keeper the bucket that its log is in, or open another run",
+            )
+        self._looked = True
+        return found
 
     def _take_stakes(self) -> None:
         sites = self.chain.run.sites

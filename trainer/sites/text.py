@@ -21,9 +21,8 @@ from trainer.text.stream import Cursor, TextStream
 
 def text_learners(config: TextConfig, folder: Path, placement: Placement) -> ImitationLearners:
     """Of one rank, as `placement` says."""
-    return ImitationLearners(
-        ImitationLearner(Policy(folder, config.dtype, placement), config.optimizer, config.updates)
-    )
+    policy = Policy(folder, config.dtype, placement)
+    return ImitationLearners(ImitationLearner(policy, config.optimizer, config.updates, config.max_z_loss))
 
 
 class TextWork:

@@ -1,38 +1,36 @@
 """A recorded outer step checked by anybody who may read chain and bucket: `muster site verify STEP`."""
 
+import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 from chain.client import ChainClient
+from chain.contracts.pools import Pools
 from chain.contracts.site_runs import RecordedStep, RunView, SiteRuns
 from chain.deployment import Deployment
+from chain.published_steps import published_manifests
 from protocol.documents import load_document
-from protocol.errors import ConfigError
-from protocol.sites.outer import OuterState
+from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.sites.run import SitesRun
 from storage.bucket import Bucket
-from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
+from trainer.sites.config import RunMemberConfig
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.first_state import first_state
+from trainer.sites.policy_naming import PolicyNaming, naming_faults, naming_of
 from trainer.sites.recomputed import StepClaim, faults_of
-from trainer.sites.run_chain import check_place, check_run
+from trainer.sites.run_chain import check_place, check_run, check_start
+
+log = logging.getLogger("muster.sites")
 
 
 @dataclass(frozen=True)
 class VerifiedStep:
-    """`faults`: what of the record does not follow from log and bucket, in words."""
+    """`faults`: what of the record does not follow from log and bucket, or is otherwise in the manifest of the policy
+    step that it led to, in words. `policy_step`: that one; None where there is none, or none that can be read."""
 
     run: int
     recorded: RecordedStep
     faults: list[str]
-
-
-def member_config(path: Path) -> RunMemberConfig:
-    """A site's or keeper's configuration. Raises ConfigError."""
-    try:
-        return load_document(path, SiteConfig)
-    except ConfigError:
-        return load_document(path, KeeperConfig)
+    policy_step: int | None = None
 
 
 def verified(config: RunMemberConfig, step: int) -> VerifiedStep:
@@ -51,8 +49,23 @@ def verified(config: RunMemberConfig, step: int) -> VerifiedStep:
     if recorded is None:
         raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are: muster site show {number}")
     claim, first = claim_of(runs, number, view, recorded), first_state(config.model)
-    check_first(view, first)
-    return VerifiedStep(number, recorded, faults_of(claim, SiteExchange(Bucket(config.s3), run), first))
+    check_start(view, first.digest)
+    bucket = Bucket(config.s3)
+    faults, naming = faults_of(claim, SiteExchange(bucket, run), first), None
+    if run.work == "given" and run.pool:
+        naming = _naming(Pools(client, deployment), bucket, run, step + 1)
+    if naming is not None:
+        faults += naming_faults(recorded.record, naming)
+    return VerifiedStep(number, recorded, faults, None if naming is None else naming.policy_step)
+
+
+def _naming(pools: Pools, bucket: Bucket, run: SitesRun, state: int) -> PolicyNaming | None:
+    """What the pool's manifests say; nothing where they cannot be had: the step can be judged without."""
+    try:
+        return naming_of(state, published_manifests(pools, run.pool), bucket.get, run)
+    except MusterError as error:
+        log.warning("the manifests of pool %d are not compared: %s", run.pool, error)
+        return None
 
 
 def claim_of(runs: SiteRuns, number: int, view: RunView, recorded: RecordedStep) -> StepClaim:
@@ -60,15 +73,7 @@ def claim_of(runs: SiteRuns, number: int, view: RunView, recorded: RecordedStep)
     step, base = recorded.record.step, view.start.hex()
     if step > 0:
         before = runs.recorded(number, step - 1)
-        assert before is not None, "steps are recorded in order"
+        if before is None:  # steps are recorded in order: another endpoint answered, or the chain was reorganised
+            raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
         base = before.record.state
     return StepClaim(base, recorded.record, recorded.number, recorded.previous, recorded.body)
-
-
-def check_first(view: RunView, first: OuterState) -> None:
-    """Raises ConfigError where `first` is another model's than the run's, by which every step would look wrong."""
-    if view.start != first.digest:
-        raise ConfigError(
-            f"the run begins from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…",
-            "name the run's own base model",
-        )

@@ -5,6 +5,8 @@ more than one document is in memory, besides 16 bytes for each that say where it
 """
 
 import hashlib
+import os
+import stat
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,10 +36,27 @@ class TextFormat:
 
 
 @dataclass(frozen=True)
+class FileState:
+    """By which a file is taken for unchanged: its size in bytes, and when it was changed, in nanoseconds."""
+
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, info: os.stat_result, path: Path) -> "FileState":
+        """Raises ConfigError for a pipe or a device, which has no document twice."""
+        if not stat.S_ISREG(info.st_mode):
+            raise ConfigError(f"{path} is not a regular file", "check `text.files`")
+        return cls(info.st_size, info.st_mtime_ns)
+
+
+@dataclass(frozen=True)
 class IndexedFile:
-    """`sha256`: of all its bytes, in hex. Document k lies at bytes `starts[k]` to `ends[k]`."""
+    """`state`: when it was read. `sha256`: of all its bytes, in hex. Document k lies at bytes `starts[k]` to
+    `ends[k]`."""
 
     path: Path
+    state: FileState
     sha256: str
     starts: U64
     ends: U64
@@ -45,18 +64,23 @@ class IndexedFile:
 
 def index_file(path: Path, form: TextFormat) -> IndexedFile:
     """One pass over a file. Documents without any text are left out. Raises ConfigError that names file and line for
-    what is not text, or too long."""
+    what is not text, or too long, and for a file that changes meanwhile."""
     read = _READERS.get(path.suffix.lower())
     if read is None:
         kinds = ", ".join(sorted(_READERS))
         raise ConfigError(f"{path} is no file of documents: its name ends in none of {kinds}", "write it as JSON lines")
+    with explained(f"read {path}", "check `text.files`"):
+        state = FileState.of(path.stat(), path)
     with explained(f"read {path}", "check `text.files`"), path.open("rb") as file:
         lines = _CountedLines(file, path)
         ends = array("Q")
         for span in read(lines, form):
             ends.extend(span)
+        after = FileState.of(os.fstat(file.fileno()), path)
+    if after != state:
+        raise ConfigError(f"{path} changed while it was read", "start again once nothing writes to it")
     spans = np.frombuffer(ends, np.uint64).reshape(-1, 2)
-    return IndexedFile(path, lines.digest.hexdigest(), spans[:, 0].copy(), spans[:, 1].copy())
+    return IndexedFile(path, state, lines.digest.hexdigest(), spans[:, 0].copy(), spans[:, 1].copy())
 
 
 class Corpus:
@@ -80,10 +104,10 @@ class Corpus:
         found = self._files[which]
         at = number - int(self._firsts[which])
         start, end = int(found.starts[at]), int(found.ends[at])
-        with (
-            explained(f"read {found.path}", "put the file back that this run began with"),
-            found.path.open("rb") as file,
-        ):
+        cure = "put the file back that this run began with"
+        with explained(f"read {found.path}", cure), found.path.open("rb") as file:
+            if FileState.of(os.fstat(file.fileno()), found.path) != found.state:
+                raise ConfigError(f"{found.path} was changed since this site read it", cure)
             file.seek(start)
             data = file.read(end - start)
         where = f"{found.path}, bytes {start} to {end}"
@@ -94,17 +118,20 @@ class Corpus:
 
 def documents_of(paths: Sequence[Path]) -> list[Path]:
     """The files that are named, and of folders those whose ending is known, by name. Raises ConfigError where there
-    are none."""
-    found: list[Path] = []
+    are none, or one twice: a document that is kept apart must not be trained on as another one."""
+    found: dict[Path, Path] = {}
     for path in paths:
         with explained(f"read {path}", "check `text.files`"):
             inside = (
                 sorted(one for one in path.iterdir() if one.suffix.lower() in _READERS) if path.is_dir() else [path]
             )
-        found += inside
+        for one in inside:
+            if one.resolve() in found:
+                raise ConfigError(f"{one} is named twice", "name each file once in `text.files`")
+            found[one.resolve()] = one
     if not found:
         raise ConfigError(f"no file of documents in {', '.join(map(str, paths))}", "check `text.files`")
-    return found
+    return list(found.values())
 
 
 class _CountedLines:

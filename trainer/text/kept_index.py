@@ -12,7 +12,7 @@ import numpy as np
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
-from trainer.text.corpus import Corpus, IndexedFile, TextFormat, documents_of, index_file
+from trainer.text.corpus import Corpus, FileState, IndexedFile, TextFormat, documents_of, index_file
 
 log = logging.getLogger("muster.sites")
 _VERSION, _TOLD_BYTES = 1, 100 << 20
@@ -29,15 +29,15 @@ def open_corpus(paths: Sequence[Path], form: TextFormat, folder: Path) -> Corpus
 
 def _indexed(path: Path, form: TextFormat, folder: Path) -> IndexedFile:
     with explained(f"read {path}", "check `text.files`"):
-        found = path.stat()
-    facts = [_VERSION, str(path.resolve()), found.st_size, found.st_mtime_ns, form.field, form.separator]
+        state = FileState.of(path.stat(), path)
+    facts = [_VERSION, str(path.resolve()), state.size, state.changed, form.field, form.separator]
     kept = folder / f"{hashlib.sha256(canonical_json(facts)).hexdigest()}.npz"
     try:
         with np.load(kept) as data:
-            return IndexedFile(path, str(data["sha256"]), data["starts"], data["ends"])
-    except (OSError, ValueError, KeyError, BadZipFile):
-        if found.st_size >= _TOLD_BYTES:
-            log.info("reading %s, %.0f MB", path, found.st_size / 1e6)
+            return IndexedFile(path, state, str(data["sha256"]), data["starts"], data["ends"])
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile):
+        if state.size >= _TOLD_BYTES:
+            log.info("reading %s, %.0f MB", path, state.size / 1e6)
     made = index_file(path, form)
     out = io.BytesIO()
     np.savez(out, sha256=np.array(made.sha256), starts=made.starts, ends=made.ends)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IOneJury} from "./IOneJury.sol";
+
 /// @title INodeCases
 /// @notice Cases against a node, for files that each pass and together could be no honest node's (docs/evidence.md).
 /// Whoever accuses names files of one node and pool that are final and accepted, and deposits a bond. The seed of the
@@ -10,20 +12,7 @@ pragma solidity 0.8.37;
 /// has vested, stays paid. An accuser who is wrong loses the bond: the jury's fees, a compensation for the node's operator,
 /// and the rest is burnt. A jury that finds no majority, or cannot get the files, moves nothing, and the case can be
 /// opened again. There is one jury, the larger of the pool's two, replaced once, and no appeal.
-interface INodeCases {
-    enum Outcome {
-        None,
-        Open,
-        /// Guilty: slashed and ejected.
-        Upheld,
-        /// Not guilty: the bond is lost.
-        Refuted,
-        /// The jury could not get the files: it is paid out of the bond, whose rest goes back.
-        Dismissed,
-        /// No majority, twice, or nobody drew the jury: the bond goes back.
-        Lapsed
-    }
-
+interface INodeCases is IOneJury {
     struct NodeCase {
         uint256 pool;
         address node;
@@ -75,8 +64,6 @@ interface INodeCases {
     /// @notice `nodeCase` is open over the same files, or was decided.
     error AlreadyTried(uint256 nodeCase);
     error NoSuchCase();
-    error Undecided();
-    error AlreadyConcluded();
 
     /// @notice Accuses `node` by the files at `sequences`, one to `MAX_FILES` in ascending order; `inners` are their
     /// `Pools.innerHash`. Takes `bondOf(pool)` (approved before). The accuser must make the files' bytes available.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IOneJury} from "./IOneJury.sol";
+
 /// @title ISiteRuns
 /// @notice Runs of several sites that train one policy and synchronise seldom (docs/sites.md): the stakes of sites and
 /// keeper, and what the keeper records of each outer step: the state that it led to, and every contribution with its
@@ -8,20 +10,7 @@ pragma solidity 0.8.37;
 /// writes two entries at one place of its log, or records another than it wrote. Whether a recorded step follows from what
 /// was published is for a jury of the seats of the run's pool, as in node cases: one jury, the larger of the pool's two,
 /// replaced once, no appeal. Stakes of one run never pay for another, and a dispute touches the keeper's alone.
-interface ISiteRuns {
-    enum Outcome {
-        None,
-        Open,
-        /// The step does not follow: the keeper is slashed, and the run is over.
-        Upheld,
-        /// It does: the bond is lost.
-        Refuted,
-        /// The jury could not get what was published: it is paid out of the bond, whose rest goes back.
-        Dismissed,
-        /// No majority, twice, or nobody drew the jury: the bond goes back.
-        Lapsed
-    }
-
+interface ISiteRuns is IOneJury {
     /// @notice Terms of a run; nothing of them can change.
     struct Terms {
         /// SHA-256 of the run's canonical document, in whose name sites and keeper sign.
@@ -203,8 +192,6 @@ interface ISiteRuns {
     /// @notice `dispute` of this step is open, or was decided.
     error AlreadyDisputed(uint256 dispute);
     error NoSuchDispute();
-    error Undecided();
-    error AlreadyConcluded();
 
     /// @notice Opens a run, and locks the keeper's stake (approved before) from the caller, who owns it. Anybody may, with
     /// the keeper's consent.

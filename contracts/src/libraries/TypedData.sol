@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 
 /// @title TypedData
@@ -13,5 +14,12 @@ library TypedData {
     function digest(bytes32 name, address verifyingContract, bytes32 structHash) internal view returns (bytes32) {
         bytes32 domain = keccak256(abi.encode(DOMAIN_TYPEHASH, name, keccak256("1"), block.chainid, verifyingContract));
         return MessageHashUtils.toTypedDataHash(domain, structHash);
+    }
+
+    /// @notice Whether `signer` signed. Ordinary keys only, and one signature each: a contract's could say later that it
+    /// never signed.
+    function signedBy(address signer, bytes32 digest_, bytes calldata signature) internal pure returns (bool) {
+        (address found, ECDSA.RecoverError error,) = ECDSA.tryRecoverCalldata(digest_, signature);
+        return error == ECDSA.RecoverError.NoError && found == signer;
     }
 }

@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../interfaces/ICourt.sol";
-import {IParams} from "../interfaces/IParams.sol";
+import {OneJury} from "../court/OneJury.sol";
 import {ISiteRuns} from "../interfaces/ISiteRuns.sol";
+import {SignerStakes} from "../libraries/SignerStakes.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {TypedData} from "../libraries/TypedData.sol";
-import {PoolTerms, Suite} from "../libraries/Types.sol";
+import {Suite} from "../libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
-import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
 /// @title SiteStakes
 /// @notice Runs, and the stakes that stand behind them: opening, joining, leaving, closing, withdrawing.
-abstract contract SiteStakes is ISiteRuns, ReentrancyGuardTransient {
+abstract contract SiteStakes is ISiteRuns, OneJury {
     using SafeERC20 for IERC20;
 
     bytes32 public constant CONSENT_TYPEHASH =
         keccak256("Consent(bytes32 document,address key,address owner,uint256 expiry)");
     bytes32 internal constant DOMAIN = keccak256("muster-sites");
-    uint256 public constant MAX_STAKE = type(uint56).max;
-    uint256 public constant MAX_DELAY = 365 days;
+    uint256 public constant MAX_STAKE = SignerStakes.MAX_STAKE;
+    uint256 public constant MAX_DELAY = SignerStakes.MAX_DELAY;
 
     struct RunSlot {
         bytes32 document;
@@ -50,9 +48,6 @@ abstract contract SiteStakes is ISiteRuns, ReentrancyGuardTransient {
         bool ejected;
     }
 
-    IERC20 public immutable token;
-    IParams public immutable params;
-    ICourt public immutable court;
     /// In whose domain sites and keeper sign.
     address public immutable pools;
 
@@ -61,11 +56,8 @@ abstract contract SiteStakes is ISiteRuns, ReentrancyGuardTransient {
     mapping(uint256 run => RunSlot) internal _runs;
     mapping(uint256 run => mapping(address site => SiteSlot)) internal _sites;
 
-    constructor(Suite memory suite) {
+    constructor(Suite memory suite) OneJury(suite) {
         SuiteLib.checkPlace(suite.siteRuns);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        court = ICourt(suite.court);
         pools = suite.pools;
     }
 
@@ -205,37 +197,16 @@ abstract contract SiteStakes is ISiteRuns, ReentrancyGuardTransient {
         slot.releaseAt = uint40(releaseAt);
     }
 
-    /// @dev Fees of the jury that disputes of a run are brought before.
-    function _fees(RunSlot storage slot) internal view returns (uint256) {
-        PoolTerms memory terms = court.termsOf(slot.pool);
-        return _jury(terms) * terms.juryFee;
-    }
-
-    function _jury(PoolTerms memory terms) internal pure returns (uint256) {
-        return terms.appealJury == 0 ? terms.jury : terms.appealJury;
-    }
-
     function _run(uint256 run) internal view returns (RunSlot storage slot) {
         slot = _runs[run];
         if (slot.owner == address(0)) revert NoSuchRun();
     }
 
-    function _send(address to, uint256 amount) internal {
-        if (amount != 0) token.safeTransfer(to, amount);
-    }
-
-    /// @dev Ordinary keys only, and one signature each: a contract's could say later that it never signed.
-    function _signed(address signer, bytes32 digest, bytes calldata signature) internal pure returns (bool) {
-        (address found, ECDSA.RecoverError error,) = ECDSA.tryRecoverCalldata(digest, signature);
-        return error == ECDSA.RecoverError.NoError && found == signer;
-    }
-
     /// @dev A jury of no seats would never be done, so a pool must be there.
     function _checkTerms(Terms calldata terms) private view {
         if (terms.document == 0 || terms.start == 0 || terms.keeper == address(0)) revert BadRunTerms();
-        if (terms.siteStake == 0 || terms.siteStake > MAX_STAKE) revert BadRunTerms();
-        if (terms.keeperStake == 0 || terms.keeperStake > MAX_STAKE) revert BadRunTerms();
-        if (terms.delay < params.minWindow() || terms.delay > MAX_DELAY) revert BadRunTerms();
+        if (!SignerStakes.isStake(terms.siteStake) || !SignerStakes.isStake(terms.keeperStake)) revert BadRunTerms();
+        if (!SignerStakes.isDelay(terms.delay, params)) revert BadRunTerms();
         if (terms.pool == 0) return;
         if (terms.pool > type(uint32).max || court.termsOf(terms.pool).jury == 0) revert BadRunTerms();
     }
@@ -243,7 +214,7 @@ abstract contract SiteStakes is ISiteRuns, ReentrancyGuardTransient {
     function _checkConsent(bytes32 document, address key, uint256 expiry, bytes calldata consent) private view {
         if (key == msg.sender) return;
         if (block.timestamp > expiry) revert ExpiredConsent();
-        if (!_signed(key, consentDigest(document, key, msg.sender, expiry), consent)) revert WrongConsent();
+        if (!TypedData.signedBy(key, consentDigest(document, key, msg.sender, expiry), consent)) revert WrongConsent();
     }
 
     function _withdraw(uint256 run, address key, uint256 amount) private {

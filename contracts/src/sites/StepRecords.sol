@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {ISiteRuns} from "../interfaces/ISiteRuns.sol";
+import {SignerStakes} from "../libraries/SignerStakes.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {TypedData} from "../libraries/TypedData.sol";
 import {SiteStakes} from "./SiteStakes.sol";
@@ -14,10 +15,8 @@ abstract contract StepRecords is SiteStakes {
     );
     bytes32 public constant ENTRY_TYPEHASH =
         keccak256("LogEntry(uint256 pool,uint256 number,bytes32 run,bytes32 previous,bytes32 body)");
-    /// Share of the stake that two contradicting signatures cost, in 1/10000.
-    uint256 public constant SLASH_BPS = 5_000;
-    /// Share of a slash for whoever brings it about; the rest is burnt, or a cheat would be its own prover for nothing.
-    uint256 public constant REWARD_BPS = 1_000;
+    uint256 public constant SLASH_BPS = SignerStakes.SLASH_BPS;
+    uint256 public constant REWARD_BPS = SignerStakes.REWARD_BPS;
     uint256 public constant MAX_SITES = 64;
     /// Of the weights of one step.
     uint256 public constant ONE = 1e9;
@@ -69,13 +68,13 @@ abstract contract StepRecords is SiteStakes {
         uint256 stake = slot.stake;
         if (stake == 0) revert NothingAtStake();
         if (a.document == b.document || a.document == 0 || b.document == 0) revert NoContradiction();
-        if (!_signed(site, noteDigest(run, site, step, attempt, a), signatureA)) revert BadSignature();
-        if (!_signed(site, noteDigest(run, site, step, attempt, b), signatureB)) revert BadSignature();
-        uint256 taken = stake * SLASH_BPS / 10_000;
+        if (!TypedData.signedBy(site, noteDigest(run, site, step, attempt, a), signatureA)) revert BadSignature();
+        if (!TypedData.signedBy(site, noteDigest(run, site, step, attempt, b), signatureB)) revert BadSignature();
+        (uint256 taken, uint256 reward) = SignerStakes.slashed(stake);
         uint256 releaseAt = slot.releaseAt;
         if (releaseAt == 0) releaseAt = block.timestamp + _runs[run].delay;
         (slot.stake, slot.releaseAt, slot.ejected) = (uint56(stake - taken), uint40(releaseAt), true);
-        _share(run, site, taken, releaseAt);
+        _share(run, site, taken, reward, releaseAt);
     }
 
     /// @inheritdoc ISiteRuns
@@ -89,7 +88,7 @@ abstract contract StepRecords is SiteStakes {
     ) external nonReentrant {
         RunSlot storage slot = _run(run);
         bytes32 digest = _entryDigest(slot, number, a);
-        if (!_signed(slot.keeper, digest, signatureA)) revert BadSignature();
+        if (!TypedData.signedBy(slot.keeper, digest, signatureA)) revert BadSignature();
         _eject(run, slot, digest, _entryDigest(slot, number, b), signatureB);
     }
 
@@ -140,7 +139,7 @@ abstract contract StepRecords is SiteStakes {
 
     /// @dev What of the keeper's stake can be taken now: open disputes keep their juries' fees.
     function _free(RunSlot storage slot, uint256 disputes) internal view returns (uint256) {
-        uint256 kept = disputes == 0 ? 0 : disputes * _fees(slot);
+        uint256 kept = disputes == 0 ? 0 : disputes * _fees(slot.pool);
         return slot.stake > kept ? slot.stake - kept : 0;
     }
 
@@ -148,14 +147,13 @@ abstract contract StepRecords is SiteStakes {
         if (slot.ejected) revert AlreadyEjected();
         if (slot.stake == 0) revert NothingAtStake();
         if (known == other) revert NoContradiction();
-        if (!_signed(slot.keeper, other, signature)) revert BadSignature();
-        uint256 taken = _free(slot, slot.disputes) * SLASH_BPS / 10_000;
+        if (!TypedData.signedBy(slot.keeper, other, signature)) revert BadSignature();
+        (uint256 taken, uint256 reward) = SignerStakes.slashed(_free(slot, slot.disputes));
         (slot.stake, slot.ejected) = (uint56(slot.stake - taken), true);
-        _share(run, slot.keeper, taken, _end(slot));
+        _share(run, slot.keeper, taken, reward, _end(slot));
     }
 
-    function _share(uint256 run, address key, uint256 taken, uint256 releaseAt) private {
-        uint256 reward = taken * REWARD_BPS / 10_000;
+    function _share(uint256 run, address key, uint256 taken, uint256 reward, uint256 releaseAt) private {
         emit SignerEjected(run, key, msg.sender, reward, taken - reward, releaseAt);
         _send(msg.sender, reward);
         _send(SuiteLib.SINK, taken - reward);

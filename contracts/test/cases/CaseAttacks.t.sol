@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
@@ -85,7 +86,7 @@ contract CaseAttacksTest is Accusing {
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.stakeOf(node), 0);
         nodeCases.conclude(nodeCase);
-        _is(nodeCase, INodeCases.Outcome.Upheld);
+        _is(nodeCase, IOneJury.Outcome.Upheld);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
         _empty(_trial(nodeCase));
     }
@@ -106,7 +107,7 @@ contract CaseAttacksTest is Accusing {
         vm.prank(operator);
         pools.join(old, node); // its exit from there is the last that was written
         nodeCases.conclude(nodeCase);
-        _is(nodeCase, INodeCases.Outcome.Upheld);
+        _is(nodeCase, IOneJury.Outcome.Upheld);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).pool, old);
         assertEq(stakes.nodeOf(node).frozen, 0);
@@ -180,7 +181,7 @@ contract CaseAttacksTest is Accusing {
         _judged(nodeCase, Codes.ACCEPT);
         uint256 before = token.balanceOf(operator);
         bytes memory again = abi.encodeCall(nodeCases.conclude, (nodeCase));
-        _no(accuser, address(nodeCases), again, INodeCases.AlreadyConcluded.selector);
+        _no(accuser, address(nodeCases), again, IOneJury.AlreadyConcluded.selector);
         assertEq(token.balanceOf(operator), before);
     }
 
@@ -217,7 +218,7 @@ contract CaseAttacksTest is Accusing {
         _no(accuser, address(juries), abi.encodeCall(juries.conclude, (trial, 3, 0)), no);
         _juryVotes(dispute, Codes.REJECT_WEIGHTS);
         bytes memory early = abi.encodeCall(nodeCases.conclude, (nodeCase));
-        _no(accuser, address(nodeCases), early, INodeCases.Undecided.selector);
+        _no(accuser, address(nodeCases), early, IOneJury.Undecided.selector);
         _conclude(s);
         assertEq(stakes.stakeOf(node), 0);
         _judged(nodeCase, Codes.ACCEPT);
@@ -232,7 +233,7 @@ contract CaseAttacksTest is Accusing {
         assertEq(_claim(named[1]), 2 * PAY);
         _passWindow();
         assertEq(_claim(s), PAY);
-        _is(nodeCase, INodeCases.Outcome.Open);
+        _is(nodeCase, IOneJury.Outcome.Open);
     }
 
     /// A pool that is closed, and whose owner took what was left, changes nothing.

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -105,14 +106,14 @@ contract CaseCrowd is Accusing {
         uint256 had = token.balanceOf(before.accuser);
         nodeCases.conclude(nodeCase);
         INodeCases.NodeCase memory after_ = nodeCases.caseOf(nodeCase);
-        if (after_.outcome == INodeCases.Outcome.Open) return;
+        if (after_.outcome == IOneJury.Outcome.Open) return;
         under[i] = under[under.length - 1];
         under.pop();
         --holds[before.node];
         bonds -= CASE_BOND;
         uint256 got = token.balanceOf(before.accuser) - had;
         uint256 left = stakes.stakeOf(before.node);
-        if (after_.outcome == INodeCases.Outcome.Upheld) {
+        if (after_.outcome == IOneJury.Outcome.Upheld) {
             ++upheld;
             require(pools.accountOf(pool, before.node).slashed, "guilty and a member");
             require(left <= pools.accountOf(pool, before.node).unsettled * FEES, "guilty and rich");
@@ -120,12 +121,12 @@ contract CaseCrowd is Accusing {
         } else {
             require(left == stake, "a stake lost without a verdict");
         }
-        if (after_.outcome == INodeCases.Outcome.Refuted) {
+        if (after_.outcome == IOneJury.Outcome.Refuted) {
             ++refuted;
             require(got == 0, "a false accusation for nothing");
         }
-        if (after_.outcome == INodeCases.Outcome.Dismissed) require(got < CASE_BOND, "a jury for nothing");
-        if (after_.outcome == INodeCases.Outcome.Lapsed) {
+        if (after_.outcome == IOneJury.Outcome.Dismissed) require(got < CASE_BOND, "a jury for nothing");
+        if (after_.outcome == IOneJury.Outcome.Lapsed) {
             ++lapsed;
             require(got == CASE_BOND, "silence cost the accuser");
         }

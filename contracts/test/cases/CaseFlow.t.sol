@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
@@ -18,7 +18,7 @@ contract CaseFlowTest is Accusing {
         assertEq(stakes.nodeOf(node).frozen, 1);
         _judged(nodeCase, Codes.REJECT_WEIGHTS);
 
-        _is(nodeCase, INodeCases.Outcome.Upheld);
+        _is(nodeCase, IOneJury.Outcome.Upheld);
         uint256 share = (STAKE - JURY) / 20;
         assertEq(token.balanceOf(accuser), 1_000e9 + share);
         assertEq(stakes.unburnt(), STAKE - JURY - share);
@@ -77,7 +77,7 @@ contract CaseFlowTest is Accusing {
         uint256 nodeCase = _accuse(node, named);
         _judged(nodeCase, Codes.ACCEPT);
 
-        _is(nodeCase, INodeCases.Outcome.Refuted);
+        _is(nodeCase, IOneJury.Outcome.Refuted);
         assertEq(token.balanceOf(accuser), 1_000e9 - CASE_BOND);
         assertEq(token.balanceOf(operator) - before, 5e9);
         assertEq(token.balanceOf(address(juries)), JURY);
@@ -104,7 +104,7 @@ contract CaseFlowTest is Accusing {
         uint256 nodeCase = _accuse(node, named);
         _judged(nodeCase, Codes.UNAVAILABLE);
 
-        _is(nodeCase, INodeCases.Outcome.Dismissed);
+        _is(nodeCase, IOneJury.Outcome.Dismissed);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
@@ -120,10 +120,10 @@ contract CaseFlowTest is Accusing {
         uint256 nodeCase = _accuse(node, named);
         uint256 first = _trial(nodeCase);
         _drawJury(first);
-        _no(stranger, address(nodeCases), abi.encodeCall(nodeCases.conclude, (nodeCase)), INodeCases.Undecided.selector);
+        _no(stranger, address(nodeCases), abi.encodeCall(nodeCases.conclude, (nodeCase)), IOneJury.Undecided.selector);
         _wait(60);
         nodeCases.conclude(nodeCase);
-        _is(nodeCase, INodeCases.Outcome.Open);
+        _is(nodeCase, IOneJury.Outcome.Open);
         uint256 second = _trial(nodeCase);
         assertEq(second, first + 1);
         _drawJury(second);
@@ -143,7 +143,7 @@ contract CaseFlowTest is Accusing {
     }
 
     function _lapsed(uint256 nodeCase, uint256[] memory named) private {
-        _is(nodeCase, INodeCases.Outcome.Lapsed);
+        _is(nodeCase, IOneJury.Outcome.Lapsed);
         assertEq(token.balanceOf(accuser), 1_000e9);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);

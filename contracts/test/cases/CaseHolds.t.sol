@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
@@ -76,7 +77,7 @@ contract CaseHoldsTest is Accusing {
         vm.prank(operator);
         pools.join(old, node);
         nodeCases.conclude(nodeCase);
-        _is(nodeCase, INodeCases.Outcome.Upheld);
+        _is(nodeCase, IOneJury.Outcome.Upheld);
         assertTrue(pools.accountOf(pool, node).slashed);
         assertEq(stakes.stakeOf(node), STAKE);
     }

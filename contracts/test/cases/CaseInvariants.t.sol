@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {Campaign} from "../helpers/Campaign.sol";
 import {CaseCrowd} from "./CaseCrowd.sol";
-import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Random campaigns of accusers, juries and the accused: no bond is made or lost, no stake leaves in the middle of
 /// its case, and none is slashed without a verdict.
-contract CaseInvariants is PRBTest {
-    struct FuzzSelector {
-        address addr;
-        bytes4[] selectors;
-    }
-
+contract CaseInvariants is Campaign {
     CaseCrowd internal crowd;
 
     function setUp() public {
@@ -22,17 +17,11 @@ contract CaseInvariants is PRBTest {
         crowd.start();
     }
 
-    function targetContracts() public view returns (address[] memory list) {
-        list = new address[](1);
-        list[0] = address(crowd);
+    function _crowd() internal view override returns (address) {
+        return address(crowd);
     }
 
-    function targetSelectors() public view returns (FuzzSelector[] memory list) {
-        list = new FuzzSelector[](1);
-        list[0] = FuzzSelector(address(crowd), _actions());
-    }
-
-    function _actions() private view returns (bytes4[] memory list) {
+    function _actions() internal view override returns (bytes4[] memory list) {
         list = new bytes4[](12);
         (list[0], list[1], list[2]) = (crowd.work.selector, crowd.accuse.selector, crowd.judge.selector);
         (list[3], list[4], list[5]) = (crowd.leave.selector, crowd.takeOut.selector, crowd.comeBack.selector);
@@ -47,16 +36,8 @@ contract CaseInvariants is PRBTest {
     /// The campaigns do reach every end, and refusals; and no action is refused that the rules allow.
     function test_reach() public {
         vm.pauseGasMetering();
-        bytes4[] memory list = _actions();
         for (uint256 i = 0; i < 500; ++i) {
-            uint256 r = uint256(keccak256(abi.encode("case reach", i)));
-            bytes memory arguments = abi.encode((r >> 8) % 1_000, (r >> 64) % 1_000_000, (r >> 128) % 1_000);
-            (bool ok, bytes memory why) = address(crowd).call(abi.encodePacked(list[r % 12], arguments));
-            if (!ok) {
-                assembly ("memory-safe") {
-                    revert(add(why, 32), mload(why))
-                }
-            }
+            _act(uint256(keccak256(abi.encode("case reach", i))), 1_000_000);
             crowd.everythingHolds();
         }
         require(crowd.upheld() > 2 && crowd.refuted() > 2 && crowd.lapsed() > 2 && crowd.refusals() > 2, "not reached");
@@ -71,31 +52,18 @@ contract CaseFuzzTest is Accusing {
         uint256 before = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
         uint256 nodeCase = _accuse(node, named);
         uint256 trial = _trial(nodeCase);
-        _drawJury(trial);
-        (, address[] memory voters,,) = juries.juryOf(trial);
-        uint256[] memory kinds = new uint256[](5);
-        for (uint256 i = 0; i < 5; ++i) {
-            uint256 code = 1 + (votes >> (8 * i)) % 11;
-            ++kinds[Codes.kind(code)];
-            bytes32 hash = juries.ballotHash(trial, voters[i], code, keccak256("verdict"), keccak256("salt"));
-            vm.prank(voters[i]);
-            juries.commit(trial, i, hash);
-        }
-        for (uint256 i = 0; i < 5; ++i) {
-            vm.prank(voters[i]);
-            juries.reveal(trial, i, 1 + (votes >> (8 * i)) % 11, keccak256("verdict"), keccak256("salt"));
-        }
+        uint256[] memory kinds = _juryVotesAnything(trial, votes);
         nodeCases.conclude(nodeCase);
-        INodeCases.Outcome outcome = nodeCases.caseOf(nodeCase).outcome;
+        IOneJury.Outcome outcome = nodeCases.caseOf(nodeCase).outcome;
         bool guilty = kinds[Codes.KIND_REJECT] >= 3;
         bool innocent = !guilty && (kinds[Codes.KIND_ACCEPT] >= 3 || kinds[2] + kinds[Codes.KIND_MALFORMED] >= 3);
-        if (guilty) assertEq(uint256(outcome), uint256(INodeCases.Outcome.Upheld));
-        else if (innocent) assertEq(uint256(outcome), uint256(INodeCases.Outcome.Refuted));
-        else if (kinds[Codes.KIND_UNAVAILABLE] >= 3) assertEq(uint256(outcome), uint256(INodeCases.Outcome.Dismissed));
-        else assertEq(uint256(outcome), uint256(INodeCases.Outcome.Open)); // a second jury
+        if (guilty) assertEq(uint256(outcome), uint256(IOneJury.Outcome.Upheld));
+        else if (innocent) assertEq(uint256(outcome), uint256(IOneJury.Outcome.Refuted));
+        else if (kinds[Codes.KIND_UNAVAILABLE] >= 3) assertEq(uint256(outcome), uint256(IOneJury.Outcome.Dismissed));
+        else assertEq(uint256(outcome), uint256(IOneJury.Outcome.Open)); // a second jury
         assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
-        uint256 held = outcome == INodeCases.Outcome.Open ? CASE_BOND : 0;
+        uint256 held = outcome == IOneJury.Outcome.Open ? CASE_BOND : 0;
         assertEq(token.balanceOf(address(nodeCases)), held);
         uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
         assertEq(now_ + held + token.balanceOf(address(juries)), before + (guilty ? STAKE : 0));

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -134,7 +135,7 @@ contract CaseRefusalsTest is Accusing {
         _no(stranger, address(nodeCases), call, INodeCases.NoSuchCase.selector);
         uint256 nodeCase = _accuse(node, _history(node, 1));
         call = abi.encodeCall(nodeCases.conclude, (nodeCase));
-        _no(stranger, address(nodeCases), call, INodeCases.Undecided.selector);
+        _no(stranger, address(nodeCases), call, IOneJury.Undecided.selector);
     }
 
     /// It is in nobody's suite but where the suite says.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Losses} from "./Losses.sol";
 import {Refusing} from "./Refusing.sol";
@@ -80,7 +80,7 @@ contract Accusing is Losses, Refusing {
         nodeCases.conclude(nodeCase);
     }
 
-    function _is(uint256 nodeCase, INodeCases.Outcome outcome) internal {
+    function _is(uint256 nodeCase, IOneJury.Outcome outcome) internal {
         assertEq(uint256(nodeCases.caseOf(nodeCase).outcome), uint256(outcome));
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
@@ -321,26 +322,50 @@ contract Network is Deployer {
 
     /// @dev The first `some` jurors vote `code`, the others `rest`; 0 is an absent juror.
     function _juryVotes(uint256 trial, uint256 code, uint256 some, uint256 rest) internal {
-        uint256 seedBlock = juries.caseOf(trial).seedBlock;
-        if (juries.caseOf(trial).time == 0) {
-            if (height <= seedBlock) _blocks(seedBlock + 1 - height);
-            juries.draw(trial);
+        uint256[] memory votes = new uint256[](_jurors(trial));
+        for (uint256 i = 0; i < votes.length; ++i) {
+            votes[i] = i < some ? code : rest;
         }
-        (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
-        for (uint256 i = 0; i < jurors.length; ++i) {
-            uint256 vote = i < some ? code : rest;
-            if (vote == 0) continue;
-            bytes32 hash = juries.ballotHash(trial, voters[i], vote, keccak256("verdict"), keccak256("salt"));
+        _juryVotes(trial, votes);
+    }
+
+    /// @dev Draw, commits and reveals: juror i votes `votes[i]`; 0 is an absent juror.
+    function _juryVotes(uint256 trial, uint256[] memory votes) internal {
+        uint256 count = _jurors(trial);
+        (, address[] memory voters,,) = juries.juryOf(trial);
+        for (uint256 i = 0; i < count; ++i) {
+            if (votes[i] == 0) continue;
+            bytes32 hash = juries.ballotHash(trial, voters[i], votes[i], keccak256("verdict"), keccak256("salt"));
             vm.prank(voters[i]);
             juries.commit(trial, i, hash);
         }
-        if (juries.caseOf(trial).committed != (1 << jurors.length) - 1) _wait(60);
-        for (uint256 i = 0; i < jurors.length; ++i) {
-            uint256 vote = i < some ? code : rest;
-            if (vote == 0) continue;
+        if (juries.caseOf(trial).committed != (1 << count) - 1) _wait(60);
+        for (uint256 i = 0; i < count; ++i) {
+            if (votes[i] == 0) continue;
             vm.prank(voters[i]);
-            juries.reveal(trial, i, vote, keccak256("verdict"), keccak256("salt"));
+            juries.reveal(trial, i, votes[i], keccak256("verdict"), keccak256("salt"));
         }
+    }
+
+    /// @dev A jury of five votes whatever the bytes of `random` say; how many vote each kind.
+    function _juryVotesAnything(uint256 trial, uint256 random) internal returns (uint256[] memory kinds) {
+        uint256[] memory votes = new uint256[](5);
+        kinds = new uint256[](5);
+        for (uint256 i = 0; i < 5; ++i) {
+            votes[i] = 1 + (random >> (8 * i)) % 11;
+            ++kinds[Codes.kind(votes[i])];
+        }
+        _juryVotes(trial, votes);
+    }
+
+    /// @dev How many there are, drawn now if they were not before.
+    function _jurors(uint256 trial) internal returns (uint256) {
+        IJuries.Case memory view_ = juries.caseOf(trial);
+        if (view_.time == 0) {
+            if (height <= view_.seedBlock) _blocks(view_.seedBlock + 1 - height);
+            juries.draw(trial);
+        }
+        return juries.seatsOf(trial).length;
     }
 
     function _dispute(address who, uint256 sequence) internal returns (uint256 trial) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {ISiteRuns} from "../../src/interfaces/ISiteRuns.sol";
 import {Losses} from "./Losses.sol";
 import {Refusing} from "./Refusing.sol";
@@ -152,7 +153,7 @@ contract SiteRunning is Losses, Refusing {
         siteRuns.conclude(number);
     }
 
-    function _is(uint256 number, ISiteRuns.Outcome outcome) internal {
+    function _is(uint256 number, IOneJury.Outcome outcome) internal {
         assertEq(uint256(siteRuns.disputeOf(number).outcome), uint256(outcome));
     }
 

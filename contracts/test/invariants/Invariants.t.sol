@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Campaign} from "../helpers/Campaign.sol";
 import {Crowd} from "./Crowd.sol";
-import {PRBTest} from "@prb/test/PRBTest.sol";
 
-/// @notice Random campaigns of everybody's actions; after each of them every rule still holds.
-abstract contract Campaign is PRBTest {
-    struct FuzzSelector {
-        address addr;
-        bytes4[] selectors;
-    }
-
+/// @notice Everybody's actions.
+abstract contract Everybody is Campaign {
     Crowd internal crowd;
 
     function setUp() public {
@@ -18,19 +13,17 @@ abstract contract Campaign is PRBTest {
         crowd.start();
     }
 
-    function targetContracts() public view returns (address[] memory list) {
-        list = new address[](1);
-        list[0] = address(crowd);
+    function _crowd() internal view override returns (address) {
+        return address(crowd);
     }
 
-    function targetSelectors() public view returns (FuzzSelector[] memory list) {
-        list = new FuzzSelector[](1);
-        list[0] = FuzzSelector(address(crowd), crowd.actions());
+    function _actions() internal view override returns (bytes4[] memory) {
+        return crowd.actions();
     }
 }
 
 /// @notice Where the money is.
-contract MoneyInvariants is Campaign {
+contract MoneyInvariants is Everybody {
     function invariant_tokensAreConserved() public view {
         crowd.tokensAreConserved();
     }
@@ -61,7 +54,7 @@ contract MoneyInvariants is Campaign {
 }
 
 /// @notice What an indexer knows is what the contracts store.
-contract EventInvariants is Campaign {
+contract EventInvariants is Everybody {
     function invariant_accountsAreTheEvents() public view {
         crowd.accountsAreTheEvents();
     }
@@ -88,7 +81,7 @@ contract EventInvariants is Campaign {
 }
 
 /// @notice Whom the rules may hurt.
-contract ConductInvariants is Campaign {
+contract ConductInvariants is Everybody {
     function invariant_eventsFollowTheRules() public view {
         crowd.eventsFollowTheRules();
     }
@@ -115,7 +108,7 @@ contract ConductInvariants is Campaign {
 }
 
 /// @notice However a campaign went, keepers can bring everything to its end.
-contract EndInvariants is Campaign {
+contract EndInvariants is Everybody {
     function invariant_everythingEnds() public view {
         crowd.eventsFollowTheRules();
     }
@@ -127,7 +120,7 @@ contract EndInvariants is Campaign {
 }
 
 /// @notice The campaigns reach what they are about: the same random actions, counted.
-contract ReachTest is Campaign {
+contract ReachTest is Everybody {
     string[58] internal wanted = [
         "submit",
         "arrive",
@@ -194,7 +187,9 @@ contract ReachTest is Campaign {
         vm.pauseGasMetering(); // ten worlds are more than a block's gas
         for (uint256 world = 0; world < 10; ++world) {
             if (world != 0) setUp();
-            _run(world, 300);
+            for (uint256 i = 0; i < 300; ++i) {
+                _act(uint256(keccak256(abi.encode("reach", world, i))), 1_000);
+            }
             crowd.everythingHolds();
             crowd.windUp();
             crowd.everythingHolds();
@@ -208,20 +203,5 @@ contract ReachTest is Campaign {
             if (count[wanted[i]] == 0) missing = string.concat(missing, " ", wanted[i]);
         }
         require(bytes(missing).length == 0, string.concat("never reached:", missing));
-    }
-
-    /// @dev No action is refused: what a handler tries is what the rules allow.
-    function _run(uint256 world, uint256 steps) private {
-        bytes4[] memory actions = crowd.actions();
-        for (uint256 i = 0; i < steps; ++i) {
-            uint256 r = uint256(keccak256(abi.encode("reach", world, i)));
-            bytes4 action = actions[r % actions.length];
-            (bool ok, bytes memory why) =
-                address(crowd).call(abi.encodePacked(action, (r >> 8) % 1_000, (r >> 64) % 1_000));
-            if (ok) continue;
-            assembly ("memory-safe") {
-                revert(add(why, 32), mload(why))
-            }
-        }
     }
 }

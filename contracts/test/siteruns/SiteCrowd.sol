@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {ISiteRuns} from "../../src/interfaces/ISiteRuns.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {SiteRunning} from "../helpers/SiteRunning.sol";
@@ -188,14 +189,14 @@ contract SiteCrowd is SiteRunning {
         Kept storage keeping = kept[before.run];
         uint256 had = token.balanceOf(disputer);
         siteRuns.conclude(number);
-        ISiteRuns.Outcome outcome = siteRuns.disputeOf(number).outcome;
-        if (outcome == ISiteRuns.Outcome.Open) return;
+        IOneJury.Outcome outcome = siteRuns.disputeOf(number).outcome;
+        if (outcome == IOneJury.Outcome.Open) return;
         under[i] = under[under.length - 1];
         under.pop();
         bonds -= STEP_BOND;
         --keeping.disputes;
         uint256 got = token.balanceOf(disputer) - had;
-        if (outcome == ISiteRuns.Outcome.Upheld) {
+        if (outcome == IOneJury.Outcome.Upheld) {
             ++upheld;
             uint256 held = keeping.disputes * JURY;
             uint256 taken = keeping.stake > held ? keeping.stake - held : 0;
@@ -203,12 +204,12 @@ contract SiteCrowd is SiteRunning {
             keeping.over = true;
             require(got >= STEP_BOND - JURY && got <= STEP_BOND + taken / 10, "a share above a tenth");
         }
-        if (outcome == ISiteRuns.Outcome.Refuted) {
+        if (outcome == IOneJury.Outcome.Refuted) {
             ++refuted;
             require(got == 0, "a false dispute for nothing");
         }
-        if (outcome == ISiteRuns.Outcome.Dismissed) require(got < STEP_BOND, "a jury for nothing");
-        if (outcome == ISiteRuns.Outcome.Lapsed) {
+        if (outcome == IOneJury.Outcome.Dismissed) require(got < STEP_BOND, "a jury for nothing");
+        if (outcome == IOneJury.Outcome.Lapsed) {
             ++lapsed;
             require(got == STEP_BOND, "silence cost the disputer");
         }

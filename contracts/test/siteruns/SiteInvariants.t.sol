@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {ISiteRuns} from "../../src/interfaces/ISiteRuns.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Campaign} from "../helpers/Campaign.sol";
 import {SiteRunning} from "../helpers/SiteRunning.sol";
 import {SiteCrowd} from "./SiteCrowd.sol";
-import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Random campaigns of sites, keeper, disputers and juries: every grain is somebody's, no stake pays for another,
 /// none is taken twice for one thing, and none stays for ever.
-contract SiteInvariants is PRBTest {
-    struct FuzzSelector {
-        address addr;
-        bytes4[] selectors;
-    }
-
+contract SiteInvariants is Campaign {
     SiteCrowd internal crowd;
 
     function setUp() public {
@@ -22,17 +18,11 @@ contract SiteInvariants is PRBTest {
         crowd.start();
     }
 
-    function targetContracts() public view returns (address[] memory list) {
-        list = new address[](1);
-        list[0] = address(crowd);
+    function _crowd() internal view override returns (address) {
+        return address(crowd);
     }
 
-    function targetSelectors() public view returns (FuzzSelector[] memory list) {
-        list = new FuzzSelector[](1);
-        list[0] = FuzzSelector(address(crowd), _actions());
-    }
-
-    function _actions() private view returns (bytes4[] memory list) {
+    function _actions() internal view override returns (bytes4[] memory list) {
         list = new bytes4[](12);
         (list[0], list[1], list[2]) = (crowd.join.selector, crowd.leaveRun.selector, crowd.takeOut.selector);
         (list[3], list[4], list[5]) = (crowd.endRun.selector, crowd.work.selector, crowd.contradict.selector);
@@ -47,16 +37,8 @@ contract SiteInvariants is PRBTest {
     /// The campaigns do reach every end; and no action is refused that the rules allow.
     function test_reach() public {
         vm.pauseGasMetering();
-        bytes4[] memory list = _actions();
         for (uint256 i = 0; i < 800; ++i) {
-            uint256 r = uint256(keccak256(abi.encode("site reach", i)));
-            bytes memory arguments = abi.encode((r >> 8) % 1_000, (r >> 64) % 1_000_000, (r >> 128) % 1_000);
-            (bool ok, bytes memory why) = address(crowd).call(abi.encodePacked(list[r % 12], arguments));
-            if (!ok) {
-                assembly ("memory-safe") {
-                    revert(add(why, 32), mload(why))
-                }
-            }
+            _act(uint256(keccak256(abi.encode("site reach", i))), 1_000_000);
             crowd.everythingHolds();
         }
         require(crowd.upheld() > 1 && crowd.refuted() > 1 && crowd.lapsed() > 1, "not every end");
@@ -67,7 +49,7 @@ contract SiteInvariants is PRBTest {
 
 /// @notice Whatever five jurors say, the outcome is their majority's, and every grain is somebody's.
 contract SiteFuzzTest is SiteRunning {
-    function testFuzz_verdicts(uint256 votes, uint256 stake, uint256 fee) public {
+    function testFuzz_verdicts(uint256 votes, uint256 stake) public {
         ISiteRuns.Terms memory terms = _terms(pool);
         terms.keeperStake = 1 + stake % (1_000_000e9);
         _give(keeper, address(siteRuns), terms.keeperStake);
@@ -79,33 +61,17 @@ contract SiteFuzzTest is SiteRunning {
         uint256 held = token.balanceOf(address(siteRuns)) - terms.keeperStake;
         uint256 number = _disputeStep(0);
         uint256 trial = siteRuns.disputeOf(number).trial;
-        uint256 guilty = _ballots(trial, votes, fee);
+        uint256[] memory kinds = _juryVotesAnything(trial, votes);
         siteRuns.conclude(number);
-        ISiteRuns.Outcome outcome = siteRuns.disputeOf(number).outcome;
-        assertEq(outcome == ISiteRuns.Outcome.Upheld, guilty >= 3);
-        bool open_ = outcome == ISiteRuns.Outcome.Open;
-        assertEq(siteRuns.runOf(run).stake, guilty >= 3 ? 0 : terms.keeperStake);
+        IOneJury.Outcome outcome = siteRuns.disputeOf(number).outcome;
+        assertEq(outcome == IOneJury.Outcome.Upheld, kinds[Codes.KIND_REJECT] >= 3);
+        bool open_ = outcome == IOneJury.Outcome.Open;
+        assertEq(siteRuns.runOf(run).stake, kinds[Codes.KIND_REJECT] >= 3 ? 0 : terms.keeperStake);
         uint256 left = siteRuns.runOf(run).stake + (open_ ? STEP_BOND : 0);
         assertEq(token.balanceOf(address(siteRuns)), held + left);
         if (!open_) {
             _closeJurors(trial);
             assertEq(token.balanceOf(address(juries)), 0);
-        }
-    }
-
-    function _ballots(uint256 trial, uint256 votes, uint256 salt) private returns (uint256 guilty) {
-        _drawJury(trial);
-        (, address[] memory voters,,) = juries.juryOf(trial);
-        for (uint256 i = 0; i < 5; ++i) {
-            uint256 code = 1 + (votes >> (8 * i)) % 11;
-            if (Codes.isReject(code)) ++guilty;
-            bytes32 hash = juries.ballotHash(trial, voters[i], code, bytes32(salt), keccak256("salt"));
-            vm.prank(voters[i]);
-            juries.commit(trial, i, hash);
-        }
-        for (uint256 i = 0; i < 5; ++i) {
-            vm.prank(voters[i]);
-            juries.reveal(trial, i, 1 + (votes >> (8 * i)) % 11, bytes32(salt), keccak256("salt"));
         }
     }
 

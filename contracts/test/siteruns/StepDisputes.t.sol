@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {ISiteRuns} from "../../src/interfaces/ISiteRuns.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {SiteRunning} from "../helpers/SiteRunning.sol";
@@ -16,7 +17,7 @@ contract StepDisputesTest is SiteRunning {
         uint256 number = _disputeStep(_record());
         assertEq(token.balanceOf(address(siteRuns)), KEEPER_STAKE + 3 * SITE_STAKE + STEP_BOND);
         _judged(number, Codes.REJECT_COMMITMENT);
-        _is(number, ISiteRuns.Outcome.Upheld);
+        _is(number, IOneJury.Outcome.Upheld);
         uint256 reward = (KEEPER_STAKE - JURY) / 10;
         assertEq(_had(), 1_000e9 + reward);
         assertEq(token.balanceOf(SINK), KEEPER_STAKE - JURY - reward);
@@ -28,7 +29,7 @@ contract StepDisputesTest is SiteRunning {
         _closeJurors(siteRuns.disputeOf(number).trial);
         assertEq(token.balanceOf(address(juries)), 0);
         bytes memory again = abi.encodeCall(siteRuns.conclude, (number));
-        _no(stranger, address(siteRuns), again, ISiteRuns.AlreadyConcluded.selector);
+        _no(stranger, address(siteRuns), again, IOneJury.AlreadyConcluded.selector);
         bytes memory anew = abi.encodeCall(siteRuns.dispute, (run, 0));
         _no(disputer, address(siteRuns), anew, abi.encodeWithSelector(ISiteRuns.AlreadyDisputed.selector, number));
     }
@@ -36,7 +37,7 @@ contract StepDisputesTest is SiteRunning {
     function test_refuted() public {
         uint256 number = _disputeStep(_record());
         _judged(number, Codes.ACCEPT);
-        _is(number, ISiteRuns.Outcome.Refuted);
+        _is(number, IOneJury.Outcome.Refuted);
         assertEq(_had(), 1_000e9 - STEP_BOND);
         assertEq(token.balanceOf(keeperOwner), 5e9);
         assertEq(token.balanceOf(SINK), 0);
@@ -58,7 +59,7 @@ contract StepDisputesTest is SiteRunning {
     function test_dismissed() public {
         uint256 number = _disputeStep(_record());
         _judged(number, Codes.UNAVAILABLE);
-        _is(number, ISiteRuns.Outcome.Dismissed);
+        _is(number, IOneJury.Outcome.Dismissed);
         assertEq(_had(), 1_000e9 - JURY);
         assertEq(siteRuns.runOf(run).stake, KEEPER_STAKE);
         // somebody has what was published after all
@@ -68,10 +69,10 @@ contract StepDisputesTest is SiteRunning {
     function test_lapsed() public {
         uint256 number = _disputeStep(_record());
         bytes memory ending = abi.encodeCall(siteRuns.conclude, (number));
-        _no(stranger, address(siteRuns), ending, ISiteRuns.Undecided.selector);
+        _no(stranger, address(siteRuns), ending, IOneJury.Undecided.selector);
         _blocks(5 * EPOCH); // nobody drew it
         siteRuns.conclude(number);
-        _is(number, ISiteRuns.Outcome.Lapsed);
+        _is(number, IOneJury.Outcome.Lapsed);
         assertEq(_had(), 1_000e9);
         assertEq(siteRuns.runOf(run).disputes, 0);
     }
@@ -82,12 +83,12 @@ contract StepDisputesTest is SiteRunning {
         _juryVotes(trial, Codes.ACCEPT, 2, Codes.NONE);
         _wait(60);
         siteRuns.conclude(other);
-        _is(other, ISiteRuns.Outcome.Open);
+        _is(other, IOneJury.Outcome.Open);
         assertTrue(siteRuns.disputeOf(other).trial != trial);
         _juryVotes(siteRuns.disputeOf(other).trial, Codes.ACCEPT, 2, Codes.NONE);
         _wait(60);
         siteRuns.conclude(other);
-        _is(other, ISiteRuns.Outcome.Lapsed);
+        _is(other, IOneJury.Outcome.Lapsed);
     }
 
     function test_window() public {
@@ -112,7 +113,7 @@ contract StepDisputesTest is SiteRunning {
         uint256 number = _disputeStep(step);
         _wait(1);
         bytes memory out = abi.encodeCall(siteRuns.withdrawKeeper, (run));
-        _no(keeperOwner, address(siteRuns), out, ISiteRuns.Undecided.selector);
+        _no(keeperOwner, address(siteRuns), out, IOneJury.Undecided.selector);
         _blocks(5 * EPOCH);
         siteRuns.conclude(number);
         // one that nobody draws a jury for costs nothing, but no other can follow it

@@ -108,6 +108,14 @@ def test_any_other_entry_is_refused(path: tuple[str, ...], value: Any, word: str
         open_entry(canonical_json(stored), RUN, 0, FIRST)
 
 
+@pytest.mark.parametrize(("what", "digest"), [("join", None), ("sign", None), ("leave", "ab" * 32)])
+def test_a_note_is_taken_with_what_it_is_about(what: str, digest: str | None) -> None:
+    stored = json.loads(STORED)
+    event = {"kind": "noted", "site": SITE.address, "note": 0, "what": what, "digest": digest}
+    with pytest.raises(MalformedEntry, match="belongs to all but"):
+        open_entry(canonical_json({**stored, "entry": stored["entry"] | {"event": event}}), RUN, 0, FIRST)
+
+
 def test_a_full_entry_fits_its_limit() -> None:
     sites = tuple("0x" + f"{number:040x}" for number in range(10, 74))
     digests = dict.fromkeys(sites, "ab" * 32)

@@ -42,7 +42,19 @@ def test_an_operator_is_told_of_its_own_node(scripted: ScriptedChain) -> None:
 
 
 def accusation(number: int, node: str, outcome: CaseOutcome, pool: int = 1) -> Accusation:
-    case = Accusation(number, pool, node, str(OWNER.address), 5, (3, 4, 7), b"", [number], 1, 1, outcome)
+    case = Accusation(
+        number,
+        pool,
+        node,
+        str(OWNER.address),
+        (3, 4, 7),
+        b"",
+        bond=5,
+        trials=[number],
+        block=1,
+        time=1,
+        outcome=outcome,
+    )
     return replace(case, slashed=2 * 10**9 if outcome is CaseOutcome.UPHELD else 0)
 
 

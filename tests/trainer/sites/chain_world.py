@@ -5,17 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eth_account.signers.local import LocalAccount
+
 from benchmarks.site_letters import LetterTable
 from chain.contracts.site_runs import RunTerms, SiteRuns
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from tests.conftest import GRAINS, Deployed
 from tests.trainer.sites.world import KEEPER, SITES, MemoryBucket, SitesWorld
-from trainer.sites.config import RunChainConfig
+from trainer.sites.chain_config import RunChainConfig
+from trainer.sites.contradiction_watch import ContradictionWatch
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.record_watch import RecordWatch
-from trainer.sites.run_chain import RunChain
+from trainer.sites.run_chain import chain_of
 from trainer.sites.site import Site
 from trainer.sites.step_recorder import StepRecorder
 
@@ -57,7 +60,15 @@ class SiteChainWorld(SitesWorld):
         path = self.home / "deployment.json"
         if not path.exists():
             self.deployed.deployment.save(path)
-        return RunChainConfig(deployment=path, rpc=(rpc or self.deployed.chain.url,), run=self.number)
+        return RunChainConfig(
+            deployment=path, rpc=(rpc or self.deployed.chain.url,), run=self.number, refresh_seconds=0.1
+        )
+
+    def contradictions(self, account: LocalAccount, home: str, accuse: bool = True) -> ContradictionWatch:
+        """Whoever has this key watches the run."""
+        chain = chain_of(self.config(), self.run, account)
+        exchange = SiteExchange(self.bucket, self.run)
+        return ContradictionWatch(chain, exchange, account.address, self.home / home, accuse)
 
     def join(self, number: int) -> None:
         site = SITES[number]
@@ -66,14 +77,15 @@ class SiteChainWorld(SitesWorld):
     def start_keeper(self) -> None:
         first = OuterState.start(LetterTable().weights())
         exchange = SiteExchange(self.bucket, self.run)
-        self.recorder = StepRecorder(RunChain(self.config(), self.run, KEEPER), exchange, first, self.home / "keeper")
+        self.recorder = StepRecorder(chain_of(self.config(), self.run, KEEPER), exchange, first, self.home / "keeper")
         self.keeper = SitesKeeper(exchange, KEEPER, first, self.home / "keeper", recorder=self.recorder)
         self.keeper.start()
 
     def start(self, number: int, bucket: object = None) -> Site:
         exchange = SiteExchange(self.bucket, self.run)
-        watch = RecordWatch(RunChain(self.config(), self.run, SITES[number]), SITES[number].address)
+        watch = RecordWatch(chain_of(self.config(), self.run, SITES[number]), SITES[number].address)
         site = Site(exchange, SITES[number], self.work(), self.home / f"site-{number}", watch)
+        watch.first = site.state.digest
         site.start()
         self.sites[number], self.watches[number] = site, watch
         return site

@@ -17,7 +17,7 @@ from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, 
 from tests.trainer.world import CONFIG
 from trainer.collector import StepFiles
 from trainer.model.sharding import Placement
-from trainer.sites.main import claim_home
+from trainer.sites.home import claim_home
 from trainer.sites.policy_steps import SitesGroup, SiteSteps
 from trainer.sites.pool_run import check_run_of
 from trainer.sites.settled import SettledStep

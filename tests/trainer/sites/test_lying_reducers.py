@@ -16,8 +16,8 @@ from protocol.sites.contribution import make_contribution, seal_contribution
 from protocol.sites.log import Boundary, LogEvent, MarksOfSite, PartRefused
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.files_world import FilesWorld, run_of
+from tests.trainer.sites.replaying import agreed, boundaries, time_is_up_for
 from tests.trainer.sites.test_excluded_sites import go_on
-from tests.trainer.sites.test_reducing import agreed, boundaries, time_is_up_for
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
 from trainer.sites.logbook import Logbook

@@ -23,9 +23,10 @@ from tests.conftest import Deployed
 from tests.trainer.sites.chain_world import SiteChainWorld, chain_world, on_this_chain
 from tests.trainer.sites.world import KEEPER, SITES, make_run
 from trainer.sites import verified
+from trainer.sites.config import member_config
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.recomputed import boundaries_after, boundary_at, faults_of
-from trainer.sites.run_chain import RunChain
+from trainer.sites.run_chain import chain_of
 from trainer.sites.verified import claim_of
 from validator.step_judging import step_verdict
 
@@ -124,7 +125,7 @@ def test_a_keeper_that_is_killed_while_it_records_records_it_once(
 
 def test_the_chain_is_not_waited_for(shared_suite: Deployed, tmp_path: Path) -> None:
     world = started(chain_world(shared_suite, tmp_path, make_run(3)))
-    dead = RunChain(world.config("http://127.0.0.1:9"), world.run, KEEPER)
+    dead = chain_of(world.config("http://127.0.0.1:9"), world.run, KEEPER)
     world.recorder.chain = dead
     world.recorder.start()
     world.until(2)
@@ -135,7 +136,7 @@ def test_the_chain_is_not_waited_for(shared_suite: Deployed, tmp_path: Path) -> 
     world.start_keeper()
     world.recorder.chain = dead
     assert world.recorder.may_take_part(SITES[0].address)
-    world.recorder.chain = RunChain(world.config(), world.run, KEEPER)
+    world.recorder.chain = chain_of(world.config(), world.run, KEEPER)
     world.recorder.finish(30)
     assert world.runs.run_of(world.number).steps == world.keeper.state.step
 
@@ -207,13 +208,13 @@ def test_what_is_gone_is_no_fault(shared_suite: Deployed, tmp_path: Path) -> Non
 def test_another_run_or_chain_is_refused(shared_suite: Deployed, tmp_path: Path) -> None:
     world = chain_world(shared_suite, tmp_path, make_run(3))
     with pytest.raises(ConfigError, match="the deployment is on chain"):
-        RunChain(world.config(), make_run(3), KEEPER)
+        chain_of(world.config(), make_run(3), KEEPER)
     renamed = on_this_chain(make_run(3, name="another"), shared_suite)
     with pytest.raises(ConfigError, match="on chain has the document"):
-        RunChain(world.config(), renamed, KEEPER).view()
+        chain_of(world.config(), renamed, KEEPER).view()
     world.number = 999
     with pytest.raises(ConfigError, match="there is no run 999"):
-        RunChain(world.config(), world.run, KEEPER).view()
+        chain_of(world.config(), world.run, KEEPER).view()
 
 
 def test_weights_are_shares_rounded_down() -> None:
@@ -258,7 +259,7 @@ def test_anybody_verifies_from_a_configuration_without_a_key(
         assert (document["run"], document["step"], document["follows"]) == (world.number, 1, True)
         assert len(document["contributions"]) == 3
     # what a juror makes of it is a vote on this step, and on no other
-    disputed = StepDispute(1, world.number, 1, 1, KEEPER.address, 0, [1], 1, 1)
+    disputed = StepDispute(1, world.number, 1, 1, KEEPER.address, bond=0, trials=[1], block=1, time=1)
     vote = step_verdict(answer.stdout_bytes, disputed)
     assert vote is not None
     assert vote.code is Code.ACCEPT
@@ -275,5 +276,5 @@ def test_anybody_verifies_from_a_configuration_without_a_key(
     monkeypatch.setattr(verified, "first_state", lambda _: replace(first(), step=7))
     for step in (0, 1):
         with pytest.raises(ConfigError, match="name the run's own base model"):
-            verified.verified(verified.member_config(keeper), step)
+            verified.verified(member_config(keeper), step)
     assert isinstance(said(keeper, 9).exception, ConfigError)

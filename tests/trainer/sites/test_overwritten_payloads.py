@@ -7,8 +7,8 @@ import pytest
 
 from protocol.errors import IntegrityError
 from protocol.sites.log import Failed, LogEvent, PartRefused
+from tests.trainer.sites.replaying import agreed
 from tests.trainer.sites.test_lying_reducers import BAD, NAMES, events, lies, until_phase, world_of
-from tests.trainer.sites.test_reducing import agreed
 from tests.trainer.sites.world import MemoryBucket, SitesWorld
 from trainer.sites.catching_up import limits_at
 from trainer.sites.events import OuterPhase

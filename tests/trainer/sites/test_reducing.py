@@ -1,7 +1,6 @@
 """Outer steps in which each member reduces some shards: all come to the same bits, which anybody computes again from
 the contributions themselves, whatever is killed when."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -9,50 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks.site_faults import signed_twice
-from benchmarks.site_letters import LetterTable
 from protocol.sites.codebook import bin_width
-from protocol.sites.log import Boundary, TimeUp
 from protocol.sites.outer import OuterState
-from tests.trainer.sites.test_site import BurningTable, Fuse, SiteKilled
+from tests.trainer.sites.killing import kill_keeper_anywhere, kill_site_anywhere
+from tests.trainer.sites.replaying import agreed, boundaries, time_is_up_for
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
-from trainer.sites.catching_up import limits_at, step_to
+from trainer.sites.catching_up import limits_at
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.logbook import Logbook, dealing_before
-from trainer.sites.reduction import Parts, Payloads, place_of
-from trainer.sites.replica import judge
-
-
-def boundaries(exchange: SiteExchange) -> list[Boundary]:
-    book = Logbook.newest(exchange)
-    assert book is not None
-    return [boundary for _, boundary in book.chapters_back()][::-1]
-
-
-def audited(exchange: SiteExchange) -> list[OuterState]:
-    """The states of a run, with every shard of every step reduced again from the contributions."""
-    state = OuterState.start(LetterTable().weights())
-    states, run = [state], exchange.run
-    for boundary in boundaries(exchange)[1:]:
-        limits = limits_at(exchange, state, dealing_before(exchange, boundary))
-        made = {site: exchange.contribution(one, site, limits) for site, one in boundary.made_of.items()}
-        payloads = Payloads(limits, state, made, exchange.shard)
-        place = place_of(run, state, boundary.attempt, boundary.made_of, boundary.means.keys())
-        parts = Parts.opened(exchange, place, limits, boundary.products, boundary.means)
-        judged = judge(state, {site: exchange.gradient(one, limits, state) for site, one in made.items()}, run.settings)
-        assert parts.judged(run) == judged, "lengths and cosines are sums over shards"
-        for reducer in boundary.means:
-            assert parts.wrong_products(payloads, reducer) is None
-            assert parts.wrong_mean(payloads, reducer, judged.shares) is None
-        state, _ = step_to(exchange, state, boundary)
-        states.append(state)
-    return states
-
-
-def agreed(world: SitesWorld) -> list[OuterState]:
-    states = audited(SiteExchange(world.keeper.exchange._bucket, world.run))
-    assert {site.state.digest for site in world.sites.values()} == {states[-1].digest} == {world.keeper.state.digest}
-    return states
+from trainer.sites.reduction import Payloads
 
 
 @pytest.mark.parametrize(
@@ -112,55 +76,20 @@ def test_a_kill_anywhere_loses_and_repeats_nothing(mode: str, tmp_path: Path, mo
         2, "kills", exchange="shards", checks=0.5, admission=TRUSTED, inner_steps=2, mode=mode, training_seconds=1000,
         window_seconds=1000,
     )  # fmt: skip
-    world, dice, kills = SitesWorld(bucket, run, tmp_path), random.Random(3), 0
-    world.start(1)
-    fuse = Fuse(bucket)
-    BurningTable.fuse = fuse
-    monkeypatch.setattr("tests.trainer.sites.world.LetterTable", BurningTable)
-    for point in [*range(36), *(dice.randrange(36) for _ in range(8))]:
-        fuse.arm(point)
-        try:
-            site = world.start(0, fuse)
-            for _ in range(300):
-                site.turn()
-                world.keeper.turn()
-                world.sites[1].turn()
-        except SiteKilled:
-            kills += 1
-        fuse.arm(-1)
-        world.sites.pop(0, None)
-    assert kills > 40
-    world.start(0)
-    step = world.keeper.state.step
-    world.until(step + 1)
-    assert [one.step for one in agreed(world)] == list(range(step + 2))
+    world = SitesWorld(bucket, run, tmp_path)
+    assert kill_site_anywhere(world, monkeypatch, places=36, turns=300) > 40
+    assert [one.step for one in agreed(world)] == list(range(world.keeper.state.step + 1))
     assert signed_twice(world.keeper.exchange) == 0, "what a site signed it signs again, and nothing else"
 
 
 def test_a_keeper_that_is_killed_anywhere_writes_one_log(tmp_path: Path) -> None:
     bucket = MemoryBucket()
-    fuse = Fuse(bucket)
     run = make_run(
         2, "keeper-kills", exchange="shards", admission=TRUSTED, inner_steps=1, training_seconds=1000,
         window_seconds=1000,
     )  # fmt: skip
-    world, kills = SitesWorld(bucket, run, tmp_path), 0
-    for number in range(2):
-        world.start(number)
-    world.until(1)
-    world.bucket = fuse
-    for point in range(30):
-        fuse.arm(point)
-        try:
-            world.start_keeper()
-            for _ in range(150):
-                world.turn()
-        except SiteKilled:
-            kills += 1
-    fuse.arm(-1)
-    assert kills > 25
-    world.start_keeper()
-    world.until(world.keeper.state.step + 1)
+    world = SitesWorld(bucket, run, tmp_path)
+    assert kill_keeper_anywhere(world, places=30, turns=150) > 25
     agreed(world)
 
 
@@ -193,17 +122,6 @@ def test_a_reducer_that_falls_silent_is_done_without(phase: OuterPhase, tmp_path
         world.turn()
     world.until(world.keeper.state.step)
     agreed(world)
-
-
-def time_is_up_for(world: SitesWorld, site: str) -> None:
-    """Once nobody else is waited for."""
-    for _ in range(1000):
-        now = world.keeper.book.schedule
-        missing = now.documents.keys() - now.opened if now.phase == OuterPhase.OPEN else now.untold
-        if set(missing) == {site}:
-            break
-        world.turn()
-    world.keeper._tell(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
 
 
 def test_who_leaves_with_shards_to_reduce_begins_the_attempt_again(tmp_path: Path) -> None:

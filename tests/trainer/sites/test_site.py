@@ -1,8 +1,7 @@
 """Sites, keeper and a real bucket: whatever is killed when, no outer step is lost or made twice, and all hold the same
 bits, which are those that anybody computes from what was published."""
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,13 @@ from benchmarks.site_faults import signed_twice
 from benchmarks.site_letters import LetterTable
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.sites.log import Boundary
-from protocol.sites.outer import OuterState
 from storage.bucket import Bucket
 from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.trainer.sites.killing import SiteKilled, kill_keeper_anywhere, kill_site_anywhere
+from tests.trainer.sites.replaying import boundaries, replayed
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
-from trainer.sites.catching_up import step_to
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.inner import Saving
-from trainer.sites.logbook import Logbook
 from trainer.sites.site import Site
 
 
@@ -34,73 +31,6 @@ def bucket() -> MemoryBucket:
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     with running(ServiceProcess("s3", tmp_path_factory.mktemp("swift") / "data")) as service:
         yield Bucket(settings_of(service))
-
-
-class SiteKilled(BaseException):
-    """As a kill: nothing of the process goes on."""
-
-
-class Fuse:
-    """A bucket, and a disk, of a process that is killed before or after its `left`-th use of them (-1: never)."""
-
-    def __init__(self, bucket: MemoryBucket) -> None:
-        self._bucket = bucket
-        self.arm(-1)
-
-    def arm(self, left: int) -> None:
-        self._left, self.dead = left, False
-
-    def burn(self) -> None:
-        self.dead = self.dead or self._left == 0
-        self._left -= self._left > 0
-        if self.dead:
-            raise SiteKilled
-
-    def put(self, key: str, data: bytes) -> bool:
-        return bool(self._call(self._bucket.put, key, data))
-
-    def put_first(self, place: str, data: bytes) -> bool:
-        return bool(self._call(self._bucket.put_first, place, data))
-
-    def get(self, key: str, limit: int) -> bytes:
-        return bytes(self._call(self._bucket.get, key, limit))
-
-    def size(self, key: str) -> int | None:
-        return self._bucket.size(key)
-
-    def look(self, place: str, limit: int) -> bytes | None:
-        if self.dead:
-            raise SiteKilled
-        return self._bucket.look(place, limit)
-
-    def _call(self, of: Callable[..., Any], *given: Any) -> Any:
-        self.burn()
-        answer = of(*given)
-        self.burn()
-        return answer
-
-
-class BurningTable(LetterTable):
-    """SiteKilled before or after it has written itself down, too."""
-
-    fuse: Fuse
-
-    def save(self, folder: Path) -> Saving:
-        self.fuse.burn()
-        saving = super().save(folder)
-        self.fuse.burn()
-        return saving
-
-
-def replayed(exchange: SiteExchange) -> list[OuterState]:
-    """The states of a run as anybody makes them who has the bucket and the first weights, and no state of others."""
-    state = OuterState.start(LetterTable().weights())
-    book = Logbook.newest(exchange)
-    assert book is not None
-    states = [state]
-    for _, boundary in reversed(list(book.chapters_back())[:-1]):
-        states.append(step_to(exchange, states[-1], boundary)[0])
-    return states
 
 
 def test_three_sites_make_the_steps_that_anybody_computes(s3: Bucket, tmp_path: Path) -> None:
@@ -131,30 +61,10 @@ def test_a_kill_anywhere_loses_and_repeats_nothing(
 ) -> None:
     """Site 0 is killed at its first use of bucket or disk, then at the second after that, and so on round the step."""
     run = make_run(2, "kills", admission=TRUSTED, inner_steps=2, mode="sparse", training_seconds=1000)
-    world, dice, kills = SitesWorld(bucket, run, tmp_path), random.Random(3), 0
-    world.start(1)
-    fuse = Fuse(bucket)
-    BurningTable.fuse = fuse
-    monkeypatch.setattr("tests.trainer.sites.world.LetterTable", BurningTable)
-    for point in [*range(16), *(dice.randrange(16) for _ in range(8))]:
-        fuse.arm(point)
-        try:
-            site = world.start(0, fuse)
-            for _ in range(60):
-                site.turn()
-                world.keeper.turn()
-                world.sites[1].turn()
-        except SiteKilled:
-            kills += 1
-        fuse.arm(-1)
-        world.sites.pop(0, None)
-    assert kills > 20
-    fuse.arm(-1)
-    world.start(0)
-    step = world.keeper.state.step
-    world.until(step + 1)
+    world = SitesWorld(bucket, run, tmp_path)
+    assert kill_site_anywhere(world, monkeypatch, places=16, turns=60) > 20
     states = replayed(SiteExchange(bucket, run))
-    assert [one.step for one in states] == list(range(step + 2))
+    assert [one.step for one in states] == list(range(world.keeper.state.step + 1))
     assert {site.state.digest for site in world.sites.values()} == {states[-1].digest}
     assert signed_twice(world.keeper.exchange) == 0, "what a site signed it signs again, and nothing else"
 
@@ -198,25 +108,9 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
 
 
 def test_a_keeper_that_is_killed_anywhere_writes_one_log(bucket: MemoryBucket, tmp_path: Path) -> None:
-    fuse = Fuse(bucket)
     run = make_run(2, "keeper-kills", admission=TRUSTED, inner_steps=1, training_seconds=1000)
-    world, kills = SitesWorld(bucket, run, tmp_path), 0
-    for number in range(2):
-        world.start(number)
-    world.until(1)
-    world.bucket = fuse
-    for point in range(14):
-        fuse.arm(point)
-        try:
-            world.start_keeper()
-            for _ in range(40):
-                world.turn()
-        except SiteKilled:
-            kills += 1
-    fuse.arm(-1)
-    assert kills > 10
-    world.start_keeper()
-    world.until(world.keeper.state.step + 1)
+    world = SitesWorld(bucket, run, tmp_path)
+    assert kill_keeper_anywhere(world, places=14, turns=40) > 10
     assert {site.state.digest for site in world.sites.values()} == {replayed(world.keeper.exchange)[-1].digest}
 
 
@@ -233,11 +127,7 @@ def test_it_shrinks_to_one_site_and_grows_again(bucket: MemoryBucket, tmp_path: 
         world.start(number)
     world.until(world.keeper.state.step + 2)
     assert len(world.keeper.book.schedule.members) == 3
-    book, members = Logbook.newest(world.keeper.exchange), []
-    assert book is not None
-    for _, boundary in book.chapters_back():
-        members.append(len(boundary.made_of))
-    assert {1, 2, 3} <= set(members)
+    assert {1, 2, 3} <= {len(one.made_of) for one in boundaries(world.keeper.exchange)}
     assert {site.state.digest for site in world.sites.values()} == {replayed(world.keeper.exchange)[-1].digest}
 
 

@@ -12,7 +12,8 @@ from benchmarks.site_letters import LetterTable
 from protocol.errors import ConfigError
 from protocol.folders import put_folder
 from protocol.sites.outer import OuterState
-from tests.trainer.sites.test_site import SiteKilled, replayed
+from tests.trainer.sites.killing import SiteKilled
+from tests.trainer.sites.replaying import replayed
 from tests.trainer.sites.world import TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites import replica_store
 from trainer.sites.exchange import SiteExchange

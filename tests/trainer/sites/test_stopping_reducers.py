@@ -11,8 +11,8 @@ import pytest
 import tests.trainer.sites.test_lying_reducers as lying_module
 from protocol.sites.config import AdmissionConfig
 from protocol.sites.log import Failed, PartRefused
+from tests.trainer.sites.replaying import agreed, boundaries
 from tests.trainer.sites.test_lying_reducers import BAD, NAMES, LyingPayloads, events, lies
-from tests.trainer.sites.test_reducing import agreed, boundaries
 from tests.trainer.sites.world import MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks

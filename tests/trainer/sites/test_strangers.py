@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError
-from protocol.sites.log import MAX_ENTRY_BYTES, Boundary
-from tests.trainer.sites.test_site import replayed
+from protocol.sites.log import MAX_ENTRY_BYTES
+from tests.trainer.sites.replaying import boundaries, replayed
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
-from trainer.sites.logbook import Logbook
 
 JUNK = (b"{}", b"x" * (MAX_ENTRY_BYTES + 1))
 
@@ -57,7 +56,7 @@ def test_junk_among_a_sites_notes_is_passed_over(tmp_path: Path) -> None:
     world.until(step + 2)
     world.start(0)
     world.until(world.keeper.state.step + 1)
-    assert all(len(one.made_of) == 2 for one in boundaries(world)[:3])
+    assert all(len(one.made_of) == 2 for one in boundaries(world.keeper.exchange)[-3:])
 
 
 def test_a_step_whose_payload_is_gone_is_taken_as_it_was_published(tmp_path: Path) -> None:
@@ -86,10 +85,4 @@ def test_a_payload_is_sent_again_in_another_attempt(tmp_path: Path) -> None:
     keeper._handed.begin(-1, -1)  # as after a restart
     step = keeper.state.step
     world.until(step + 1)
-    assert boundaries(world)[0].attempt > 0 or boundaries(world)[1].attempt > 0
-
-
-def boundaries(world: SitesWorld) -> list[Boundary]:
-    book = Logbook.newest(world.keeper.exchange)
-    assert book is not None
-    return [boundary for _, boundary in book.chapters_back()]
+    assert any(one.attempt for one in boundaries(world.keeper.exchange)[-2:])

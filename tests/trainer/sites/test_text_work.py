@@ -155,7 +155,7 @@ def test_other_documents_or_another_tokenizer_are_refused(
     longer = small_model(tmp_path / "longer")
     (longer / "tokenizer.json").write_bytes((base / "tokenizer.json").read_bytes() + b"\n")
     others = [
-        digest({"files": (moved,)}), digest({"files": (*config.files, *config.files)}), digest({"heldout": 4}),
+        digest({"files": (moved,)}), digest({"files": (*config.files, moved)}), digest({"heldout": 4}),
         digest({}, longer),
     ]  # fmt: skip
     assert len({own, *others}) == 5
@@ -169,3 +169,14 @@ def test_other_documents_or_another_tokenizer_are_refused(
 def test_too_few_documents_are_named(config: TextConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="300 documents, of which 300 are kept apart"):
         text_corpus(config.model_copy(update={"heldout": 300}), tmp_path)
+
+
+def test_max_z_loss_is_part_of_what_is_minimised(base: Path, config: TextConfig, run: SitesRun, tmp_path: Path) -> None:
+    def after(weight: float) -> TextWork:
+        changed = config.model_copy(update={"max_z_loss": weight})
+        work = work_of(changed, base, run, tmp_path / str(weight))
+        work.train(Share(bytes(32), MEMBERS[0], MEMBERS), 0)
+        return work
+
+    assert same(after(0.0), after(0.0))
+    assert not same(after(0.0), after(0.5))

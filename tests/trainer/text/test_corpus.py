@@ -104,3 +104,37 @@ def test_a_restart_reads_only_what_changed(tmp_path: Path, monkeypatch: pytest.M
         kept.write_bytes(kept.read_bytes()[:-30])
     assert open_corpus(paths, TextFormat(), tmp_path / "cache").sha256 == changed.sha256
     assert len(read) == 5, "a damaged index is made again"
+
+
+def test_an_empty_index_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    assert texts([tmp_path / "a.txt"], TextFormat(), tmp_path / "cache") == ["a"]
+    for kept in (tmp_path / "cache").iterdir():
+        kept.write_bytes(b"")
+    assert texts([tmp_path / "a.txt"], TextFormat(), tmp_path / "cache") == ["a"]
+
+
+@pytest.mark.parametrize("after", [b"one\n---\nTWO\n", b"one\n"])
+def test_a_file_that_changes_during_a_run_is_named(tmp_path: Path, after: bytes) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\n---\ntwo\n")
+    found = open_corpus([path], TextFormat(separator="---"), tmp_path / "cache")
+    assert found.text(1) == "two\n"
+    path.write_bytes(after)
+    with pytest.raises(ConfigError, match=r"a\.txt was changed since"):
+        found.text(1)
+
+
+def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
+    """What is kept apart at its end would be trained on at its beginning."""
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "a.txt")
+    for named in ([tmp_path / "a.txt", tmp_path], [tmp_path]):
+        with pytest.raises(ConfigError, match="is named twice"):
+            open_corpus(named, TextFormat(), tmp_path / "cache")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        open_corpus([tmp_path / "a.txt"], TextFormat(), tmp_path / "cache")
