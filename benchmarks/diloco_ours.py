@@ -6,11 +6,12 @@ one outer step's weights to the next one's is that of the outer step: encoding, 
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -36,14 +37,16 @@ def outer_steps(
 ) -> dict[str, Any]:
     """Of the sites, all hosts but the bucket's and the keeper's: `seconds` of an outer step, the median of those that
     are `counted`; `longest`; `sent_mb`, `received_mb`: by each site's line for one, the mean of all steps, heads of
-    packets included. Raises MusterError where they do not all come to the same state."""
+    packets included; `site_cpu`, `keeper_cpu`: seconds of the processor for one, of those that are counted;
+    `bucket_cpu`: the same of the bucket with its proxy, of all. Raises MusterError where they do not all come to the
+    same state."""
     sites = [host for name, host in hosts.items() if name not in (BUCKET, KEEPER)]
     run = _run(len(sites), exchange)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(run.model_dump_json())
     moved = [(host.sent(), host.received()) for host in sites]
-    with _bucket(hosts[BUCKET], folder, round_trip) as s3:
-        steps = counted.stop
+    with _bucket(hosts[BUCKET], folder, round_trip) as (s3, bucket):
+        steps, idle = counted.stop, bucket()
 
         def start(host: Host, role: str, secret: str) -> subprocess.Popen[str]:
             values = {
@@ -57,7 +60,8 @@ def outer_steps(
         made = [start(hosts[KEEPER], "keeper", _secret(len(sites)))]
         try:
             made += [start(host, "site", _secret(number)) for number, host in enumerate(sites)]
-            said = [json.loads(one.communicate(timeout=_PATIENCE)[0].splitlines()[-1]) for one in made[1:]]
+            keeper, *said = [json.loads(one.communicate(timeout=_PATIENCE)[0].splitlines()[-1]) for one in made]
+            served = bucket() - idle
         except (IndexError, ValueError, subprocess.TimeoutExpired) as error:
             raise MusterError(f"a site did not make its outer steps: {error}", f"see {folder}") from None
         finally:
@@ -65,6 +69,8 @@ def outer_steps(
     if {one["step"] for one in said} != {steps} or len({one["digest"] for one in said}) > 1:
         raise MusterError(f"the sites did not come to the same state: {said}", f"see {folder}")
     found = [after - before for one in said for before, after in _pairs(one["loaded"], counted)]
+    used = [after - before for one in said for before, after in _pairs(one["cpu"], counted)]
+    kept = [after - before for before, after in _pairs(keeper["cpu"], counted)]
     lines = [(host.sent() - was[0], host.received() - was[1]) for host, was in zip(sites, moved, strict=True)]
     sent, received = (sum(way) / len(sites) / steps for way in zip(*lines, strict=True))
     return {
@@ -72,6 +78,9 @@ def outer_steps(
         "longest": round(max(found), 3),
         "sent_mb": round(sent / 1e6, 2),
         "received_mb": round(received / 1e6, 2),
+        "site_cpu": round(statistics.mean(used), 3),
+        "keeper_cpu": round(statistics.mean(kept), 3),
+        "bucket_cpu": round(served / steps, 3),
     }
 
 
@@ -93,8 +102,9 @@ def _secret(number: int) -> str:
 
 
 @contextmanager
-def _bucket(host: Host, folder: Path, round_trip: float) -> Iterator[dict[str, str]]:
-    """S3 on a host, reached by all hosts through a proxy that delays each way by half of `round_trip`."""
+def _bucket(host: Host, folder: Path, round_trip: float) -> Iterator[tuple[dict[str, str], Callable[[], float]]]:
+    """S3 on a host, reached by all hosts through a proxy that delays each way by half of `round_trip`; and what both
+    have used of the processor so far."""
     data = folder / "s3"
     served = _started(host, ["demo.services.s3", "--data", str(data), "--port", str(BEHIND), "--with-parent"], folder)
     proxy = _started(host, ["benchmarks.delay", str(PORT), str(BEHIND), str(round_trip / 2)], folder)
@@ -105,7 +115,7 @@ def _bucket(host: Host, folder: Path, round_trip: float) -> Iterator[dict[str, s
         served.stdout.readline()
         time.sleep(1.0)
         where = {"endpoint": f"http://{host.address}:{PORT}", "bucket": "muster", "credentials": str(credentials)}
-        yield where
+        yield where, lambda: _cpu_seconds(served.pid) + _cpu_seconds(proxy.pid)
     finally:
         _end([proxy, served])
 
@@ -114,6 +124,11 @@ def _started(host: Host, module: list[str], folder: Path) -> subprocess.Popen[st
     with (folder / f"{host.name}.log").open("a") as log:
         inside = host.inside([sys.executable, "-m", *module], folder / "tmp" / host.name)
         return subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
+
+
+def _cpu_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _end(processes: list[subprocess.Popen[str]]) -> None:

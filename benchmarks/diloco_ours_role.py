@@ -1,7 +1,7 @@
 """A keeper or a site of `python -m benchmarks diloco_peer` as a process: `python -m benchmarks.diloco_ours_role FILE`.
 
-Everything is as in `muster site`, but for the inner steps, which cost next to nothing; a site prints when it began each
-outer step from new weights.
+Everything is as in `muster site`, but for the inner steps, which cost next to nothing; both print what of the processor
+they had used by each outer step, and a site when it went on from new weights.
 """
 
 import json
@@ -26,7 +26,7 @@ from runtime.process import Daemon, make_home
 from storage.bucket import Bucket
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.home import hold_home
-from trainer.sites.inner import Share
+from trainer.sites.inner import SAVED, Saving, Share
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.main import KeeperDaemon, SiteDaemon
 from trainer.sites.site import Site
@@ -40,7 +40,8 @@ class MeasuredConfig(SiteProcessConfig):
 
 class PushedWeights:
     """Weights of a model's size that each inner step moves by the same normal numbers, in part those of all sites, in
-    part the site's own. `loaded`: when it went on from new weights (seconds)."""
+    part the site's own. `loaded`: when it went on from new weights (seconds); `cpu`: what its process had used of the
+    processor by then (seconds)."""
 
     def __init__(self, parameters: int, own: int) -> None:
         common, mine = np.random.default_rng(0), np.random.default_rng(1 + own)
@@ -52,6 +53,7 @@ class PushedWeights:
             pushed = common.standard_normal(size, np.float32) + mine.standard_normal(size, np.float32)
             self._push[name] = (np.float32(1e-4) * pushed).astype(np.float32)
         self.loaded: list[float] = []
+        self.cpu: list[float] = []
 
     def weights(self) -> Tensors:
         return {name: one.copy() for name, one in self._weights.items()}
@@ -59,6 +61,7 @@ class PushedWeights:
     def load(self, weights: Tensors) -> None:
         self._weights = {name: np.array(one) for name, one in weights.items()}
         self.loaded.append(time.monotonic())
+        self.cpu.append(time.process_time())
 
     def train(self, share: Share, number: int) -> int:
         for name, one in self._push.items():
@@ -68,10 +71,11 @@ class PushedWeights:
     def figures(self) -> Mapping[str, float]:
         return {}
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> Saving:
         folder.mkdir()
         kept: dict[str, Any] = dict(self._weights)
         np.savez(folder / "work.npz", **kept)
+        return SAVED
 
     def restore(self, folder: Path) -> None:
         with np.load(folder / "work.npz") as kept:
@@ -87,13 +91,15 @@ def main() -> None:
     run, account = load_document(config.run, SitesRun), Account.from_key(config.secret)
     exchange, inner = SiteExchange(Bucket(config.s3), run), PushedWeights(config.parameters, int(config.secret[:2], 16))
     if config.role == "keeper":
-        first = OuterState.start(inner.weights())
-        keeping: Daemon = KeeperDaemon(SitesKeeper(exchange, account, first, config.home), config, held)
+        first, used = OuterState.start(inner.weights()), [time.process_time()]
+        keeper = SitesKeeper(exchange, account, first, config.home, lambda *_: used.append(time.process_time()))
+        keeping: Daemon = KeeperDaemon(keeper, config, held)
         keeping.run()
+        print(json.dumps({"cpu": used}), flush=True)
         return
     site = Site(exchange, account, inner, config.home)
     SiteDaemon(site, config, held).run()
-    said = {"loaded": inner.loaded, "step": site.state.step, "digest": site.state.digest.hex()}
+    said = {"loaded": inner.loaded, "cpu": inner.cpu, "step": site.state.step, "digest": site.state.digest.hex()}
     print(json.dumps(said), flush=True)
 
 

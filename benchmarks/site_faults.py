@@ -35,6 +35,8 @@ from trainer.sites.logbook import Logbook
 
 ROOT = Path(__file__).parents[1]
 MOST, FEWEST = 6, 2
+SAVING_SECONDS = 0.3
+"""That a site takes to write its inner work, so that kills fall into it."""
 _PATIENCE = 120.0
 Say = Callable[[str], None]
 
@@ -86,7 +88,7 @@ class SiteCrowd:
     def _start(self, role: str, name: str, secret: str) -> subprocess.Popen[bytes]:
         values = {
             "role": role, "home": str(self.home / name), "run": str(self.home / "run.json"), "secret": secret,
-            "s3": self.s3.model_dump(mode="json"),
+            "s3": self.s3.model_dump(mode="json"), "saving_seconds": SAVING_SECONDS,
         }  # fmt: skip
         SiteProcessConfig.model_validate(values)
         (self.home / f"{name}.json").write_text(json.dumps(values))

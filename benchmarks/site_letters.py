@@ -1,6 +1,9 @@
 """Inner work that costs next to nothing and is a real one: next letters of lines of text, by a table of logits."""
 
 import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +12,37 @@ import numpy as np
 from benchmarks.site_lines import TASKS, text
 from protocol.errors import IntegrityError
 from protocol.sites.layout import F32, Tensors
-from trainer.sites.inner import Share
+from trainer.sites.inner import SAVED, Saving, Share
 
 LETTERS, RATE = 128, np.float32(0.5)
 
 
+class LateSaving:
+    """A `Saving` by a thread."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        with_it = ThreadPoolExecutor(1, "letters")
+        self._written = with_it.submit(write)
+        with_it.shutdown(wait=False)
+
+    def done(self) -> bool:
+        return self._written.done()
+
+    def finish(self) -> None:
+        self._written.result()
+
+
 class LetterTable:
     """A softmax regression from a letter to the next, trained by gradient descent with momentum; which lines an inner
-    step takes follows from `place`, a cursor, and from the site's share."""
+    step takes follows from `place`, a cursor, and from the site's share. `saving`: seconds that writing it takes, as a
+    large model's does."""
 
-    def __init__(self, batch: int = 8) -> None:
+    def __init__(self, batch: int = 8, saving: float = 0.0) -> None:
         dice = np.random.default_rng(0)
         self.table = (0.01 * dice.standard_normal((LETTERS, LETTERS))).astype(np.float32)
         self.bias = np.zeros(LETTERS, np.float32)
         self.velocity: dict[str, F32] = {name: np.zeros_like(one) for name, one in self.weights().items()}
-        self.place, self._batch = 0, batch
+        self.place, self._batch, self._saving = 0, batch, saving
 
     def weights(self) -> Tensors:
         return {"table": self.table.copy(), "bias": self.bias.copy()}
@@ -54,11 +73,19 @@ class LetterTable:
         after = np.frombuffer(b"".join(one[1:] for one in lines), np.uint8)
         return float(-np.log(self._chances(before)[np.arange(len(after)), after]).mean())
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> Saving:
         folder.mkdir()
         kept: dict[str, Any] = {**self.weights(), "place": np.array(self.place)}
         kept |= {f"velocity.{name}": one for name, one in self.velocity.items()}
-        np.savez(folder / "work.npz", **kept)
+
+        def write() -> None:
+            time.sleep(self._saving)
+            np.savez(folder / "work.npz", **kept)
+
+        if self._saving:
+            return LateSaving(write)
+        write()
+        return SAVED
 
     def restore(self, folder: Path) -> None:
         try:

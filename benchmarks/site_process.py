@@ -26,7 +26,8 @@ from trainer.sites.site import Site
 
 
 class SiteProcessConfig(Document):
-    """`secret`: the key, 32 bytes in hex: of a run that is over in minutes."""
+    """`secret`: the key, 32 bytes in hex: of a run that is over in minutes. `saving_seconds`: that writing the inner
+    work takes, in the background."""
 
     role: Literal["keeper", "site"]
     home: Path
@@ -35,6 +36,7 @@ class SiteProcessConfig(Document):
     secret: str
     poll_seconds: float = 0.3
     steps: int = 0
+    saving_seconds: float = 0.0
 
 
 def main() -> None:
@@ -48,7 +50,8 @@ def main() -> None:
     if config.role == "keeper":
         keeper = SitesKeeper(exchange, account, OuterState.start(LetterTable().weights()), config.home)
         serve(KeeperDaemon(keeper, config, held), grace=None)
-    serve(SiteDaemon(Site(exchange, account, LetterTable(), config.home), config, held), grace=None)
+    table = LetterTable(saving=config.saving_seconds)
+    serve(SiteDaemon(Site(exchange, account, table, config.home), config, held), grace=None)
 
 
 if __name__ == "__main__":

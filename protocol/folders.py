@@ -14,15 +14,21 @@ def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
 
     A crash at any point leaves either the old folder, the new one, or none; leftovers are named `.<name>.<random>`.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}"
-    aside.mkdir()
+    aside = folder_aside(target)
     try:
         fill(aside)
         put_folder(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+def folder_aside(target: Path) -> Path:
+    """A fresh folder beside `target`, for `put_folder` to put there once it is filled. Raises OSError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}"
+    aside.mkdir()
+    return aside
 
 
 def put_folder(aside: Path, target: Path) -> None:

@@ -18,6 +18,8 @@ from storage.settings import AccessKey, S3Settings
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30
+WORTH_A_LOOK = 4 << 20
+"""Bytes; what is shorter is sent without a look whether it is there, and not stored if it is."""
 MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
 """Pages without a key, and seconds with nothing else, after which a listing is given up."""
 
@@ -51,7 +53,7 @@ class Bucket(Presigner):
     def put(self, key: str, data: bytes) -> bool:
         """Store `data` under the key that names it; True if it was not there before, False if it was."""
         check_content(key, data)
-        if self.size(key) == len(data):
+        if len(data) > WORTH_A_LOOK and self.size(key) == len(data):
             return False
         return self._put(key, data)
 

@@ -64,7 +64,8 @@ def decode_int8(data: memoryview, size: int) -> F32:
     codes = np.frombuffer(rest if form == CODES else _unpacked(rest, size), np.uint8)
     if codes.size != size:
         raise MalformedContribution(f"a piece of {size} elements has {codes.size} codes")
-    return book[codes]
+    found: F32 = np.take(book, codes)
+    return found
 
 
 def encode_sparse(base: F32, after: F32) -> bytes:

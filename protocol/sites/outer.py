@@ -104,19 +104,20 @@ def outer_factors(shares: Mapping[str, Fraction]) -> list[np.float32]:
 
 def weighted_sum(values: Sequence[F32], factors: Sequence[np.float32]) -> F32:
     """((0 + factors₀·values₀) + factors₁·values₁) + …, each product and each sum rounded to float32."""
-    total = np.zeros_like(values[0])
+    total, product = np.zeros_like(values[0]), np.empty_like(values[0])
     for factor, value in zip(factors, values, strict=True):
-        total += factor * value
+        total += np.multiply(factor, value, out=product)
     return total
 
 
 def outer_update(weights: F32, momentum: F32, gradient: F32, config: OuterConfig) -> tuple[F32, F32]:
     """m' = μ·m + g; w' = w − η·(g + μ·m'). New weights and momentum."""
     rate, decay = np.float32(config.learning_rate), np.float32(config.momentum)
-    after: F32 = decay * momentum + gradient
-    change: F32 = gradient + decay * after
-    moved: F32 = weights - rate * change
-    return moved, after
+    after, change = np.empty_like(momentum), np.empty_like(weights)  # no arrays besides: they are as large as the model
+    np.add(np.multiply(decay, momentum, out=after), gradient, out=after)
+    np.add(np.multiply(decay, after, out=change), gradient, out=change)
+    np.subtract(weights, np.multiply(rate, change, out=change), out=change)
+    return change, after
 
 
 def _index(tensors: Tensors) -> WeightIndex:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from protocol.sites.layout import F32
 
 BLOCK = 1 << 16
+_SHORT = 1 << 12
 Products = list[list[float]]
 """Of some vectors with one another, [vectors, vectors]."""
 
@@ -46,12 +47,35 @@ def dot(one: Sequence[F32], other: Sequence[F32]) -> float:
 
 
 def gram(vectors: Sequence[Sequence[F32]]) -> Products:
-    """All products of the vectors, given as pieces, with one another."""
+    """All products of the vectors, given as pieces, with one another: each as `dot` has it, in half of its time.
+
+    Raises ValueError if the pieces' lengths differ."""
+    pairs = [(row, column) for row in range(len(vectors)) for column in range(row, len(vectors))]
+    sums: list[list[float]] = [[] for _ in pairs]
+    for pieces in zip(*vectors, strict=True):
+        if len({one.shape for one in pieces}) > 1:
+            raise ValueError(f"pieces of {' and '.join(str(one.size) for one in pieces)} elements")
+        for blocks in zip(*map(_blocks, pieces), strict=True):
+            for found, value in zip(sums, _block_products(blocks, pairs), strict=True):
+                found.append(value)
     made = [[0.0] * len(vectors) for _ in vectors]
-    for row, one in enumerate(vectors):
-        for column in range(row, len(vectors)):
-            made[row][column] = made[column][row] = dot(one, vectors[column])
+    for (row, column), found in zip(pairs, sums, strict=True):
+        made[row][column] = made[column][row] = _finite_sum(found)
     return made
+
+
+def _block_products(blocks: Sequence[NDArray[np.float64]], pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """Of one block of each vector, the products of the pairs. What is left of each after some halvings is folded
+    together with the others': of short arrays numpy's calls take longer than their additions."""
+    rest = blocks[0].size
+    while rest > _SHORT:
+        rest = (rest + 1) // 2
+    product, rests = np.empty_like(blocks[0]), np.empty((len(pairs), rest))
+    for row, (one, other) in zip(rests, pairs, strict=True):
+        np.multiply(blocks[one], blocks[other], out=product)
+        row[:] = _halved(product, rest)
+    found: list[float] = _halved(rests, 1)[:, 0].tolist()
+    return found
 
 
 def added(parts: Sequence[Products]) -> Products:
@@ -69,9 +93,14 @@ def _blocks(values: F32) -> Iterator[NDArray[np.float64]]:
 
 def _folded(values: NDArray[np.float64]) -> float:
     """The sum of a block, which is used up: its upper half is added to its lower until one element is left."""
-    size = values.size
-    while size > 1:
+    return float(_halved(values, 1)[0])
+
+
+def _halved(values: NDArray[np.float64], least: int) -> NDArray[np.float64]:
+    """The same of each row, until `least` elements are left."""
+    size = values.shape[-1]
+    while size > least:
         half = (size + 1) // 2
-        values[: size - half] += values[half:size]
+        values[..., : size - half] += values[..., half:size]
         size = half
-    return float(values[0])
+    return values[..., :size]

@@ -4,7 +4,7 @@ Shard k holds the weights' pieces and then the momentum's, in float32; its lengt
 word it is does not matter: what was read is the state of the digest that the log names, or it is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -37,10 +37,22 @@ class StateFiles(SignedBody):
         return canonical_json(self.model_dump(mode="json"))
 
 
-def write_state(state: OuterState, count: int) -> tuple[StateFiles, list[bytes]]:
-    """The list, and the bytes of its `count` shards."""
-    shards = [_shard(state, pieces) for pieces in state.layout.shards(count)]
-    return StateFiles(step=state.step, digest=state.digest.hex(), shards=[sha256_hex(one) for one in shards]), shards
+def shard_parts(state: OuterState, count: int) -> Iterator[list[memoryview]]:
+    """The bytes of its `count` shards, each in parts, without a copy."""
+    for pieces in state.layout.shards(count):
+        parts: list[F32] = [*cut(state.weights, pieces), *cut(state.momentum, pieces)]
+        yield [np.ascontiguousarray(one, "<f4").data for one in parts]
+
+
+def state_shards(state: OuterState, count: int) -> Iterator[bytes]:
+    """The same, each whole, one after the other: together they are as large as the state."""
+    return (b"".join(parts) for parts in shard_parts(state, count))
+
+
+def list_state(state: OuterState, count: int) -> StateFiles:
+    """The list of its `count` shards."""
+    hashes = [sha256_hex(one) for one in state_shards(state, count)]
+    return StateFiles(step=state.step, digest=state.digest.hex(), shards=hashes)
 
 
 def open_list(data: bytes, count: int) -> StateFiles:
@@ -71,8 +83,3 @@ def read_state(step: int, digest: str, shards: Sequence[bytes], layout: TensorLa
     if state.digest.hex() != digest:
         raise MalformedState(f"the files are outer state {state.digest.hex()[:16]}…, not {digest[:16]}…")
     return state
-
-
-def _shard(state: OuterState, pieces: Sequence[Piece]) -> bytes:
-    parts: list[F32] = [*cut(state.weights, pieces), *cut(state.momentum, pieces)]
-    return b"".join(np.ascontiguousarray(one, "<f4").tobytes() for one in parts)

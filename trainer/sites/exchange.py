@@ -16,7 +16,7 @@ from protocol.sites.notes import MAX_NOTE_BYTES, SiteNote, open_note
 from protocol.sites.outer import OuterState
 from protocol.sites.payload import decode_shard
 from protocol.sites.run import SitesRun
-from protocol.sites.state_files import MAX_LIST_BYTES, open_list, read_state, shard_bytes, write_state
+from protocol.sites.state_files import MAX_LIST_BYTES, list_state, open_list, read_state, shard_bytes, state_shards
 from storage.keys import object_key
 
 log = logging.getLogger("muster.sites")
@@ -83,12 +83,19 @@ class SiteExchange:
 
     def publish_state(self, state: OuterState) -> str:
         """The SHA-256 of the list of its files, which lies there after them."""
-        files, shards = write_state(state, self.run.settings.shards)
-        for shard in shards:
+        for shard in state_shards(state, self.run.settings.shards):
             self._bucket.put(_key("outer", sha256_hex(shard)), shard)
-        data = files.encode()
+        data = list_state(state, self.run.settings.shards).encode()
         self._bucket.put(_key("outer", sha256_hex(data)), data)
         return sha256_hex(data)
+
+    def listed(self, state: OuterState) -> str:
+        """What `publish_state` returns."""
+        return sha256_hex(list_state(state, self.run.settings.shards).encode())
+
+    def has_state(self, listed: str) -> bool:
+        """Whether a state was published whole, by the SHA-256 of its list."""
+        return self._bucket.size(_key("outer", listed)) is not None
 
     def state(self, listed: str, step: int, digest: str, layout: TensorLayout) -> OuterState:
         """The outer state `step` of `digest`, whose list of files has the SHA-256 `listed`. Raises MalformedState, and

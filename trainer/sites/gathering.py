@@ -8,7 +8,7 @@ from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState
 from trainer.sites.catching_up import limits_at
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.fetching import ShardFetcher
+from trainer.sites.fetching import ShardFetcher, as_sent
 from trainer.sites.logbook import Logbook
 from trainer.sites.share_of_step import OwnContribution
 
@@ -35,8 +35,9 @@ class SiteGathering:
         for site, document in now.documents.items():
             if site not in self._made and site != self._site:
                 self._made[site] = self._exchange.contribution(document, site, limits)
-        files = zip(*(self._made[site].shards for site in now.documents if site in self._made), strict=True)
-        self.fetcher.has(one for shard in files for one in shard)
+        self.fetcher.has(
+            as_sent(document, self._made[site].shards) for site, document in now.documents.items() if site in self._made
+        )
         return f"outer step {now.step} to be settled"
 
     def made(self, boundary: Boundary) -> tuple[OuterState, Admitted] | None:

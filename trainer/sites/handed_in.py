@@ -3,7 +3,6 @@ and judged once, however often the keeper looks."""
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,12 +12,11 @@ from protocol.sites.layout import Tensors
 from protocol.sites.outer import OuterState, OuterStepError
 from storage.keys import MissingObjectError
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.fetching import ShardFetcher
+from trainer.sites.fetching import ShardFetcher, as_sent
 from trainer.sites.replica import judge, settled_by
 
 log = logging.getLogger("muster.sites")
 _Named = tuple[str, str]
-_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class HandedIn:
             return named in self._gradients
         try:
             made = self.document(site, digest, limits)
-            if not self._fetcher.has(made.shards):
+            if not self._fetcher.has([as_sent(digest, made.shards)]):
                 return False
             self._gradients[named] = self._exchange.gradient(made, limits, state, self._fetcher.read)
             self._fetcher.drop(made.shards)
@@ -86,14 +84,15 @@ class HandedIn:
     def is_there(self, site: str, digest: str, limits: ContributionLimits) -> bool:
         """Whether its payload is published whole, in the sizes that were signed: those who reduce it decode it."""
         try:
-            missing = [one for one in self.document(site, digest, limits).shards if one.sha256 not in self._there]
-            with ThreadPoolExecutor(_AT_ONCE, "site-looker") as lookers:
-                found = list(lookers.map(self._exchange.has_shard, missing))
+            files = as_sent(digest, self.document(site, digest, limits).shards)
+            while files and files[-1].sha256 in self._there:
+                files.pop()
+            while files and self._exchange.has_shard(files[-1]):  # what is sent last is looked for first
+                self._there.add(files.pop().sha256)
         except (UnreachableError, MissingObjectError) as error:
             log.info("the payload of %s: %s", site, error)
             return False
-        self._there |= {one.sha256 for one, there in zip(missing, found, strict=True) if there}
-        return all(found)
+        return not files
 
     def outcome(self, contributors: Mapping[str, str], limits: ContributionLimits, state: OuterState) -> StepOutcome:
         """What the documents of `contributors` lead to from `state`. Raises UnreachableError; MusterError where a

@@ -11,7 +11,7 @@ from trainer.sft.examples import ConversationEncoder, Example
 from trainer.sft.learner import ImitationLearner
 from trainer.sft.run import epoch_order, load_examples
 from trainer.sites.config import ImitationConfig
-from trainer.sites.inner import Share
+from trainer.sites.inner import Saving, Share
 from trainer.sites.learners import ImitationLearners
 
 
@@ -58,8 +58,8 @@ class ImitationWork:
             raise ConfigError("no conversations are kept apart", "set `imitation.heldout`")
         return self._learners.loss(self._heldout)
 
-    def save(self, folder: Path) -> None:
-        self._learners.save(folder, {"place": self.place})
+    def save(self, folder: Path) -> Saving:
+        return self._learners.save(folder, {"place": self.place})
 
     def restore(self, folder: Path) -> None:
         self.place = int(self._learners.restore(folder)["place"])

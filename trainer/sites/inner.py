@@ -48,6 +48,31 @@ class ItemsUnusable(MusterError):
         self.items, self.for_good = tuple(items), for_good
 
 
+class Saving(Protocol):
+    """Something that is being written to a disk as it was when that was begun. One thread uses it."""
+
+    def done(self) -> bool:
+        """Whether `finish` need not wait any more."""
+        ...
+
+    def finish(self) -> None:
+        """Return once it is written. Raises MusterError."""
+        ...
+
+
+class Saved:
+    """It is written already."""
+
+    def done(self) -> bool:
+        return True
+
+    def finish(self) -> None:
+        pass
+
+
+SAVED = Saved()
+
+
 class InnerWork(Protocol):
     """Weights, an optimiser of its own and a place in the data. One thread."""
 
@@ -68,8 +93,9 @@ class InnerWork(Protocol):
         """What is worth knowing of the inner steps since `load` or `restore`; what is out of bounds is not told on."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write everything that going on exactly here needs into a new folder. Raises MusterError, OSError."""
+    def save(self, folder: Path) -> Saving:
+        """Begin to write everything that going on exactly here needs into a new folder; what happens meanwhile changes
+        nothing of it. Nothing else is saved or restored before it is finished. Raises MusterError."""
         ...
 
     def restore(self, folder: Path) -> None:

@@ -37,16 +37,16 @@ from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.handed_in import HandedIn, StepOutcome
 from trainer.sites.keeping_parts import PARTS, PartsKeeping
+from trainer.sites.kept_states import KeptStates
 from trainer.sites.log_writer import LogWriter
 from trainer.sites.logbook import Logbook
+from trainer.sites.note_reader import NoteReader
 from trainer.sites.replica import passed_over
-from trainer.sites.replica_store import StateFolder
 from trainer.sites.status_file import awaited, standing
 from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 
 log = logging.getLogger("muster.sites")
-_NOTES_AT_ONCE = 16
 OnStep = Callable[[OuterState, Boundary], None]
 
 
@@ -63,15 +63,17 @@ class SitesKeeper:
         recorder: StepRecorder | None = None,
     ) -> None:
         self.exchange = exchange
-        self.run, settings = exchange.run, exchange.run.settings
-        self._states = StateFolder(home / "outer", first.layout, settings.shards)
-        self.state = self._states.newest() or first
+        self.run = exchange.run
+        self._states = KeptStates(exchange, home / "outer", first)
+        self.state = self._states.newest
         self._first, self._on_step, self._recorder = first, on_step, recorder
         self.timeouts = Timeouts.of_run(exchange.run)
         self.excluded: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         self._writer, self._handed = LogWriter(exchange, account, home), HandedIn(exchange)
         self._parts = PartsKeeping(exchange, self._handed, random.SystemRandom())
+        # The notes of a site without stake wait for it; a member that has none any more falls silent.
+        self._notes = NoteReader(exchange, recorder.may_take_part) if recorder is not None else NoteReader(exchange)
         self._started = time.time()
         self._book: Logbook | None = None
 
@@ -92,6 +94,8 @@ class SitesKeeper:
         self._writer.finish(book)
         for state in caught_up(self.exchange, self.state, book):
             self._hold(state)
+        if book.boundary.state is not None:
+            self._states.publish_again(self.state, book.boundary.state)
         self._book = book
         log.info("keeping the log of %s: outer step %d, entry %d", self.run.name, self.state.step, book.number)
 
@@ -105,6 +109,7 @@ class SitesKeeper:
         """Do what can be done now; whether anything was. Raises IntegrityError if another process writes the log,
         UnreachableError."""
         number = self.book.number
+        self._states.tend()
         self._finish()
         self._read_notes()
         now = self.book.schedule
@@ -119,6 +124,10 @@ class SitesKeeper:
         if self.book.number == number:
             self._look_at_the_clock()
         return self.book.number > number
+
+    def finish(self) -> None:
+        """Return once the newest state is on the disk, and what was to be published is. Raises MusterError."""
+        self._states.finish()
 
     def waiting_for(self) -> str:
         """What holds the step under way up, for a person."""
@@ -158,23 +167,8 @@ class SitesKeeper:
         return True
 
     def _read_notes(self) -> None:
-        for site in self.run.sites:
-            if self._recorder is not None and not self._recorder.may_take_part(site):
-                continue  # its notes wait for its stake; a member that has none any more falls silent
-            for _ in range(_NOTES_AT_ONCE):
-                number = self.book.notes.get(site, 0)
-                try:
-                    note = self.exchange.note(site, number)
-                except UnreachableError:
-                    raise
-                except MusterError as error:
-                    log.warning("note %d of %s: %s", number, site, error)
-                    self.book.notes[site] = number + 1
-                    continue
-                if note is None:
-                    break
-                self._heed(note)
-                self.book.notes[site] = number + 1
+        for note in self._notes.new(self.book):
+            self._heed(note)
         self._tell_parts()
 
     def _heed(self, note: SiteNote) -> None:
@@ -289,7 +283,7 @@ class SitesKeeper:
 
     def _advance(self, after: OuterState, contributors: Mapping[str, str], shares: Mapping[str, Fraction]) -> None:
         due = after.step % self.run.settings.state_every == 0
-        listed = self.exchange.publish_state(after) if due else None
+        listed = self._states.publish(after) if due else None
         boundary = boundary_to(self.book, after, contributors, sorted(shares), listed)
         self._tell(boundary)
         if self._recorder is not None:
@@ -299,8 +293,8 @@ class SitesKeeper:
             self._on_step(after, boundary)
 
     def _hold(self, state: OuterState) -> None:
-        self._states.keep(state)
         self.state = state
+        self._states.keep(state)
 
     def _waited(self) -> float:
         """Seconds in this phase; a keeper that was gone has not waited meanwhile."""

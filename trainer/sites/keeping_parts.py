@@ -101,7 +101,7 @@ class PartsKeeping:
         doubted = [site for site in sorted(now.reducers) if self._doubted(site, book)]
         files: list[ShardEntry] = [one for means in parts.means.values() for one in means.shards]
         files += [one.shards[k] for site in doubted for k in parts.place.part(site) for one in made.values()]
-        if not self._fetcher.has(files):
+        if not self._fetcher.has((one,) for one in files):
             return None
         for site in doubted:
             if (shard := parts.wrong_products(payloads, site)) is not None:

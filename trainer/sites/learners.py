@@ -12,6 +12,7 @@ from trainer.model.sharding import Placement
 from trainer.rollouts import Group
 from trainer.sft.examples import Example
 from trainer.sft.learner import ImitationLearner, ImitationMetrics
+from trainer.sites.inner import Saving
 from trainer.sites.model_tensors import model_tensors, set_tensors
 from trainer.state.checkpoint import PendingCheckpoint
 from trainer.step_metrics import StepMetrics
@@ -35,6 +36,7 @@ class SiteLearners(Everywhere):
     def __init__(self, learner: _Checkpointed) -> None:
         super().__init__(learner.placement.ranks)
         self._learner = learner
+        self._pending: PendingCheckpoint | None = None
 
     def weights(self) -> Tensors:
         """A copy, float32, of the whole model."""
@@ -45,9 +47,18 @@ class SiteLearners(Everywhere):
         self.ranks.command(("load", ()))  # the others get them a tensor at a time
         self._together("load", (weights,))
 
-    def save(self, folder: Path, extra: dict[str, Any] | None = None) -> None:
-        """Write what going on exactly here needs, and `extra` (JSON), to `folder`. Raises MusterError."""
+    def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
+        """Begin to write what going on exactly here needs, and `extra` (JSON), to `folder`. Raises MusterError."""
         self._everywhere("save", folder, extra or {})
+        return self
+
+    def done(self) -> bool:
+        """Whether this rank has written its part of what `save` began."""
+        return self._pending is None or self._pending.done()
+
+    def finish(self) -> None:
+        """Return once what `save` began is on the disk, of all ranks. Raises MusterError."""
+        self._everywhere("finish")
 
     def restore(self, folder: Path) -> dict[str, Any]:
         """What `save` wrote; returns its `extra`. Raises IntegrityError where it is damaged."""
@@ -60,7 +71,12 @@ class SiteLearners(Everywhere):
             case "load":
                 set_tensors(self._learner.policy.model, arguments[0] if arguments else None)
             case "save":
-                self._learner.start_checkpoint(*arguments).wait()
+                assert self._pending is None, "one at a time"
+                self._pending = self._learner.start_checkpoint(*arguments)
+            case "finish":
+                pending, self._pending = self._pending, None
+                if pending is not None:
+                    pending.wait()
             case "restore":
                 return self._learner.load_checkpoint(*arguments)
             case _:

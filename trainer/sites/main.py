@@ -89,6 +89,7 @@ class KeeperDaemon:
         if self._on_chain is not None:
             self._on_chain.start()
         keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        self._keeper.finish()
         if self._on_chain is not None:
             self._on_chain.finish()
         self._status.write()
@@ -123,10 +124,11 @@ class SiteDaemon:
         try:
             self._site.start(self._asked)
             take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+            self._site.leave()
+            self._site.finish()
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
-        self._site.leave()
         for work in self._on_chain:
             work.stop(_WATCH_SECONDS)
         self._status.write()

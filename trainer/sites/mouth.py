@@ -9,6 +9,7 @@ from eth_account.signers.local import LocalAccount
 from protocol.errors import MusterError
 from protocol.sites.notes import NoteWhat, SiteNote, seal_note
 from trainer.sites.exchange import SiteExchange
+from trainer.sites.fetching import as_sent
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import OwnContribution
 
@@ -73,9 +74,5 @@ class SiteMouth:
         self._sending = offered, self._sender.submit(self._publish, own)
 
     def _publish(self, own: OwnContribution) -> None:
-        """Some at a time, each site beginning with another shard: so those who fetch one each need not wait for it
-        until all have sent the others."""
-        first = int(own.digest, 16) % len(own.payload)
-        ordered = own.payload[first:] + own.payload[:first]
         with ThreadPoolExecutor(_AT_ONCE, "site-sender") as senders:
-            list(senders.map(self._exchange.publish, ordered))
+            list(senders.map(self._exchange.publish, as_sent(own.digest, own.payload)))

@@ -147,6 +147,7 @@ class SitesGroup:
         self.learner.step = self.learner.outer = 0
 
     def end(self, code: int) -> None:
+        self.keeper.finish()
         if self._on_chain is not None:
             self._on_chain.finish()
         self.shown.write()

@@ -16,7 +16,7 @@ from protocol.sites.reduction import ReductionPlace, make_means, make_products, 
 from trainer.sites.catching_up import limits_at
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.fetching import ShardFetcher
+from trainer.sites.fetching import ShardFetcher, as_sent
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
 from trainer.sites.reduction import Parts, Payloads, place_of
@@ -55,8 +55,8 @@ class SiteReducing:
         if self._of.name != (now.step, now.attempt):
             self._of = _Attempt((now.step, now.attempt))
             self.fetcher.forget()
-        for data in own.payload:
-            self.fetcher.keep(data, sha256_hex(data))
+            for data in own.payload:
+                self.fetcher.keep(data, sha256_hex(data))
         payloads = self._payloads(book, state)
         if now.phase == OuterPhase.OPEN:
             reducers = (now.documents.keys() & now.members) - now.liars
@@ -96,9 +96,12 @@ class SiteReducing:
         return Payloads(limits, state, left, self.fetcher.read)
 
     def _has_part(self, place: ReductionPlace, reducer: str) -> bool:
-        """Whether that part of all payloads is here; what is missing is fetched, the shards that are sent first."""
-        made = self._of.contributions
-        return self.fetcher.has(made[site].shards[number] for number in place.part(reducer) for site in place.sites)
+        """Whether that part of all payloads is here; what is missing is fetched."""
+        made, part, count = self._of.contributions, place.part(reducer), self._exchange.run.settings.shards
+        return self.fetcher.has(
+            [made[site].shards[number] for number in as_sent(document, range(count)) if number in part]
+            for site, document in place.made_of.items()
+        )
 
     def _tell_products(self, place: ReductionPlace, payloads: Payloads, now: Schedule) -> str:
         if self._site not in now.untold or self._mouth.said_any("products", now):
@@ -139,7 +142,7 @@ class SiteReducing:
         return ""
 
     def _has_means(self, parts: Parts) -> bool:
-        return self.fetcher.has(one for means in parts.means.values() for one in means.shards)
+        return self.fetcher.has((one,) for means in parts.means.values() for one in means.shards)
 
     def _check(self, place: ReductionPlace, payloads: Payloads, now: Schedule) -> str:
         """Compute the step, and another's part again where the dice say so."""

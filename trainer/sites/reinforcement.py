@@ -15,7 +15,7 @@ from trainer.learner import Learner
 from trainer.loader import Loader
 from trainer.model.sharding import Placement
 from trainer.rollouts import Group
-from trainer.sites.inner import ItemsUnusable, Share
+from trainer.sites.inner import ItemsUnusable, Saving, Share
 from trainer.sites.learners import ReinforcementLearners
 from trainer.step_metrics import StepMetrics
 
@@ -71,8 +71,8 @@ class ReinforcementWork:
         found = {name: getattr(self._metrics, name) for name in FIGURES} if self._metrics else {}
         return {name: float(value) for name, value in found.items() if value is not None}
 
-    def save(self, folder: Path) -> None:
-        self._learners.save(folder)
+    def save(self, folder: Path) -> Saving:
+        return self._learners.save(folder)
 
     def restore(self, folder: Path) -> None:
         self._learners.restore(folder)

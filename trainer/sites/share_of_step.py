@@ -19,7 +19,7 @@ from protocol.sites.figures import sayable
 from protocol.sites.layout import TensorLayout, Tensors, cut
 from protocol.sites.outer import OuterState
 from protocol.sites.payload import encode_dense, encode_visible
-from trainer.sites.inner import InnerWork
+from trainer.sites.inner import InnerWork, Saving
 from trainer.sites.residual import select_visible
 
 log = logging.getLogger("muster.sites")
@@ -111,6 +111,7 @@ class PendingFolder:
 
     def keep(self, step: int, own: OwnContribution, inner: InnerWork) -> None:
         def fill(folder: Path) -> None:
+            saving = inner.save(folder / "inner")
             said = {
                 "base": own.base, "attempt": own.attempt, "dealt": list(own.dealt), "document": own.digest,
                 "shards": len(own.payload),
@@ -121,7 +122,7 @@ class PendingFolder:
             if own.owed is not None:
                 write_tensors(folder / "owed", own.owed, self._layout)
             (folder / "pending.json").write_bytes(canonical_json(said))
-            inner.save(folder / "inner")
+            saving.finish()
 
         write_folder(self._parent / f"step-{step:010d}-{own.attempt:010d}", fill)
 
@@ -175,12 +176,12 @@ def read_tensors(path: Path, layout: TensorLayout) -> Tensors:
 
 def write_work(
     folder: Path, inner: InnerWork, progress: InnerProgress, owed: Tensors | None, layout: TensorLayout
-) -> None:
-    """The inner work as it stands, and what the site owes (mode `sparse`)."""
-    inner.save(folder / "inner")
+) -> Saving:
+    """Begin to write the inner work as it stands; what the site owes (mode `sparse`) is written at once."""
     (folder / _PROGRESS).write_bytes(canonical_json({"made": progress.made, "tokens": progress.tokens}))
     if owed is not None:
         write_tensors(folder / "owed", owed, layout)
+    return inner.save(folder / "inner")
 
 
 def read_work(folder: Path, inner: InnerWork, layout: TensorLayout) -> tuple[InnerProgress, Tensors | None]:

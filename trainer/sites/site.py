@@ -1,8 +1,5 @@
-"""A site: inner steps, a contribution, the outer step, again; whatever a kill interrupts is done once all the same.
-
-On disk are two kinds of folders, each complete or absent: the outer state with the inner work as it was right after it,
-and the contribution that is on its way with the inner work as it was when it was made. Nothing is told to anybody
-before it is there.
+"""A site: inner steps, a contribution, the outer step, again; whatever a kill interrupts is done once all the same, for
+what is on its disk by then (trainer/sites/site_disk.py). No contribution is told to anybody before it is there.
 """
 
 import logging
@@ -15,7 +12,7 @@ from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import MusterError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary
 from protocol.sites.outer import OuterState, OuterStepError
@@ -32,18 +29,9 @@ from trainer.sites.mouth import SiteMouth
 from trainer.sites.places import OthersPlaces
 from trainer.sites.record_watch import RecordWatch
 from trainer.sites.reducing import SiteReducing
-from trainer.sites.replica_store import StateFolder
 from trainer.sites.schedule import Schedule
-from trainer.sites.share_of_step import (
-    InnerProgress,
-    InnerSteps,
-    OwnContribution,
-    PendingFolder,
-    make_own,
-    on_top,
-    read_work,
-    write_work,
-)
+from trainer.sites.share_of_step import InnerProgress, InnerSteps, OwnContribution, make_own, on_top
+from trainer.sites.site_disk import SiteDisk
 from trainer.sites.status_file import standing
 from trainer.sites.timeouts import Patience, Timeouts
 
@@ -69,8 +57,7 @@ class Site:
         self._others: SiteGathering | SiteReducing = SiteGathering(exchange, self.address)
         if self.run.reducing:
             self._others = SiteReducing(exchange, self.address, self._mouth, random.SystemRandom())
-        self._states = StateFolder(home / "outer", self.state.layout, settings.shards)
-        self._pending = PendingFolder(home / "pending", self.state.layout)
+        self._disk = SiteDisk(home, self.state.layout, settings.shards, inner)
         self._patience = Patience(self.timeouts.window)
         self._places = OthersPlaces(exchange, self.address, self.state.layout)
         self._owed: Tensors | None = None
@@ -88,8 +75,9 @@ class Site:
         """Load what is on disk, and follow the log to its newest boundary. `stopped` is asked while that is waited for
         and after each outer step that was missing. Raises MusterError where it was, where there is no log within the
         run's time for joining, or it does not fit what is on disk."""
-        kept = self._states.newest(self._restore)
-        own = None if kept is None else self._pending.newest(kept.digest.hex(), self.inner)
+        kept = self._disk.newest()
+        self._progress, self._owed = self._disk.progress, self._disk.owed
+        own = None if kept is None else self._disk.on_its_way(kept)
         began, newest = time.monotonic(), kept or self.state
         what = f"the log of {self.run.name} to begin"
         book = wait_for(what, self._newest, self.timeouts.join, 0.5, "start its keeper", stopped)
@@ -116,6 +104,7 @@ class Site:
     def turn(self) -> str:
         """Do the next thing; what is waited for, empty if something was done. Raises IntegrityError where the log or
         an outer step is wrong; UnreachableError."""
+        self._disk.tend()
         book = self.book
         if book.boundary.step > self.state.step:
             return self._take_step(book.boundary)
@@ -150,6 +139,10 @@ class Site:
         except UnreachableError as error:
             log.warning("leaving without a word: %s", error)
 
+    def finish(self) -> None:
+        """Return once all that was made is on the disk. Raises MusterError."""
+        self._disk.finish()
+
     def status(self) -> dict[str, Any]:
         """What people may be shown of it, also before it has started."""
         return {
@@ -165,9 +158,6 @@ class Site:
             log.warning("%s", error)
             return None
 
-    def _restore(self, folder: Path) -> None:
-        self._progress, self._owed = read_work(folder, self.inner, self.state.layout)
-
     def _counted(self, own: OwnContribution, step: int) -> bool:
         """Whether the outer step after state `step` was made of a contribution, which counted, by the log."""
         after = next((one for _, one in self.book.chapters_back() if one.step <= step + 1), None)
@@ -179,10 +169,9 @@ class Site:
         self._progress = InnerProgress(left=overlap, sent=self.inner.weights() if overlap else None)
 
     def _hold(self, state: OuterState, owed: Tensors | None, progress: InnerProgress) -> None:
-        """Write a new state down, with the inner work that goes on from it; after this the step is made."""
-        self._states.keep(state, lambda folder: write_work(folder, self.inner, progress, owed, state.layout))
+        """Go on from a new state, while it is written down with the inner work."""
+        self._disk.hold(state, owed, progress)
         self.state, self._owed, self._own, self._progress = state, owed, None, progress
-        self._pending.drop()
 
     def _take_step(self, boundary: Boundary) -> str:
         """Make the outer step that the log tells of."""
@@ -268,7 +257,7 @@ class Site:
         work = InnerSteps(done.made, done.tokens, now.attempt, dealt, self.inner.figures())
         log.info("to outer step %d: %s", now.step, work)
         own = make_own(self.state, self.inner.weights(), limits, self._account, work, self._owed)
-        self._pending.keep(now.step, own, self.inner)
+        self._disk.keep(now.step, own)
         self._sent_off(own)
         return ""
 
@@ -317,11 +306,11 @@ class Site:
             self._own = replace(own, attempt=book.schedule.attempt)
             return
         log.info("outer step %d begins again among other sites", book.schedule.step)
-        self._pending.drop()
+        self._disk.drop()
         self._undo()
         self._own = None
 
     def _undo(self) -> None:
         """Go back to the inner work as it was when the outer step began."""
-        if self._states.newest(self._restore) is None:
-            raise IntegrityError("no outer state on disk is intact", "start this site with a new home")
+        self._disk.undo()
+        self._progress, self._owed = self._disk.progress, self._disk.owed

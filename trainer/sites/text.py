@@ -12,7 +12,7 @@ from trainer.model.sharding import Placement
 from trainer.sft.examples import Example
 from trainer.sft.learner import ImitationLearner, ImitationMetrics
 from trainer.sites.config import TextConfig
-from trainer.sites.inner import Share
+from trainer.sites.inner import Saving, Share
 from trainer.sites.learners import ImitationLearners
 from trainer.sites.places import FIGURE
 from trainer.text.corpus import Corpus
@@ -78,8 +78,8 @@ class TextWork:
         begun = [one[: self._config.sequence_tokens] for one in texts]
         return self._learners.loss([_example(one) for one in begun if len(one) >= 2])
 
-    def save(self, folder: Path) -> None:
-        self._learners.save(folder, {"place": self.cursor.place, "offset": self.cursor.offset})
+    def save(self, folder: Path) -> Saving:
+        return self._learners.save(folder, {"place": self.cursor.place, "offset": self.cursor.offset})
 
     def restore(self, folder: Path) -> None:
         said = self._learners.restore(folder)

@@ -11,6 +11,13 @@ from trainer.sites.keeper import SitesKeeper
 from trainer.sites.site import Site
 
 log = logging.getLogger("muster.sites")
+_TIMES, _LONGEST = 4.0, 1.0
+
+
+def _pause(poll_seconds: float, looked: float) -> float:
+    """Until the next turn after one in which nothing could be done, which took `looked` seconds: longer where bucket or
+    processor are busy, up to `_LONGEST` seconds, so that looking does not keep them busy."""
+    return max(poll_seconds, min(_TIMES * looked, _LONGEST))
 
 
 def keep(
@@ -20,6 +27,7 @@ def keep(
     be reached is waited for."""
     waiting = ""
     while not stopping.is_set() and not 0 < steps <= keeper.state.step:
+        began = time.monotonic()
         try:
             why = "" if keeper.turn() else keeper.waiting_for()
         except UnreachableError as error:
@@ -30,7 +38,7 @@ def keep(
         shown()
         if why:
             with WAITS.on(why):
-                stopping.wait(poll_seconds)
+                stopping.wait(_pause(poll_seconds, time.monotonic() - began))
 
 
 def take_part(
@@ -40,6 +48,7 @@ def take_part(
     outer step is made within the run's standstill time."""
     patience, since, newest, waiting = site.timeouts.standstill, time.monotonic(), site.state.step, ""
     while not stopping.is_set() and not 0 < steps <= site.state.step:
+        began = time.monotonic()
         try:
             why = site.turn()
         except UnreachableError as error:
@@ -54,4 +63,4 @@ def take_part(
         shown()
         if why:
             with WAITS.on(why):
-                stopping.wait(poll_seconds)
+                stopping.wait(_pause(poll_seconds, time.monotonic() - began))

@@ -50,6 +50,10 @@ class PendingCheckpoint:
         self._folder, self._ranks, self._aside, self._state = folder, ranks, aside, state
         self._written = written
 
+    def done(self) -> bool:
+        """Whether this rank's part is written; `wait` seals the whole."""
+        return self._written.done()
+
     def wait(self) -> None:
         """Return once the checkpoint is complete on disk. Raises MusterError on every rank if one cannot write its
         part; nothing of it is left then. Every rank must call it."""

@@ -12,7 +12,7 @@ from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, MarksOfSite, open_entry, seal_entry
 from protocol.sites.notes import MAX_NAMED, MalformedNote, SiteNote, open_note, seal_note
 from protocol.sites.run import SitesRun
-from protocol.sites.state_files import MalformedState, open_list, read_state, write_state
+from protocol.sites.state_files import MalformedState, list_state, open_list, read_state, state_shards
 from tests.protocol.sites.samples import KEYS, LAYOUT, STATE
 
 SITE, OTHER, KEEPER = KEYS[0], KEYS[1], KEYS[3]
@@ -133,7 +133,7 @@ def test_a_full_entry_fits_its_limit() -> None:
 
 
 def test_a_state_comes_back_from_its_files_and_no_other_does() -> None:
-    files, shards = write_state(STATE, 3)
+    files, shards = list_state(STATE, 3), list(state_shards(STATE, 3))
     assert open_list(files.encode(), 3) == files
     assert files.shards == [sha256_hex(one) for one in shards]
     assert read_state(files.step, files.digest, shards, LAYOUT).digest == STATE.digest

@@ -50,6 +50,14 @@ def test_what_is_not_finite_shows() -> None:
         dot([line([1, 2])], [line([1])])
 
 
+@pytest.mark.parametrize("sizes", [[], [1], [4096, 4097, 5], [BLOCK - 1, BLOCK, BLOCK + 1], [2 * BLOCK + 4097]])
+def test_all_products_are_those_of_two_at_a_time(sizes: list[int]) -> None:
+    """To the bit."""
+    dice = np.random.default_rng(1)
+    vectors = [[dice.standard_normal(size).astype(np.float32) for size in sizes] for _ in range(3)]
+    assert gram(vectors) == [[dot(one, other) for other in vectors] for one in vectors]
+
+
 def test_products_of_shards_make_those_of_the_whole() -> None:
     dice = np.random.default_rng(0)
     vectors = [dice.standard_normal(1000).astype(np.float32) for _ in range(3)]

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.site_letters import LetterTable
 from tests.trainer.sites.world import MemoryBucket, SitesWorld
+from trainer.sites.inner import Saving
 
 
 class SiteKilled(BaseException):
@@ -60,10 +61,11 @@ class BurningTable(LetterTable):
 
     fuse: Fuse
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> Saving:
         self.fuse.burn()
-        super().save(folder)
+        saving = super().save(folder)
         self.fuse.burn()
+        return saving
 
 
 def kill_site_anywhere(world: SitesWorld, monkeypatch: pytest.MonkeyPatch, places: int, turns: int) -> int:

@@ -16,7 +16,7 @@ from protocol.sites.outer import OuterState
 from protocol.sites.traffic import Traffic, reduced_fetch, saving
 from tests.trainer.sites.world import KEEPER, MemoryBucket, SitesWorld, make_run
 from trainer.sites.exchange import SiteExchange
-from trainer.sites.inner import Share
+from trainer.sites.inner import SAVED, Saving, Share
 from trainer.sites.keeper import SitesKeeper
 
 SIZE = 800_000
@@ -46,9 +46,10 @@ class NormalWork:
     def figures(self) -> Mapping[str, float]:
         return {}
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> Saving:
         folder.mkdir()
         np.save(folder / "w.npy", self._weights["w"])
+        return SAVED
 
     def restore(self, folder: Path) -> None:
         self._weights["w"] = np.load(folder / "w.npy")

@@ -63,7 +63,7 @@ def text_steps(ranks: Ranks, base: Path, config: TextConfig, home: Path, shard: 
         return learners.follow()
     work = TextWork(config, base, text_corpus(config, home), RUN, learners)
     steps(work, 0, 3)
-    work.save(home / "kept")
+    work.save(home / "kept").finish()
     said, first = steps(work, 3, 2), work.weights()
     work.restore(home / "kept")
     assert work.cursor.place

@@ -83,11 +83,12 @@ def test_two_sites_learn_one_goes_on_bit_for_bit_and_a_third_begins_where_they_s
     until(3)
     assert sites[0].state.digest == sites[1].state.digest == keeper.state.digest
     assert works[0].heldout_loss() < 0.8 * before
+    sites[0].finish()
     again = work_of(config, base, run, tmp_path / "0")
     killed = Site(exchange, SITES[0], again, tmp_path / "0")
     killed.start()
     assert killed.state.digest == sites[0].state.digest
-    works[0].save(tmp_path / "kept")
+    works[0].save(tmp_path / "kept").finish()
     again.restore(tmp_path / "kept")
     share = Share(bytes.fromhex(run.seed), MEMBERS[0], MEMBERS[:2], step=3)
     assert works[0].cursor.offset, "in the middle of a document"

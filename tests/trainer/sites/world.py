@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,9 @@ class SitesWorld:
 
     def start_keeper(self) -> None:
         """Also after a kill."""
+        if hasattr(self, "keeper"):
+            with suppress(BaseException):  # threads of a process that is killed do not go on beside the next one
+                self.keeper.finish()
         first = OuterState.start(LetterTable().weights())
         self.keeper = SitesKeeper(SiteExchange(self.bucket, self.run), KEEPER, first, self.home / "keeper")
         self.keeper.start()
