@@ -6,7 +6,7 @@ from trainer.sites import seldom
 from trainer.sites.seldom import Seldom
 
 
-class Clock:
+class SetClock:
     now = 100.0
 
     def __call__(self) -> float:
@@ -14,21 +14,21 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     monkeypatch.setattr(seldom, "TIMES", 8.0)
-    return Clock()
+    return SetClock()
 
 
-def looked(every: Seldom, clock: Clock, seconds: float) -> None:
+def looked(every: Seldom, clock: SetClock, seconds: float) -> None:
     with every:
         clock.now += seconds
 
 
-def test_the_first_look_is_due_at_once(clock: Clock) -> None:
+def test_the_first_look_is_due_at_once(clock: SetClock) -> None:
     assert Seldom(clock).due()
 
 
-def test_a_look_that_took_long_is_repeated_later(clock: Clock) -> None:
+def test_a_look_that_took_long_is_repeated_later(clock: SetClock) -> None:
     every = Seldom(clock)
     looked(every, clock, 0.01)
     clock.now += 0.079
@@ -37,7 +37,7 @@ def test_a_look_that_took_long_is_repeated_later(clock: Clock) -> None:
     assert every.due()
 
 
-def test_no_wait_is_longer_than_the_most(clock: Clock) -> None:
+def test_no_wait_is_longer_than_the_most(clock: SetClock) -> None:
     every = Seldom(clock)
     looked(every, clock, 60.0)
     clock.now += seldom.MOST - 0.01
@@ -46,12 +46,12 @@ def test_no_wait_is_longer_than_the_most(clock: Clock) -> None:
     assert every.due()
 
 
-def failed(clock: Clock, seconds: float) -> None:
+def failed(clock: SetClock, seconds: float) -> None:
     clock.now += seconds
     raise OSError("gone")
 
 
-def test_a_look_that_failed_counts_as_well(clock: Clock) -> None:
+def test_a_look_that_failed_counts_as_well(clock: SetClock) -> None:
     every = Seldom(clock)
     with pytest.raises(OSError, match="gone"), every:
         failed(clock, 0.1)
