@@ -93,9 +93,6 @@ class CrowdExchange:
         if groups:
             self.envelopes[object_key("envelopes", _hash(member, number))] = member, number, groups
 
-    def publish(self, data: bytes) -> str:
-        raise NotImplementedError
-
     def listed(self) -> Iterator[ListingEntry]:
         for key, (member, _, _) in self.envelopes.items():
             yield ListingEntry(key, member if self._crowd.said else "")

@@ -30,13 +30,9 @@ class RefusedForGood(MusterError):
     """An envelope that the other side does not take, whenever it is sent again."""
 
 
-class Exchange(Protocol):
+class EnvelopeSource(Protocol):
     """Keys are content addresses, so whoever serves the bytes can withhold them and do nothing else. Every method
     raises UnreachableError, within a bounded time, where the other side is gone."""
-
-    def publish(self, data: bytes) -> str:
-        """Leave an envelope there, if it is not there yet; its key. Raises RefusedForGood."""
-        ...
 
     def listed(self) -> Iterator[ListingEntry]:
         """All that are there, possibly more than anybody waits for, and whose they are said to be."""
@@ -44,6 +40,14 @@ class Exchange(Protocol):
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         """An envelope of at most `limit` bytes. Raises IntegrityError for other bytes, MissingObjectError."""
+        ...
+
+
+class Exchange(EnvelopeSource, Protocol):
+    """Where envelopes can be left as well."""
+
+    def publish(self, data: bytes) -> str:
+        """Leave an envelope there, if it is not there yet; its key. Raises RefusedForGood."""
         ...
 
 

@@ -18,7 +18,7 @@ from protocol.swarm.places import DrawnLately
 from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
-from swarm.exchange import MOST_LISTED, Exchange
+from swarm.exchange import MOST_LISTED, EnvelopeSource
 from swarm.inbox_state import InboxState
 from swarm.inspection import FoundGroup, Inspected, Inspector, NotRead
 from swarm.listing import PREFIX, ListingEntry, same_turns
@@ -103,7 +103,7 @@ class EnvelopeInbox:
             raise MalformedEnvelope("nothing is kept without a folder")
         return self._inspector.inspect(path.read_bytes(), lambda _: seconds)
 
-    def collect(self, exchange: Exchange, number: int) -> int:
+    def collect(self, exchange: EnvelopeSource, number: int) -> int:
         """Take what is new; how many envelopes were true. `number`: the member's own round. Raises MusterError where
         the exchange is gone."""
         self._expire(number)
@@ -148,7 +148,7 @@ class EnvelopeInbox:
             for name in those:
                 self._note(self.groups[name].offer.sharer, **{kind: 1})
 
-    def _new(self, exchange: Exchange, number: int) -> list[ListingEntry]:
+    def _new(self, exchange: EnvelopeSource, number: int) -> list[ListingEntry]:
         """As many as may be fetched, of every sharer as many. Those that could not be looked at before come last, so
         that they keep no place from others."""
         for place in [place for place, since in self._later.items() if since + self._mix.window < number]:
@@ -168,7 +168,7 @@ class EnvelopeInbox:
     def _order(self, number: int, sharer: str) -> bytes:
         return hashlib.sha256(self._secret + number.to_bytes(8, "big") + sharer.encode()).digest()
 
-    def _take(self, exchange: Exchange, entry: ListingEntry, number: int) -> int:
+    def _take(self, exchange: EnvelopeSource, entry: ListingEntry, number: int) -> int:
         key, place = entry.key, entry.place
         try:
             data = exchange.get(entry, self._inspector.limits.file_bytes)

@@ -18,7 +18,7 @@ from protocol.swarm.envelope import EnvelopeLimits, MalformedEnvelope, open_enve
 from protocol.swarm.record import Breach
 from protocol.swarm.seeds import NO_START
 from storage.keys import KEY_PATTERN, MissingObjectError
-from swarm.exchange import MOST_LISTED, Exchange
+from swarm.exchange import MOST_LISTED, EnvelopeSource
 from swarm.inspection import Inspected, Inspector
 from swarm.ledger import MemberContribution, SwarmLedger
 from swarm.listing import ListingEntry
@@ -52,7 +52,7 @@ class LedgerReader:
         self._kept: dict[ListingEntry, bytes] = {}
         self._room = _KEPT_BYTES
 
-    def read(self, exchange: Exchange, most: int, seconds: float) -> SwarmLedger:
+    def read(self, exchange: EnvelopeSource, most: int, seconds: float) -> SwarmLedger:
         """For about so long; at most so many envelopes are judged: of every member as many, its newest rounds. Raises
         MusterError where exchange or chain is gone."""
         ledger, began = self._ledger, time.monotonic()
@@ -65,7 +65,7 @@ class LedgerReader:
         ledger.whole &= not any(one.left_out for one in ledger.members.values())
         return ledger
 
-    def _listed(self, exchange: Exchange, until: float) -> list[ListingEntry]:
+    def _listed(self, exchange: EnvelopeSource, until: float) -> list[ListingEntry]:
         """In any order: whoever makes keys would else choose which are looked at."""
         found = (one for one in exchange.listed() if _KEY.fullmatch(one.key))
         listed = list(dict.fromkeys(islice(_before(until, found), MOST_LISTED + 1)))
@@ -74,7 +74,7 @@ class LedgerReader:
         return listed[:MOST_LISTED]
 
     def _opened(
-        self, exchange: Exchange, listed: Iterable[ListingEntry], until: float
+        self, exchange: EnvelopeSource, listed: Iterable[ListingEntry], until: float
     ) -> dict[str, list[ListingEntry]]:
         """Of every member, where one envelope a round lies, the newest first."""
         rounds: dict[str, dict[int, ListingEntry]] = {}
@@ -95,7 +95,7 @@ class LedgerReader:
         return {member: [entry for _, entry in mine] for member, mine in newest_first.items()}
 
     def _parts(
-        self, exchange: Exchange, listed: Iterable[ListingEntry], until: float
+        self, exchange: EnvelopeSource, listed: Iterable[ListingEntry], until: float
     ) -> Iterator[list[tuple[str, _Opened]]]:
         part: list[tuple[str, _Opened]] = []
         for entry in listed:
@@ -118,7 +118,7 @@ class LedgerReader:
                 part = []
         yield part
 
-    def _fetched(self, exchange: Exchange, entry: ListingEntry) -> bytes | None:
+    def _fetched(self, exchange: EnvelopeSource, entry: ListingEntry) -> bytes | None:
         try:
             return exchange.get(entry, self._limits.file_bytes)
         except (IntegrityError, MissingObjectError):
@@ -130,7 +130,7 @@ class LedgerReader:
             self._ledger.unjudged += 1
         return None
 
-    def _judge_all(self, exchange: Exchange, chosen: dict[str, list[ListingEntry]], until: float) -> None:
+    def _judge_all(self, exchange: EnvelopeSource, chosen: dict[str, list[ListingEntry]], until: float) -> None:
         """Whose envelopes took least time comes next, so that texts which are slow to score keep nobody's from it."""
         left = {member: iter(mine) for member, mine in chosen.items()}
         turns = [(0.0, place, member) for place, member in enumerate(chosen)]
@@ -146,7 +146,7 @@ class LedgerReader:
         for _, _, member in turns:
             self._of(member).left_out += sum(1 for _ in left[member])
 
-    def _judge(self, exchange: Exchange, entry: ListingEntry, seconds: float) -> None:
+    def _judge(self, exchange: EnvelopeSource, entry: ListingEntry, seconds: float) -> None:
         data = self._kept.pop(entry, None) or self._fetched(exchange, entry)
         if data is None:
             return

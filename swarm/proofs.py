@@ -15,7 +15,7 @@ from protocol.swarm.envelope import EnvelopeLimits, sealed_by
 from protocol.swarm.equivocation import Equivocation, equivocation
 from storage.keys import MissingObjectError, parse_key
 from swarm.chain_access import SwarmChain
-from swarm.exchange import Exchange
+from swarm.exchange import EnvelopeSource
 from swarm.listing import ListingEntry
 
 log = logging.getLogger("muster.swarm")
@@ -34,7 +34,7 @@ class ProofDrawer:
 
     def __init__(self, chain: SwarmChain, folder: Path, kept: Path) -> None:
         self._chain, self._folder, self._kept = chain, folder, kept
-        self._undrawn: list[tuple[Exchange, EnvelopeLimits, str, bytes]] = []
+        self._undrawn: list[tuple[EnvelopeSource, EnvelopeLimits, str, bytes]] = []
 
     @property
     def waiting(self) -> list[Path]:
@@ -53,7 +53,7 @@ class ProofDrawer:
             path = self._folder / f"{member}.json"
             path.with_suffix(_DONE).rename(path)
 
-    def found(self, exchange: Exchange, limits: EnvelopeLimits, first_key: str, second: bytes) -> None:
+    def found(self, exchange: EnvelopeSource, limits: EnvelopeLimits, first_key: str, second: bytes) -> None:
         """Another envelope, `second`, of a round of which there was one. Keeps the proof, if the two are one; without
         the first one's bytes there is none. Where these cannot be read now, `send` looks for them again: nobody brings
         the second one again."""
@@ -68,7 +68,7 @@ class ProofDrawer:
             log.warning("no proof against the sharer of %s: %s", first_key, error)
 
     @staticmethod
-    def _fetched(exchange: Exchange, limits: EnvelopeLimits, first_key: str, second: bytes) -> bytes:
+    def _fetched(exchange: EnvelopeSource, limits: EnvelopeLimits, first_key: str, second: bytes) -> bytes:
         """The first one: below the address of its signer, who is that of the second, or where a gate puts it."""
         try:
             return exchange.get(ListingEntry(first_key, sealed_by(second).lower()), limits.file_bytes)

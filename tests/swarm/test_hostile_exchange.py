@@ -32,9 +32,6 @@ class FailingExchange:
     def __init__(self, envelopes: list[bytes], failing: dict[str, Exception]) -> None:
         self.held, self.failing = {envelope_key(one): one for one in envelopes}, failing
 
-    def publish(self, data: bytes) -> str:
-        raise NotImplementedError
-
     def listed(self) -> Iterator[ListingEntry]:
         return map(ListingEntry, [*self.failing, *self.held])
 
