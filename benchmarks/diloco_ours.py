@@ -103,11 +103,14 @@ def _secret(number: int) -> str:
 
 @contextmanager
 def _bucket(host: Host, folder: Path, round_trip: float) -> Iterator[tuple[dict[str, str], Callable[[], float]]]:
-    """S3 on a host, reached by all hosts through a proxy that delays each way by half of `round_trip`; and what both
-    have used of the processor so far."""
+    """S3 on a host, reached by all hosts, where there is a `round_trip` through a proxy that delays each way by half of
+    it; and what it has used of the processor so far, with the proxy."""
     data = folder / "s3"
-    served = _started(host, ["demo.services.s3", "--data", str(data), "--port", str(BEHIND), "--with-parent"], folder)
-    proxy = _started(host, ["benchmarks.delay", str(PORT), str(BEHIND), str(round_trip / 2)], folder)
+    seen = ["--port", str(BEHIND)] if round_trip else ["--port", str(PORT), "--everywhere"]
+    served = _started(host, ["demo.services.s3", "--data", str(data), *seen, "--with-parent"], folder)
+    made = [served]
+    if round_trip:
+        made.append(_started(host, ["benchmarks.delay", str(PORT), str(BEHIND), str(round_trip / 2)], folder))
     try:
         credentials = data / "etc" / "credentials.json"
         wait_for("the bucket", lambda: credentials.exists() or None, _PATIENCE)
@@ -115,9 +118,9 @@ def _bucket(host: Host, folder: Path, round_trip: float) -> Iterator[tuple[dict[
         served.stdout.readline()
         time.sleep(1.0)
         where = {"endpoint": f"http://{host.address}:{PORT}", "bucket": "muster", "credentials": str(credentials)}
-        yield where, lambda: _cpu_seconds(served.pid) + _cpu_seconds(proxy.pid)
+        yield where, lambda: sum(_cpu_seconds(one.pid) for one in made)
     finally:
-        _end([proxy, served])
+        _end(made)
 
 
 def _started(host: Host, module: list[str], folder: Path) -> subprocess.Popen[str]:

@@ -38,9 +38,10 @@ class _UnixProtocol(swift_wsgi.SwiftHttpProtocol):  # type: ignore[misc]
 
 
 class SwiftServer:
-    """Serves `layout` until `serve` sees SIGTERM or SIGINT."""
+    """Serves `layout` until `serve` sees SIGTERM or SIGINT: this machine, or `everywhere` whoever reaches it."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, everywhere: bool = False) -> None:
+        self._address = "0.0.0.0" if everywhere else "127.0.0.1"
         self._layout = layout
         short = len(str(layout.run)) < _UNIX_PATH_ROOM
         self._sockets = layout.run if short else Path(tempfile.mkdtemp(prefix="muster-s3-"))
@@ -91,7 +92,7 @@ class SwiftServer:
         self._logger = logger
         if kind == "proxy":
             # Without reuse_port=False eventlet would share a taken port silently.
-            listener = eventlet.listen(("127.0.0.1", self._layout.port), backlog=1024, reuse_port=False)
+            listener = eventlet.listen((self._address, self._layout.port), backlog=1024, reuse_port=False)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             protocol = swift_wsgi.SwiftHttpProtocol
         else:

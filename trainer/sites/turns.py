@@ -11,7 +11,7 @@ from trainer.sites.keeper import SitesKeeper
 from trainer.sites.site import Site
 
 log = logging.getLogger("muster.sites")
-_TIMES, _LONGEST = 4.0, 1.0
+_TIMES, _LONGEST = 1.5, 1.0
 
 
 def _pause(poll_seconds: float, looked: float) -> float:
