@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from demo.ports import claim_port
 from engines.runtime import vllm_installed
@@ -20,7 +20,8 @@ WORKER_BATCH = 128
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chooses; port 0 means any free one. `sites`: how many places the policy is trained at."""
+    """What a person chooses; port 0 means any free one. `sites`: how many places the policy is trained at;
+    `exchange`: of these, `SitesRun.exchange`."""
 
     seed: int
     steps: int
@@ -29,6 +30,7 @@ class Options:
     s3_port: int = 0
     http_port: int = 0
     sites: int = 1
+    exchange: Literal["all", "shards"] = "all"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class DemoPlan:
     """Where Prometheus may scrape the trainer, 0 for nowhere."""
     sites: int = 1
     """Several sites train in the trainer's place, which keeps their log."""
+    exchange: Literal["all", "shards"] = "all"
+    """Whether each of them fetches everything, or reduces a shard."""
 
     @property
     def members(self) -> list[str]:
@@ -162,6 +166,7 @@ def make_plan(options: Options) -> DemoPlan:
         validators=validators,
         worker_batch=WORKER_BATCH,
         sites=options.sites,
+        exchange=options.exchange,
     )
 
 

@@ -22,7 +22,7 @@ def sites_run(plan: DemoPlan, ring: KeyRing, pools: str, config: PoolConfig) -> 
     settings = SitesConfig(
         inner_steps=config.train.minibatches,
         mode="sparse",
-        shards=1,
+        shards=plan.sites if plan.exchange == "shards" else 1,
         window_seconds=WINDOW_SECONDS * plan.patience,
         training_seconds=TRAINING_SECONDS * plan.patience,
         outer=OuterConfig(learning_rate=1.0, momentum=0.0),
@@ -38,6 +38,7 @@ def sites_run(plan: DemoPlan, ring: KeyRing, pools: str, config: PoolConfig) -> 
         sites=tuple(ring[name].address for name in plan.site_names),
         seed=hashlib.sha256(f"{config.name}/sites".encode()).hexdigest(),
         work="given",
+        exchange=plan.exchange,
         settings=settings,
     )
 

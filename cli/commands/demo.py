@@ -1,7 +1,7 @@
 """`muster demo`: the whole network on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,6 +15,9 @@ def demo(
     s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     sites: Annotated[int, typer.Option(help="Places that train the policy together.", min=1, max=4)] = 1,
+    exchange: Annotated[
+        Literal["all", "shards"], typer.Option(help="Whether each site fetches all contributions, or reduces a shard.")
+    ] = "all",
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""
@@ -22,6 +25,6 @@ def demo(
     from demo.pool import pool_config
     from demo.run import Demo
 
-    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, sites))
+    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, sites, exchange))
     outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
     raise typer.Exit(0 if outcome.good else 1)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -47,11 +48,14 @@ def test_one_site_is_none(plan: DemoPlan) -> None:
     assert names(plan) == [*names(replace(plan, sites=1)), "site-1", "site-2"]
 
 
-def test_the_run_fits_the_pool(plan: DemoPlan) -> None:
+@pytest.mark.parametrize(("exchange", "shards"), [("all", 1), ("shards", 2)])
+def test_the_run_fits_the_pool(tmp_path: Path, exchange: Literal["all", "shards"], shards: int) -> None:
+    plan = make_plan(Options(7, 9, tmp_path, sites=2, exchange=exchange))
     ring, config = KeyRing(plan.root / "keys"), pool_config(7, 9)
     run = sites_run(plan, ring, "0x" + "00" * 19 + "99", config)
     check_run_of(run, config)
     assert (run.keeper, run.sites) == (ring["owner"].address, (ring["site-1"].address, ring["site-2"].address))
+    assert (run.exchange, run.settings.shards) == (exchange, shards)
 
 
 def test_the_processes_take_what_they_are_told(plan: DemoPlan, monkeypatch: pytest.MonkeyPatch) -> None:
