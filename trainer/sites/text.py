@@ -37,8 +37,7 @@ class TextWork:
         self._encode = DocumentEncoder(load_tokenizer(folder))
         count = len(corpus) - config.heldout
         self._stream = TextStream(corpus, count, self._encode, bytes.fromhex(run.seed), config.sequence_tokens)
-        self._heldout = range(count, len(corpus))
-        self._corpus = corpus
+        self._heldout = self._beginnings(corpus, range(count, len(corpus)))
         self._made: list[ImitationMetrics] = []
 
     @property
@@ -74,9 +73,7 @@ class TextWork:
 
     def heldout_loss(self) -> float:
         """Mean loss (nats a token) of the beginnings of the documents that are kept apart."""
-        texts = (self._encode(self._corpus.text(number)) for number in self._heldout)
-        begun = [one[: self._config.sequence_tokens] for one in texts]
-        return self._learners.loss([_example(one) for one in begun if len(one) >= 2])
+        return self._learners.loss(self._heldout)
 
     def save(self, folder: Path) -> Saving:
         return self._learners.save(folder, {"place": self.cursor.place, "offset": self.cursor.offset})
@@ -85,6 +82,11 @@ class TextWork:
         said = self._learners.restore(folder)
         self._stream.cursor = Cursor(int(said["place"]), int(said["offset"]))
         self._made.clear()
+
+    def _beginnings(self, corpus: Corpus, numbers: range) -> list[Example]:
+        """Of the documents that are kept apart, those that predict something."""
+        texts = (self._encode(corpus.text(number)) for number in numbers)
+        return [_example(one[: self._config.sequence_tokens]) for one in texts if len(one) >= 2]
 
 
 class DocumentEncoder:

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError
-from protocol.folders import file_digests
+from protocol.files import file_sha256
 from protocol.models.tokenizer import TOKENIZER_FILES
 from protocol.sites.run import SitesRun
 from trainer.sites.config import TextConfig
@@ -26,7 +26,7 @@ def text_corpus(config: TextConfig, home: Path) -> Corpus:
 def data_digest(corpus: Corpus, config: TextConfig, folder: Path) -> str:
     """SHA-256, in hex, of what all sites of a text run must have alike: its documents, in which order they are
     numbered, which are kept apart, and the tokenizer of the model in `folder`."""
-    tokenizer = {name: one for name, one in file_digests(folder).items() if name in TOKENIZER_FILES}
+    tokenizer = {name: file_sha256(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
     facts: dict[str, Any] = {
         "files": list(corpus.sha256), "field": config.field, "separator": config.separator, "heldout": config.heldout,
         "tokenizer": tokenizer,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from protocol.errors import ConfigError
 from protocol.sites.outer import OuterState
@@ -15,12 +16,13 @@ from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.trainer.helpers import small_model
 from tests.trainer.sites.world import KEEPER, SITES, TRUSTED, MemoryBucket, make_run
 from trainer.model.sharding import Placement
+from trainer.sft.rows import packed_row
 from trainer.sites.config import TextConfig
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.inner import Share
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.site import Site
-from trainer.sites.text import TextWork, text_learners
+from trainer.sites.text import DocumentEncoder, TextWork, text_learners
 from trainer.text.run_data import check_data, data_digest, text_corpus
 
 RATES = OptimizerConfig(
@@ -171,12 +173,38 @@ def test_too_few_documents_are_named(config: TextConfig, tmp_path: Path) -> None
         text_corpus(config.model_copy(update={"heldout": 300}), tmp_path)
 
 
-def test_max_z_loss_is_part_of_what_is_minimised(base: Path, config: TextConfig, run: SitesRun, tmp_path: Path) -> None:
-    def after(weight: float) -> TextWork:
-        changed = config.model_copy(update={"max_z_loss": weight})
-        work = work_of(changed, base, run, tmp_path / str(weight))
-        work.train(Share(bytes(32), MEMBERS[0], MEMBERS), 0)
-        return work
+def largest_logit(work: TextWork) -> float:
+    """The mean over what is kept apart."""
+    policy, examples = work._learners._imitation.policy, work._heldout
+    with torch.no_grad():
+        _, largest = policy.logprobs_and_largest(packed_row(examples, range(len(examples)), policy.device))
+    return float(largest.mean())
 
-    assert same(after(0.0), after(0.0))
-    assert not same(after(0.0), after(0.5))
+
+def test_max_z_loss_holds_the_largest_logits_down(
+    base: Path, config: TextConfig, run: SitesRun, tmp_path: Path
+) -> None:
+    """And is no part of the loss that is told."""
+    told, logits = {}, {}
+    for weight in (0.0, 0.5):
+        work = work_of(config.model_copy(update={"max_z_loss": weight}), base, run, tmp_path / str(weight))
+        share = Share(bytes(32), MEMBERS[0], MEMBERS[:1])
+        work.train(share, 0)
+        told[weight] = work.figures()["loss"]
+        for number in range(1, 12):
+            work.train(share, number)
+        logits[weight] = largest_logit(work)
+    assert told[0.5] == told[0.0]
+    assert logits[0.5] < 0.85 * logits[0.0]
+
+
+def test_what_is_kept_apart_is_encoded_once(
+    base: Path, config: TextConfig, run: SitesRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[str] = []
+    encode = DocumentEncoder.__call__
+    monkeypatch.setattr(DocumentEncoder, "__call__", lambda self, text: encoded.append(text) or encode(self, text))
+    work = work_of(config, base, run, tmp_path)
+    losses = {work.heldout_loss(), work.figures()["heldout_loss"]}
+    assert len(losses) == 1
+    assert len(encoded) == 5
