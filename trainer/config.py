@@ -25,10 +25,10 @@ class ParallelConfig(Document):
 
 
 class MemoryConfig(Document):
-    """What is traded for memory. `row_tokens`: tokens that a rank trains at once, packed; `head_chunk_mib`: logits that
-    exist at once. `checkpoint_activations` computes activations a second time, `offload_optimizer` and
+    """What is traded for memory and time. `row_tokens`: tokens that a rank trains at once, packed; `head_chunk_mib`:
+    logits that exist at once. `checkpoint_activations` computes activations a second time, `offload_optimizer` and
     `offload_reference` keep the policy's and the base model's shards in the host's memory. `compile` trades the time
-    of the first steps for faster ones."""
+    of the first steps for faster ones, `float8` the exactness of the blocks' projections for products in 8 bits."""
 
     row_tokens: int = Field(8192, ge=1)
     head_chunk_mib: int = Field(64, ge=1)
@@ -36,6 +36,7 @@ class MemoryConfig(Document):
     offload_optimizer: bool = False
     offload_reference: bool = False
     compile: bool = False
+    float8: bool = False
 
 
 class ComputeConfig(BaseModel):

@@ -15,6 +15,7 @@ from protocol.training import LoraConfig
 from trainer.batches.micro_batch import MicroBatch, micro_batch
 from trainer.batches.work import WorkEstimate
 from trainer.model.attention import install_attention
+from trainer.model.float8 import check_float8, install_float8
 from trainer.model.head import HeadTask, install_head
 from trainer.model.lora import install_lora, merged
 from trainer.model.sharding import Placement
@@ -28,7 +29,7 @@ class Policy:
 
     `frozen`: a reference that is never trained; with `lora` only its additions are trained. `packs`: whether a row may
     hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if it
-    has a head or projections that cannot be trained so.
+    has a head or projections that cannot be trained so, or the device lacks what `memory.float8` asks for.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class Policy:
         self.folder, self.dtype, self.placement = folder, torch_dtype(dtype), placement or Placement()
         self.device = torch.device(self.placement.device)
         memory = self.placement.memory
+        if memory.float8:
+            check_float8(self.device, self.dtype, lora)
         model = load_model(folder, "float32")
         _without_dropout(model)
         self.work = WorkEstimate.of(model)
@@ -51,6 +54,8 @@ class Policy:
         self._lora = lora
         if lora is not None:
             install_lora(model, lora)
+        if memory.float8:
+            install_float8(model)
         offload = memory.offload_reference if frozen else memory.offload_optimizer
         self.model = self.placement.place(model, self.dtype, offload)
 
