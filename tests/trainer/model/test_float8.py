@@ -1,4 +1,4 @@
-"""Projections that multiply in 8 bits, by torch's kernels for the CPU, which round as those of a GPU, and by a GPU's."""
+"""Projections that multiply in 8 bits, by the kernels of torch for the CPU, which round as those of a GPU do."""
 
 import math
 from pathlib import Path
