@@ -203,7 +203,12 @@ def test_what_is_kept_apart_is_encoded_once(
 ) -> None:
     encoded: list[str] = []
     encode = DocumentEncoder.__call__
-    monkeypatch.setattr(DocumentEncoder, "__call__", lambda self, text: encoded.append(text) or encode(self, text))
+
+    def counted(self: DocumentEncoder, text: str) -> tuple[int, ...]:
+        encoded.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(DocumentEncoder, "__call__", counted)
     work = work_of(config, base, run, tmp_path)
     losses = {work.heldout_loss(), work.figures()["heldout_loss"]}
     assert len(losses) == 1
