@@ -15,6 +15,8 @@ from protocol.sites.run import SitesRun
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.trainer.helpers import small_model
 from tests.trainer.sites.world import KEEPER, SITES, TRUSTED, MemoryBucket, make_run
+from trainer.config import MemoryConfig
+from trainer.model import policy as policies
 from trainer.model.sharding import Placement
 from trainer.sft.rows import packed_row
 from trainer.sites.config import TextConfig
@@ -64,9 +66,17 @@ def same(one: TextWork, other: TextWork) -> bool:
     )
 
 
+@pytest.mark.parametrize("changed", [{}, {"dtype": "bfloat16", "memory": MemoryConfig(float8=True)}])
 def test_two_sites_learn_one_goes_on_bit_for_bit_and_a_third_begins_where_they_stand(
-    base: Path, config: TextConfig, run: SitesRun, tmp_path: Path
+    base: Path,
+    config: TextConfig,
+    run: SitesRun,
+    tmp_path: Path,
+    changed: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(policies, "check_float8", lambda *_: None)  # a CPU rounds as a GPU does
+    config = config.model_copy(update=changed)
     exchange = SiteExchange(MemoryBucket(), run)
     works = [work_of(config, base, run, tmp_path / str(at)) for at in range(2)]
     before = works[0].heldout_loss()
@@ -85,6 +95,7 @@ def test_two_sites_learn_one_goes_on_bit_for_bit_and_a_third_begins_where_they_s
     until(3)
     assert sites[0].state.digest == sites[1].state.digest == keeper.state.digest
     assert works[0].heldout_loss() < 0.8 * before
+    assert {one.dtype for one in works[0].weights().values()} == {np.dtype(np.float32)}
     sites[0].finish()
     again = work_of(config, base, run, tmp_path / "0")
     killed = Site(exchange, SITES[0], again, tmp_path / "0")
