@@ -20,14 +20,14 @@ class HeadTask:
     """What the head is asked about the row it sees next.
 
     rows: [N] int64, which hidden states. targets: [N] int64, the token that each of them predicts. temperature divides
-    the logits. entropy_gradient: whether the entropy is part of the loss. largest: whether the largest logit is asked
-    for too.
+    the logits. largest: whether the largest logit is asked for, in the place of the entropy. gradient: whether that is
+    part of the loss, besides ln p.
     """
 
     rows: Tensor
     targets: Tensor
     temperature: float = 1.0
-    entropy_gradient: bool = True
+    gradient: bool = True
     largest: bool = False
 
 
@@ -35,8 +35,8 @@ class ChunkedHead(nn.Linear):
     """In the place of a model's output projection, with its parameters under their names, tied or not.
 
     `task` must be set before each forward pass of the model, whose `logits` are then [1, N, 2] float32: ln p of the
-    target and the entropy (nats) of softmax(logits / temperature); or [1, N, 3] with the largest of the logits /
-    temperature besides. Logits take about `chunk_bytes`, whatever N is.
+    target, and the entropy (nats) of softmax(logits / temperature) or the largest of the logits / temperature. Logits
+    take about `chunk_bytes`, whatever N is.
     """
 
     task: HeadTask | None = None
@@ -53,10 +53,9 @@ class ChunkedHead(nn.Linear):
             chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
         scale = 1.0 / task.temperature
         chunked: Any = _Chunked.apply
-        logp, entropy, largest = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
-        entropy = entropy if task.entropy_gradient else entropy.detach()
-        found = [logp, entropy, largest] if task.largest else [logp, entropy]
-        return torch.stack([one.unsqueeze(0) for one in found], dim=-1)  # no view: FSDP's hooks hang on it
+        logp, beside = chunked(chosen, self.weight, self.bias, task.targets, scale, rows, task.largest)
+        beside = beside if task.gradient else beside.detach()
+        return torch.stack([logp.unsqueeze(0), beside.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
 
 
 def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
@@ -75,30 +74,40 @@ def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
 
 
 class _Chunked(torch.autograd.Function):
-    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], entropy [N], largest logit [N]."""
+    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], and entropy or largest logit [N]."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float, rows: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        scale: float,
+        rows: int,
+        largest: bool,
+    ) -> tuple[Tensor, Tensor]:
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
-        logp, entropy, total, largest = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(4))
+        logp, beside, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
         for at in _slices(hidden.shape[0], rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
-            largest[at] = logs.amax(-1)
+            if largest:
+                beside[at] = logs.amax(-1)
             total[at] = torch.logsumexp(logs, dim=-1)
             logs.sub_(total[at].unsqueeze(-1))
             logp[at] = logs.gather(-1, targets[at].unsqueeze(-1)).squeeze(-1)
-            entropy[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
-        ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
-        ctx.scale, ctx.rows = scale, rows
+            if not largest:
+                beside[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
+        ctx.save_for_backward(hidden, weight, bias, targets, total, beside)
+        ctx.scale, ctx.rows, ctx.largest = scale, rows, largest
         ctx.set_materialize_grads(False)
-        return logp, entropy, largest
+        return logp, beside
 
     @staticmethod
-    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None, grad_largest: Tensor | None) -> Any:
-        hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_beside: Tensor | None) -> Any:
+        hidden, weight, bias, targets, total, beside = ctx.saved_tensors
+        grad_entropy, grad_largest = (None, grad_beside) if ctx.largest else (grad_beside, None)
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=total.dtype)
@@ -107,7 +116,7 @@ class _Chunked(torch.autograd.Function):
             logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
             logs.sub_(total[at].unsqueeze(-1))
             top = None if grad_largest is None else logs.argmax(-1, keepdim=True)
-            grad = _logits_gradient(logs, targets[at], entropy[at], _part(grad_logp, at), _part(grad_entropy, at))
+            grad = _logits_gradient(logs, targets[at], beside[at], _part(grad_logp, at), _part(grad_entropy, at))
             if top is not None and grad_largest is not None:
                 grad.scatter_add_(-1, top, grad_largest[at].unsqueeze(-1))
             grad.mul_(ctx.scale)
@@ -120,6 +129,7 @@ class _Chunked(torch.autograd.Function):
             grad_hidden,
             grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
+            None,
             None,
             None,
             None,

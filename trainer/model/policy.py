@@ -64,9 +64,10 @@ class Policy:
         logp, entropy = self._answer(row, HeadTask(row.rows, row.targets, temperature, entropy_gradient))
         return logp, entropy
 
-    def logprobs_and_largest(self, row: MicroBatch) -> tuple[Tensor, Tensor]:
-        """ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1."""
-        logp, _, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, False, largest=True))
+    def logprobs_and_largest(self, row: MicroBatch, gradient: bool = False) -> tuple[Tensor, Tensor]:
+        """ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1; `gradient`:
+        whether the latter has one."""
+        logp, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, gradient, largest=True))
         return logp, largest
 
     @torch.no_grad()

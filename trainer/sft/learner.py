@@ -55,7 +55,7 @@ class ImitationLearner:
     @torch.no_grad()
     def loss(self, examples: Sequence[Example]) -> float:
         """Mean loss (nats) of the learned tokens, without learning."""
-        summed = self._sum(examples, lambda row: -self.policy.logprobs(row, 1.0)[0].sum())
+        summed = self._sum(examples, lambda row: -self.policy.logprobs_and_largest(row)[0].sum())
         return summed / max(1, sum(one.targets for one in examples))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
@@ -70,12 +70,10 @@ class ImitationLearner:
         return state.extra
 
     def _step(self, row: MicroBatch, targets: int) -> torch.Tensor:
-        if self._max_z_loss:
-            logp, largest = self.policy.logprobs_and_largest(row)
-            lost = -logp.sum()
-            minimised = lost + self._max_z_loss * largest.square().sum()
-        else:
-            minimised = lost = -self.policy.logprobs(row, 1.0)[0].sum()
+        weight = self._max_z_loss
+        logp, largest = self.policy.logprobs_and_largest(row, gradient=weight > 0)
+        lost = -logp.sum()
+        minimised = lost + weight * largest.square().sum() if weight else lost
         (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
         return lost.detach()
 
