@@ -17,16 +17,28 @@ WORK = WorkConfig(samples_per_problem=8, max_new_tokens=8192, max_prompt_tokens=
 
 
 def gpu_rows(quick: bool, progress: Callable[[str], None]) -> list[dict[str, Any]]:
-    """One row for each size, with the fields of BenchReport; none without a GPU."""
+    """One row for each size, with the fields of BenchReport, and one more with products in 8 bits where the GPU has
+    them; none without a GPU."""
     import torch
+
+    from trainer.model.float8 import LEAST_CAPABILITY
 
     if not torch.cuda.is_available():
         return []
-    return [_row(*shape, steps=1 if quick else 3, progress=progress) for shape in SHAPES]
+    kinds = (False, True) if torch.cuda.get_device_capability() >= LEAST_CAPABILITY else (False,)
+    steps = 1 if quick else 3
+    return [_row(*shape, float8, steps=steps, progress=progress) for shape in SHAPES for float8 in kinds]
 
 
 def _row(
-    name: str, hidden: int, inner: int, layers: int, heads: int, steps: int, progress: Callable[[str], None]
+    name: str,
+    hidden: int,
+    inner: int,
+    layers: int,
+    heads: int,
+    float8: bool,
+    steps: int,
+    progress: Callable[[str], None],
 ) -> dict[str, Any]:
     import torch
     from transformers import Qwen2Config
@@ -52,7 +64,7 @@ def _row(
         )
         save_random(config, folder, torch.float32)
         save_byte_tokenizer(folder, ())
-        memory = MemoryConfig(row_tokens=32768, head_chunk_mib=1024, compile=True)
+        memory = MemoryConfig(row_tokens=32768, head_chunk_mib=1024, compile=True, float8=float8)
         learner = Learner(folder, TrainConfig(), 1.0, "bfloat16", Placement(device="cuda", memory=memory))
         report = bench(learner, WORK, rows=4, steps=steps, say=progress)
-    return {"model": name} | asdict(report)
+    return {"model": name, "float8": float8} | asdict(report)

@@ -81,6 +81,7 @@ class Float8Linear(nn.Linear):
         return out.view(*values.shape[:-1], self.out_features)
 
 
+@torch.compiler.allow_in_graph  # Dynamo fails to trace a second one that takes the same values
 class _Product(torch.autograd.Function):
     """(values [T, in], weight [out, in]) → values weightᵀ [T, out] in the dtype of `values`.
 

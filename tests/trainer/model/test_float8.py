@@ -224,6 +224,14 @@ def test_two_ranks_learn_as_one(base: Path) -> None:
     assert first[0] == pytest.approx(alone[0], rel=0.05)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+def test_compiled_blocks_learn_as_plain_ones(base: Path) -> None:
+    plain, compiled = (MemoryConfig(float8=True, compile=one) for one in (False, True))
+    wanted = losses(Policy(base, "bfloat16", Placement(memory=plain)), 4)
+    assert losses(Policy(base, "bfloat16", Placement(memory=compiled)), 4) == pytest.approx(wanted, rel=1e-2)
+
+
 @pytest.mark.gpu
 def test_a_gpu_learns_as_a_cpu(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = losses(Policy(base, "bfloat16", Placement(device="cuda", memory=FLOAT8)))
