@@ -110,8 +110,9 @@ class _Product(torch.autograd.Function):
 
 
 def _rounded(values: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """`values` as 8-bit multiples of a scale, and that scale, [] float32. What is not finite makes all of it NaN."""
-    largest = torch.finfo(kind).max
+    """`values` as 8-bit multiples of a scale, their rows one after another, and that scale, [] float32. What is not
+    finite makes all of it NaN."""
+    values, largest = values.contiguous(), torch.finfo(kind).max
     scale = values.abs().amax().float().clamp(min=_LEAST_MAGNITUDE) / largest
     return (values.float() / scale).clamp(-largest, largest).to(kind), scale
 

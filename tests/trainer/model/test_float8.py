@@ -16,7 +16,7 @@ from tests.trainer.helpers import small_model
 from tests.trainer.model.architectures import architecture
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.model import policy as policies
-from trainer.model.float8 import GRADIENTS, VALUES, Float8Linear, _transposed, check_float8, install_float8
+from trainer.model.float8 import GRADIENTS, VALUES, Float8Linear, _rounded, _transposed, check_float8, install_float8
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, make_placement
 from trainer.ranks import Ranks
@@ -86,13 +86,15 @@ def test_other_numbers_within_the_formats_error_at_any_scale(device: str, scale:
 
 
 def test_what_is_summed_over_is_padded_with_zeros() -> None:
-    """To lengths that a GPU's kernels have; those of the CPU have all."""
+    """To lengths that a GPU's kernels have; those of the CPU have all, and take matrices in any order."""
     for rows, padded in ((1, 16), (16, 16), (17, 32)):
         matrix = of_format(VALUES, rows, 3)
         found = _transposed(matrix.to(VALUES))
         assert found.is_contiguous()
         assert found.shape == (3, padded)
         assert torch.equal(found.float(), nn.functional.pad(matrix.T, (0, padded - rows)))
+    for turned in (torch.randn(3, 5).T, torch.ones(1, 1).expand(5, 3)):
+        assert _rounded(turned, GRADIENTS)[0].is_contiguous()
 
 
 def test_what_is_not_finite_is_not_hidden() -> None:
