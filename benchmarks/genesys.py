@@ -28,12 +28,12 @@ from benchmarks.genesys_teacher import teach
 from dataset.document import Format
 from dataset.tables import read_rows
 from demo.pool import pool_config
-from orchestrator.uploads import MAX_VERDICT_BYTES
 from protocol.api.endpoints import OBJECTS
 from protocol.config import DataConfig, ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
 from protocol.rollouts.schema import Limits
+from protocol.verdict import MAX_DOCUMENT_BYTES
 from storage.download import HttpObjects
 from storage.keys import object_key
 
@@ -199,7 +199,7 @@ def _compared(out: Path, service: str, config: PoolConfig) -> int:
         if isinstance(row, Exception):
             raise row
         wanted[object_key("rollouts", bytes.fromhex(row.file_sha256))] = limits.file_bytes
-        wanted |= {object_key("verdicts", bytes.fromhex(one)): MAX_VERDICT_BYTES for one in row.verdicts}
+        wanted |= {object_key("verdicts", bytes.fromhex(one)): MAX_DOCUMENT_BYTES for one in row.verdicts}
     objects = HttpObjects([service + OBJECTS], timeout=60.0, allow_private=True)
     try:
         for key, most in wanted.items():

@@ -39,8 +39,8 @@ UNSPOKEN = frozenset({
     "ECDSAInvalidSignatureS", "ERC20InvalidApprover", "ERC20InvalidReceiver", "ERC20InvalidSender",
     "ERC20InvalidSpender", "EmptyCommitment", "FailedCall", "InvalidShortString", "NotAppeals", "NotBench",
     "NotCanaries", "NotCourt", "NotPools", "NotService", "OwnableInvalidOwner", "ReentrancyGuardReentrantCall",
-    "SafeERC20FailedOperation", "StringTooLong", "TimelockInvalidOperationLength", "TimelockUnauthorizedCaller",
-    "UnknownEpoch", "WrongAddress",
+    "SafeCastOverflowedUintDowncast", "SafeERC20FailedOperation", "StringTooLong", "TimelockInvalidOperationLength",
+    "TimelockUnauthorizedCaller", "UnknownEpoch", "WrongAddress",
 })  # fmt: skip
 """Errors that only a fault of ours causes, or a call that none of our programs makes."""
 

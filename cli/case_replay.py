@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from validator.case_replay import CaseRecord, JurorReplay
     from validator.case_verdict import CaseVerdict
 
-_DOCUMENT_BYTES = 4 << 20
 _CONFIG_SECONDS = 30.0
 
 
@@ -68,14 +67,15 @@ def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
 
 def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any) -> "JurorReplay":
     """An opened vote, with the document behind it if anybody has that."""
-    from protocol.verdict import Code
+    from protocol.verdict import MAX_DOCUMENT_BYTES, Code
     from storage.keys import MissingObjectError, object_key
     from validator.case_replay import JurorReplay
 
     code, digest = record.trial.reveals[member]
     seat = record.trial.seats[member]
     try:
-        found: JurorReplay = replay(record, member, client.objects(object_key("verdicts", digest), _DOCUMENT_BYTES))
+        document = client.objects(object_key("verdicts", digest), MAX_DOCUMENT_BYTES)
+        found: JurorReplay = replay(record, member, document)
     except (MissingObjectError, UnreachableError):
         return JurorReplay(seat, Code(code), note="its verdict document is not published")
     except IntegrityError as error:

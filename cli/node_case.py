@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,10 +92,15 @@ def case_document(
     node: str, pool: int, case: "NodeCase", found: "Sequence[FileEvidence]", files: int, law: "Law"
 ) -> dict[str, Any]:
     """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
-    with versions, each accumulator's measured rate and the least that a bet takes for honest."""
+    with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
+    the run to name in a case, None where none shows it."""
+    from chain.contracts.node_cases import MOST_FILES
     from protocol.evidence.process import LIMIT_NATS
+    from validator.case_runs import shortest_run
 
     alone = LIMIT_NATS + math.log(len(case.wealth))
+    # No run adds up to more than the whole life does.
+    run = shortest_run(found, MOST_FILES) if case.accused else None
     return {
         "node": node,
         "pool": pool,
@@ -107,6 +113,7 @@ def case_document(
         "peak": case.peak,
         "limit": LIMIT_NATS,
         "accused": case.accused,
+        "run": asdict(run) if run else None,
     }
 
 
@@ -118,15 +125,14 @@ def case_text(document: dict[str, Any]) -> str:
     about = {**ACCUMULATORS, **BLOCK_ACCUMULATORS, DELIVERIES: "drawn files that were not handed in"}
     used = sum(one["documents"] > 0 for one in document["files"])
     notes = sorted({note for one in document["files"] for note in one["notes"]})
-    head = fields(
-        {
-            "node": document["node"],
-            "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
-            "evidence": f"e^{document['total']:.1f}, at most e^{document['peak']:.1f}; an honest node reaches "
-            f"e^{document['limit']:.1f} once in a million lives",
-            "verdict": "ACCUSED: no honest node's figures add up to this" if document["accused"] else "nothing shown",
-        }
-    )
+    facts = {
+        "node": document["node"],
+        "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
+        "evidence": f"e^{document['total']:.1f}, at most e^{document['peak']:.1f}; an honest node reaches "
+        f"e^{document['limit']:.1f} once in a million lives",
+        "verdict": "ACCUSED: no honest node's figures add up to this" if document["accused"] else "nothing shown",
+    }
+    head = fields(facts | ({"case": _named(document["run"])} if document["accused"] else {}))
     left = document["left"]
     rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", about[name]] for name, nats in document["nats"].items()]
     parts = [head, table(["accumulator", "nats", "to the bound", "what it adds up"], rows)]
@@ -137,6 +143,17 @@ def case_text(document: dict[str, Any]) -> str:
         )
         parts.append(title + "\n" + table(["accumulator", "measured", "honest below"], own))
     return "\n\n".join([*parts, *(["not counted: " + "; ".join(map(printable, notes))] if notes else [])])
+
+
+def _named(run: dict[str, Any] | None) -> str:
+    """What a case should name."""
+    from chain.contracts.node_cases import MOST_FILES
+    from validator.case_runs import SPARE_NATS
+
+    if run is None:
+        return f"no run of at most {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
+    where = f"muster case open --first {run['first']} --last {run['last']}"
+    return f"{where}: {run['files']} files, e^{run['nats']:.1f}"
 
 
 def _engines(found: "Sequence[FileEvidence]", law: "Law") -> list[dict[str, Any]]:

@@ -22,11 +22,11 @@ from protocol.api.uploads import (
 )
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner, UploadReceipt
+from protocol.verdict import MAX_DOCUMENT_BYTES
 from storage.keys import object_key
 
 TICKET_SECONDS = 900
 TICKETS_AT_ONCE = 64
-MAX_VERDICT_BYTES = 4 << 20
 _NEVER = 1 << 40
 # One statement each, in text: the ORM's reading, comparing and writing takes ten times the processor's time.
 _OPEN_TICKET = text(
@@ -113,7 +113,7 @@ class Uploads:
                 raise HttpError(403, why, "join the pool with this node key")
         elif not any(seat.active for seat in state.seats_of_voter(address)):
             raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
-        limit = self._max_bytes if body.kind == "rollouts" else MAX_VERDICT_BYTES
+        limit = self._max_bytes if body.kind == "rollouts" else MAX_DOCUMENT_BYTES
         if body.size > limit:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
         return object_key(body.kind, body.digest)

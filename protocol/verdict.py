@@ -19,6 +19,8 @@ from protocol.keccak import keccak
 
 LANE = 16
 """Submissions of one lane, and codes of one vote."""
+MAX_DOCUMENT_BYTES = 16 << 20
+"""Of one vote's document: in a node case it says what was measured in up to 256 files."""
 
 
 class Code(IntEnum):

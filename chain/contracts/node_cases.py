@@ -9,7 +9,7 @@ from chain.judging import CaseOutcome
 from chain.records import Submission
 from chain.transactions import Receipt
 
-MOST_FILES = 16
+MOST_FILES = 256
 """NodeCases.MAX_FILES."""
 
 
@@ -36,16 +36,17 @@ class NodeCases(TokenTaker):
         returns the case's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
         pool, node = files[0].pool, files[0].node
         inners = [file.inner for file in files]
-        call = self._taking(self.bond(pool), "open", pool, node, [file.sequence for file in files], inners, evidence)
+        sequences, bond = [file.sequence for file in files], self.bond(pool, len(files))
+        call = self._taking(bond, "open", pool, node, sequences, inners, evidence)
         return self._returning(call, "CaseOpened", "nodeCase")
 
     def conclude(self, case: int) -> ContractCall[Receipt]:
         """Keeper: once its jury is done, end a case or have its jury replaced."""
         return self.call("conclude", case)
 
-    def bond(self, pool: int) -> int:
-        """What a case in a pool takes: grains."""
-        return int(self.read("bondOf", pool))
+    def bond(self, pool: int, files: int) -> int:
+        """What a case in a pool takes that names so many files, 1 to MOST_FILES: grains."""
+        return int(self.read("bondOf", pool, files))
 
     def tried(self, pool: int, sequences: Sequence[int]) -> int:
         """The case over exactly these files that is open or was decided; 0 if there is none."""

@@ -2,6 +2,7 @@
 
 from chain.events import Event
 from chain.judging import Canary, Dispute, Panel, Round, Trial
+from chain.jury_terms import jury_commit_window
 from chain.reducers.registry import dispute_of, freeze, on, pay, round_of, slash, submission_of
 from chain.state import State
 from protocol.verdict import Code
@@ -118,7 +119,8 @@ def _jury_drawn(state: State, event: Event) -> None:
     trial = state.trials[event.args["trial"]]
     terms = state.pools[trial.pool].terms
     trial.seed, trial.seats = event.args["seed"], tuple(event.args["seats"])
-    _begin(trial, event, terms.juryCommitWindow, terms.juryRevealWindow)
+    case = state.case_of(trial.trial)
+    _begin(trial, event, jury_commit_window(terms, len(case.sequences) if case else 1), terms.juryRevealWindow)
 
 
 @on("Juries", "JurorCommitted")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from chain.records import Submission
     from chain.state import State
 
+_UNASKED = 16
+"""Files of a case that nobody said the first of: each one more costs."""
+
 app = Commands(help="Bring what several files of a node say together before a jury.", no_args_is_help=True)
 
 
@@ -35,8 +38,8 @@ def open_case(
         typer.Option(exists=True, dir_okay=False, help="What you found, e.g. `muster verify node … --json`: its hash."),
     ] = None,
 ) -> None:
-    """Accuse a node by a run of its files, sixteen at most. The bond comes back if the jury agrees, with a twentieth of
-    the stake; if it does not, the bond is lost. See first what the files say: muster verify node ADDRESS."""
+    """Accuse a node by a run of its files, 256 at most. The bond, which grows with them, comes back if the jury agrees,
+    with a twentieth of the stake; else it is lost. Which run to name says: muster verify node ADDRESS."""
     import hashlib
 
     from cli.lawless import refuse_lawless
@@ -47,8 +50,7 @@ def open_case(
     if (pool, node) not in state.accounts:
         raise ConfigError(f"{node} is no node of pool {pool}", "check --node and --pool")
     until = last if last is not None else (1 << 28) - 1
-    files = nameable(state.submissions_of(pool, node), session.client.now(), first or 0, until)
-    files = newest(files, first)
+    files = newest(nameable(state.submissions_of(pool, node), session.client.now(), first or 0, until), first)
     if not files:
         raise ConfigError(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
@@ -98,16 +100,18 @@ def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case
 
 
 def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
-    """The run that a case names of those that it may. Raises ConfigError where `first` was asked for and more files
-    follow it than a case can name."""
+    """The run that a case names of those that it may; the newest `_UNASKED` where no `first` was asked for. Raises
+    ConfigError where more files follow it than a case can name."""
     from chain.contracts.node_cases import MOST_FILES
 
-    if first is not None and len(files) > MOST_FILES:
+    if first is None:
+        return files[-_UNASKED:]
+    if len(files) > MOST_FILES:
         raise ConfigError(
             f"{len(files)} files from {first} on are final, and a case names {MOST_FILES} at most",
             f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
         )
-    return files[-MOST_FILES:]
+    return files
 
 
 def _row(state: "State", case: "Accusation") -> dict[str, Any]:

@@ -54,7 +54,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         dispute_.disputer = msg.sender;
         dispute_.openedAt = block.timestamp;
         dispute_.deposit = depositOf(pool, 0);
-        dispute_.trial = juries.summon(pool, sequence, terms.jury, members, address(0));
+        dispute_.trial = juries.summon(pool, sequence, 1, terms.jury, members, address(0));
         emit Disputed(pool, sequence, msg.sender, dispute_.trial, dispute_.deposit);
         token.safeTransferFrom(msg.sender, address(this), dispute_.deposit);
     }
@@ -69,7 +69,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         dispute_.appellant = msg.sender;
         dispute_.appealDeposit = depositOf(pool, 1);
         uint256[] memory served = _join(members, juries.seatsOf(dispute_.trial));
-        dispute_.appealTrial = juries.summon(pool, sequence, court.termsOf(pool).appealJury, served, address(0));
+        dispute_.appealTrial = juries.summon(pool, sequence, 1, court.termsOf(pool).appealJury, served, address(0));
         emit Appealed(pool, sequence, msg.sender, dispute_.appealTrial, dispute_.appealDeposit);
         token.safeTransferFrom(msg.sender, address(this), dispute_.appealDeposit);
     }

@@ -178,7 +178,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
     function _summon(Canary storage canary, uint256 pool, uint256 sequence, uint256 size) private {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        canary.trial = juries.summon(pool, sequence, size, members, canary.owner);
+        canary.trial = juries.summon(pool, sequence, 1, size, members, canary.owner);
         emit CanaryContested(pool, sequence, canary.owner, canary.trial, 0);
     }
 

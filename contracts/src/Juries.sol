@@ -5,6 +5,7 @@ import {Trials} from "./court/Trials.sol";
 import {IJuries} from "./interfaces/IJuries.sol";
 import {IParams} from "./interfaces/IParams.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {JuryTerms} from "./libraries/JuryTerms.sol";
 import {PoolTerms, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -38,22 +39,27 @@ contract Juries is Trials, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function summon(uint256 pool, uint256 sequence, uint256 size, uint256[] calldata excluded, address excludedOwner)
-        external
-        returns (uint256 trial)
-    {
-        bool ofFiles = msg.sender == appeals || msg.sender == canaries || msg.sender == nodeCases;
+    function summon(
+        uint256 pool,
+        uint256 sequence,
+        uint256 files,
+        uint256 size,
+        uint256[] calldata excluded,
+        address excludedOwner
+    ) external returns (uint256 trial) {
+        bool ofFiles =
+            msg.sender == appeals || msg.sender == canaries || msg.sender == nodeCases;
         if (!ofFiles && msg.sender != siteRuns) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];
         trial_.bench = msg.sender;
         trial_.size = uint8(size);
-        trial_.fee = terms.juryFee;
+        trial_.fee = JuryTerms.fee(terms, files);
         trial_.class = terms.class;
-        trial_.commitWindow = terms.juryCommitWindow;
+        trial_.commitWindow = JuryTerms.commitWindow(terms, files);
         trial_.revealWindow = terms.juryRevealWindow;
-        trial_.pool = uint32(pool);
+        trial_.pool = uint24(pool); // whose terms there are: no number is larger
         trial_.sequence = uint32(sequence);
         trial_.excludedOwner = excludedOwner;
         trial_.excluded = excluded;
@@ -138,7 +144,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         uint256 right = _matching(trial, trial_, code);
         uint256 each = right == 0 ? 0 : funds / right;
         if (each > trial_.fee) each = trial_.fee;
-        trial_.feePaid = uint32(each);
+        trial_.feePaid = uint40(each);
         used = each * right;
         emit JuryConcluded(trial, code, each);
     }

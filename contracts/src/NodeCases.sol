@@ -16,7 +16,7 @@ contract NodeCases is INodeCases, OneJury {
     using SafeERC20 for IERC20;
 
     /// @inheritdoc INodeCases
-    uint256 public constant MAX_FILES = 16;
+    uint256 public constant MAX_FILES = 256;
     /// Holds of a stake beyond which no case is opened: half of what `Stakes` can count, whose end is for good.
     uint256 private constant MAX_HOLDS = 1 << 15;
 
@@ -52,9 +52,8 @@ contract NodeCases is INodeCases, OneJury {
         NodeCase storage case_ = _cases[nodeCase];
         (case_.pool, case_.node, case_.accuser, case_.files) = (pool, node, msg.sender, files);
         (case_.outcome, case_.openedAt) = (Outcome.Open, block.timestamp);
-        case_.bond = bondOf(pool);
-        uint256 last = sequences[sequences.length - 1];
-        case_.trial = _summon(pool, last);
+        case_.bond = bondOf(pool, sequences.length);
+        case_.trial = _summon(pool, sequences[sequences.length - 1], sequences.length);
         emit CaseOpened(nodeCase, pool, node, msg.sender, case_.trial, case_.bond, sequences, evidence);
         stakes.freeze(node);
         token.safeTransferFrom(msg.sender, address(this), case_.bond);
@@ -79,7 +78,7 @@ contract NodeCases is INodeCases, OneJury {
             back = 0;
             _forfeit(case_.trial, code, case_.bond, case_.openedAt, stakes.operatorOf(case_.node));
         }
-        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_.trial, code, back);
+        if (case_.outcome == Outcome.Dismissed) back -= _payJury(case_.trial, code, _unmeasured(case_, code));
         // nothing was found: the same files can be brought again
         if (code == Codes.NONE || case_.outcome == Outcome.Dismissed) delete _tried[_key(case_)];
         emit CaseConcluded(nodeCase, case_.pool, case_.node, case_.outcome, code, slashed, back);
@@ -97,8 +96,9 @@ contract NodeCases is INodeCases, OneJury {
     }
 
     /// @inheritdoc INodeCases
-    function bondOf(uint256 pool) public view returns (uint256) {
-        return _bond(pool);
+    function bondOf(uint256 pool, uint256 files) public view returns (uint256) {
+        if (files == 0 || files > MAX_FILES) revert BadCount();
+        return _bond(pool, files);
     }
 
     /// @dev Every file is this node's, of this pool, and accepted for good.
@@ -157,6 +157,13 @@ contract NodeCases is INodeCases, OneJury {
         order.minStake = type(uint256).max;
         order.lockedUntil = block.timestamp + pools.poolOf(case_.pool).unbonding;
         order.collector = case_.accuser;
+    }
+
+    /// @dev What a jury gets that says it could not judge: as for one file, however many were named, or it would earn the
+    /// more by looking at nothing the larger the case is.
+    function _unmeasured(NodeCase storage case_, uint256 code) private view returns (uint256) {
+        uint256 jurors = juries.costOf(case_.trial, code) / juries.caseOf(case_.trial).fee;
+        return jurors * court.termsOf(case_.pool).juryFee;
     }
 
     function _key(NodeCase storage case_) private view returns (bytes32) {

@@ -42,7 +42,7 @@ contract SiteRuns is StepRecords {
         Dispute storage case_ = _disputes[number];
         (case_.run, case_.step, case_.disputer) = (run, step, msg.sender);
         (case_.outcome, case_.openedAt, case_.bond) = (Outcome.Open, block.timestamp, bondOf(run));
-        case_.trial = _summon(slot.pool, NO_FILE);
+        case_.trial = _summon(slot.pool, NO_FILE, 1);
         emit StepDisputed(number, run, step, slot.pool, msg.sender, case_.trial, case_.bond);
         token.safeTransferFrom(msg.sender, address(this), case_.bond);
     }
@@ -89,7 +89,7 @@ contract SiteRuns is StepRecords {
     function bondOf(uint256 run) public view returns (uint256) {
         RunSlot storage slot = _run(run);
         if (slot.pool == 0) revert NoCourt();
-        return _bond(slot.pool);
+        return _bond(slot.pool, 1);
     }
 
     /// @dev The jury's fees come first; what the stake cannot pay of them any more, the bond does.

@@ -7,10 +7,12 @@ import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {Epochs} from "../src/libraries/Epochs.sol";
 import {FileId} from "../src/libraries/FileId.sol";
+import {JuryTerms} from "../src/libraries/JuryTerms.sol";
 import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
 import {Tally} from "../src/libraries/Tally.sol";
+import {PoolTerms} from "../src/libraries/Types.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice EIP-2935's contract, as a stand-in that answers every number with its hash.
@@ -34,6 +36,18 @@ contract LibrariesTest is PRBTest {
             require(x < n && seen & (1 << x) == 0, "repeated");
             seen |= 1 << x;
         }
+    }
+
+    /// The dearest terms that a pool can have, at the most files of a case: nothing is cut off.
+    function test_juryTermsAtTheirLimits() public {
+        PoolTerms memory terms;
+        (terms.fee, terms.juryFee) = (type(uint32).max, type(uint32).max);
+        (terms.commitWindow, terms.juryCommitWindow) = (30 days, 1 days);
+        assertEq(JuryTerms.fee(terms, 1), type(uint32).max);
+        assertEq(JuryTerms.fee(terms, 256), 256 * uint256(type(uint32).max));
+        assertEq(JuryTerms.commitWindow(terms, 1), 1 days);
+        assertEq(JuryTerms.commitWindow(terms, 17), 31 days);
+        assertEq(JuryTerms.commitWindow(terms, 256), 1 days + 16 * 30 days);
     }
 
     function test_lotteryIsUniform() public pure {

@@ -26,6 +26,7 @@ const table = {
   swarm_accuse: [null, 80000],
   case_open_one: [null, 420000],
   case_open_16: [null, 530000],
+  case_open_256: [null, 2300000],
   case_jury: [null, 705000],
   case_upheld: [null, 200000],
   case_refuted: [null, 125000],

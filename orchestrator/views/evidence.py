@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 from chain.records import Pool, Submission
 from chain.state import State
 from orchestrator.http_errors import HttpError
-from orchestrator.uploads import MAX_VERDICT_BYTES
 from orchestrator.views import files
 from protocol.api.views import FindingEntry, RolloutEntry, RolloutsView, VerdictEntry, VerdictsView
 from protocol.config import WorkConfig
@@ -21,7 +20,7 @@ from protocol.evidence.figures import CHECK
 from protocol.identity import PoolId
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout
-from protocol.verdict import BallotDocument, Verdict
+from protocol.verdict import MAX_DOCUMENT_BYTES, BallotDocument, Verdict
 from storage.keys import MissingObjectError, object_key, parse_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 
@@ -52,7 +51,7 @@ class Evidence:
 
     def _verdict(self, sub: Submission, seat: int, key: str) -> VerdictEntry:
         try:
-            data = self.open_object(key, MAX_VERDICT_BYTES)
+            data = self.open_object(key, MAX_DOCUMENT_BYTES)
             verdict = BallotDocument.parse(data, parse_key(key).digest).on(sub.sequence)
             return verdict_entry(seat, key, verdict)
         except MissingObjectError:

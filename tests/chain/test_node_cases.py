@@ -8,6 +8,7 @@ from eth_account.signers.local import LocalAccount
 from chain.contracts.node_cases import MOST_FILES
 from chain.errors import ContractError
 from chain.judging import CaseOutcome
+from chain.jury_terms import jury_fee
 from chain.records import Submission
 from chain.suite import Suite
 from protocol.verdict import Code
@@ -40,7 +41,7 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
     assert suite.node_cases.read("MAX_FILES") == MOST_FILES
-    bond, before = suite.node_cases.bond(game.pool), suite.token.balance_of(suite.client.address)
+    bond, before = suite.node_cases.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
     number = suite.node_cases.open(files, EVIDENCE).send()
     state = compare(game)
     case = state.cases[number]
@@ -51,6 +52,8 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert suite.node_cases.tried(game.pool, case.sequences) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
+    fee = jury_fee(state.pools[game.pool].terms, 3)
+    assert fee == 2 * FEE + 2 * FEE, "the jury's fee, and a committee's for each file but the first"
     game.try_case(case.trial, Code.REJECT_WEIGHTS)
     suite.node_cases.conclude(number).send()
     state = compare(game)
@@ -61,10 +64,10 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert not account.member
     assert (account.eject_case, account.eject_sequence) == (number, files[-1].sequence)
     assert state.nodes[node.address].stake == 0
-    assert suite.token.balance_of(suite.client.address) == before + (100 * GRAINS - 5 * 2 * FEE) // 20
+    assert suite.token.balance_of(suite.client.address) == before + (100 * GRAINS - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
     assert suite.node_cases.case_of(number).outcome is CaseOutcome.UPHELD
-    assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [2 * FEE] * 5
+    assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
 
 
 def test_a_false_accusation_costs_the_bond(game: Game) -> None:
@@ -78,7 +81,7 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     assert (state.cases[number].outcome, state.cases[number].back) == (CaseOutcome.REFUTED, 0)
     bond = state.cases[number].bond
     assert suite.token.balance_of(suite.client.address) == before - bond
-    assert suite.token.balance_of(operator.address) - had == bond - 5 * 2 * FEE
+    assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
     assert state.nodes[node.address].frozen == 0
     assert not state.accounts[game.pool, node.address].ejected
     with pytest.raises(ContractError, match=f"there is a case over exactly these files: {number}"):
@@ -103,6 +106,19 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Gam
     assert state.case_of(case.trials[0]) is state.case_of(case.trials[1]) is case
     assert (case.outcome, case.back) == (CaseOutcome.LAPSED, case.bond)
     assert state.nodes[node.address].stake == 100 * GRAINS
+
+
+def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    numbers = [suite.node_cases.open(files[:count], EVIDENCE).send() for count in (1, 2)]
+    for number, window in zip(numbers, (30, 30 + game.state.pools[game.pool].terms.commitWindow), strict=True):
+        trial = game.state.cases[number].trial
+        game.mine_to(game.state.trials[trial].seed_block + 1)
+        suite.juries.draw(trial).send()
+        seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
+        assert (drawn.commit_until, drawn.reveal_until) == (seen["commitUntil"], seen["revealUntil"])
+        assert drawn.commit_until - drawn.drawn_time == window
 
 
 def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
@@ -150,7 +166,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     state = compare(game)
     case, account = state.cases[late], state.accounts[game.pool, node.address]
     assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)
-    assert case.back == case.bond - 5 * 2 * FEE
+    assert case.back == case.bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
     assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * GRAINS)
     assert state.nodes[node.address].frozen == 0
     assert [one.amount for one in state.slashes] == [100 * GRAINS]

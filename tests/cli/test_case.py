@@ -20,10 +20,10 @@ SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
 
 
 def test_a_case_begins_where_it_was_asked_to_or_not_at_all() -> None:
-    files: list[Any] = [SimpleNamespace(sequence=3 * number) for number in range(20)]
-    assert newest(files, None) == files[4:]
-    assert newest(files[:16], 0) == files[:16]
-    with pytest.raises(ConfigError, match=r"20 files from 0 on .* names 16 at most; .* --last 45"):
+    files: list[Any] = [SimpleNamespace(sequence=3 * number) for number in range(260)]
+    assert newest(files, None) == files[244:], "more would cost more, and nobody asked"
+    assert newest(files[:256], 0) == files[:256]
+    with pytest.raises(ConfigError, match=r"260 files from 0 on .* names 256 at most; .* --last 765"):
         newest(files, 0)
 
 
@@ -47,10 +47,11 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
 
     assert "has no accepted and final files there" in muster.refused(*opening)
     deployed.chain.later(61)
-    bond = game.suite.node_cases.bond(game.pool)
+    bond = game.suite.node_cases.bond(game.pool, 2)
     priced = muster.ok(*opening, "--first", files[1].sequence, "--dry-run", "--json").json
     assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
     assert not game.state.cases
+    bond = game.suite.node_cases.bond(game.pool, 3)
     assert muster.ok(*opening, "--json").json["case"] == 1
     case = game.state.cases[1]
     assert case.sequences == tuple(file.sequence for file in files)

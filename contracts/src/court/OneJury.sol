@@ -6,6 +6,7 @@ import {IJuries} from "../interfaces/IJuries.sol";
 import {IOneJury} from "../interfaces/IOneJury.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {Codes} from "../libraries/Codes.sol";
+import {JuryTerms} from "../libraries/JuryTerms.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {PoolTerms, Suite} from "../libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -29,8 +30,9 @@ abstract contract OneJury is IOneJury, ReentrancyGuardTransient {
         juries = IJuries(suite.juries);
     }
 
-    function _summon(uint256 pool, uint256 sequence) internal returns (uint256 trial) {
-        return juries.summon(pool, sequence, _size(court.termsOf(pool)), new uint256[](0), address(0));
+    /// @dev To judge `files` files, the last at `sequence`; 1 where it judges none.
+    function _summon(uint256 pool, uint256 sequence, uint256 files) internal returns (uint256 trial) {
+        return juries.summon(pool, sequence, files, _size(court.termsOf(pool)), new uint256[](0), address(0));
     }
 
     /// @dev What the jury found, once it is done; of no majority `next`, the jury in its place, 0 where it was replaced
@@ -64,13 +66,13 @@ abstract contract OneJury is IOneJury, ReentrancyGuardTransient {
     }
 
     /// @dev The jury's fees, and the compensation of who is accused without reason.
-    function _bond(uint256 pool) internal view returns (uint256) {
-        return _fees(pool) + params.values().delayCompensation;
+    function _bond(uint256 pool, uint256 files) internal view returns (uint256) {
+        return _fees(pool, files) + params.values().delayCompensation;
     }
 
-    function _fees(uint256 pool) internal view returns (uint256) {
+    function _fees(uint256 pool, uint256 files) internal view returns (uint256) {
         PoolTerms memory terms = court.termsOf(pool);
-        return _size(terms) * terms.juryFee;
+        return _size(terms) * JuryTerms.fee(terms, files);
     }
 
     function _send(address to, uint256 amount) internal {

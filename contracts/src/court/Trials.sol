@@ -21,20 +21,20 @@ abstract contract Trials is IJuries {
         uint8 size;
         uint8 code;
         bool concluded;
-        uint32 fee;
+        uint40 fee;
         uint32 commitWindow;
+        // next word
         bool replacement;
         bool discharged;
-        // next word
         uint32 revealWindow;
         uint32 seedBlock;
         uint32 time;
         uint16 committed;
         uint16 revealed;
         uint16 closed;
-        uint32 pool;
+        uint24 pool;
         uint32 sequence;
-        uint32 feePaid;
+        uint40 feePaid;
         // next word
         address excludedOwner;
         uint64 seed;

@@ -18,6 +18,7 @@ interface IJuries is IVoting {
         uint256 sequence;
         /// Seats wanted.
         uint256 size;
+        /// A juror's, for all files that it judges.
         uint256 fee;
         uint256 seedBlock;
         uint256 commitWindow;
@@ -67,10 +68,17 @@ interface IJuries is IVoting {
     function closeJuror(uint256 trial, uint256 juror) external;
 
     // Hooks of Appeals, Canaries, NodeCases and SiteRuns.
-    /// @notice Calls a jury of `size` seats of the pool's class, on the pool's terms.
-    function summon(uint256 pool, uint256 sequence, uint256 size, uint256[] calldata excluded, address excludedOwner)
-        external
-        returns (uint256 trial);
+    /// @notice Calls a jury of `size` seats of the pool's class, on the pool's terms, to judge `files` files (1 where it
+    /// judges none): each further one adds a committee's `fee` to `juryFee`, every sixteen begun a `commitWindow` to
+    /// `juryCommitWindow`.
+    function summon(
+        uint256 pool,
+        uint256 sequence,
+        uint256 files,
+        uint256 size,
+        uint256[] calldata excluded,
+        address excludedOwner
+    ) external returns (uint256 trial);
     /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the
     /// fee each; `used` of them is needed, and the bench sends it here.
     function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 used);

@@ -11,7 +11,8 @@ import {IOneJury} from "./IOneJury.sol";
 /// that is found guilty loses what a rejected file costs, and is ejected; the files stay accepted, and their pay, which
 /// has vested, stays paid. An accuser who is wrong loses the bond: the jury's fees, a compensation for the node's operator,
 /// and the rest is burnt. A jury that finds no majority, or cannot get the files, moves nothing, and the case can be
-/// opened again. There is one jury, the larger of the pool's two, replaced once, and no appeal.
+/// opened again. There is one jury, the larger of the pool's two, replaced once, and no appeal. Its fee, and so the bond,
+/// and its time to commit grow with the number of files (`IJuries.summon`); who could not judge gets `juryFee` alone.
 interface INodeCases is IOneJury {
     struct NodeCase {
         uint256 pool;
@@ -66,7 +67,7 @@ interface INodeCases is IOneJury {
     error NoSuchCase();
 
     /// @notice Accuses `node` by the files at `sequences`, one to `MAX_FILES` in ascending order; `inners` are their
-    /// `Pools.innerHash`. Takes `bondOf(pool)` (approved before). The accuser must make the files' bytes available.
+    /// `Pools.innerHash`. Takes `bondOf(pool, files)` (approved before). The accuser must make the files' bytes available.
     function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
         external
         returns (uint256 nodeCase);
@@ -74,13 +75,14 @@ interface INodeCases is IOneJury {
     /// ends the case. Anyone may call.
     function conclude(uint256 nodeCase) external;
 
-    /// @notice Most files of one case: a juror gets one fee, whatever it measures.
+    /// @notice Most files of one case.
     function MAX_FILES() external view returns (uint256);
     function caseOf(uint256 nodeCase) external view returns (NodeCase memory);
     /// @notice Cases ever opened; the last one's number.
     function opened() external view returns (uint256);
-    /// @notice Bond of a case: its jury's fees, and the compensation of a node accused without reason.
-    function bondOf(uint256 pool) external view returns (uint256);
+    /// @notice Bond of a case that names so many files, one to `MAX_FILES`: its jury's fees, and the compensation of a node
+    /// accused without reason.
+    function bondOf(uint256 pool, uint256 files) external view returns (uint256);
     /// @notice The case over exactly these files of this pool that is open or was decided; 0: none.
     function triedIn(uint256 pool, uint256[] calldata sequences) external view returns (uint256 nodeCase);
 }

@@ -22,7 +22,7 @@ struct PoolTerms {
     uint32 rate;
     /// Fee per seat and file of a committee.
     uint32 fee;
-    /// Fee per juror and case.
+    /// Fee per juror, where it judges one file; each further one of a node case adds `fee`.
     uint32 juryFee;
     /// Stake a node needs to join.
     uint56 minStake;
@@ -54,7 +54,8 @@ struct PoolTerms {
     uint32 challengeWindow;
     /// A: seconds in which a first jury's verdict can be appealed.
     uint32 appealWindow;
-    /// Cj: seconds for jurors to commit, from the draw.
+    /// Cj: seconds for jurors to commit, from the draw; in a node case of several files `commitWindow` is added for every
+    /// sixteen begun.
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;

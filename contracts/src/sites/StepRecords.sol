@@ -139,7 +139,7 @@ abstract contract StepRecords is SiteStakes {
 
     /// @dev What of the keeper's stake can be taken now: open disputes keep their juries' fees.
     function _free(RunSlot storage slot, uint256 disputes) internal view returns (uint256) {
-        uint256 kept = disputes == 0 ? 0 : disputes * _fees(slot.pool);
+        uint256 kept = disputes == 0 ? 0 : disputes * _fees(slot.pool, 1);
         return slot.stake > kept ? slot.stake - kept : 0;
     }
 

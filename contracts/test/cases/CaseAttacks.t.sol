@@ -169,7 +169,7 @@ contract CaseAttacksTest is Accusing {
         _juryVotes(_trial(two), Codes.REJECT_WEIGHTS);
         nodeCases.conclude(one);
         nodeCases.conclude(two);
-        assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - JURY) / 20);
+        assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - _juryFor(2)) / 20);
         assertEq(token.balanceOf(stranger), 1_000e9 - JURY);
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(token.balanceOf(address(nodeCases)), 0);
@@ -196,7 +196,7 @@ contract CaseAttacksTest is Accusing {
         uint256 refuted = _accuse(node, _list(named[1]));
         _wait(20);
         assertEq(params.values().slashBps, 5_000);
-        assertEq(nodeCases.bondOf(pool), JURY + 1e9);
+        assertEq(nodeCases.bondOf(pool, 1), JURY + 1e9);
         uint256 before = token.balanceOf(operator);
         _judged(refuted, Codes.ACCEPT);
         assertEq(token.balanceOf(operator) - before, 5e9);

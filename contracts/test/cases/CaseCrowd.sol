@@ -16,6 +16,7 @@ contract CaseCrowd is Accusing {
     mapping(address n => uint256[]) internal accepted;
     mapping(address n => uint256) internal holds;
     uint256[] internal under;
+    mapping(uint256 nodeCase => uint256) internal filesOf;
     uint256 internal bonds;
     uint256 public upheld;
     uint256 public refuted;
@@ -72,7 +73,8 @@ contract CaseCrowd is Accusing {
             require(!slashed && !tried && stakes.stakeOf(n) != 0, "a case that cannot be");
             under.push(nodeCase);
             ++holds[n];
-            bonds += CASE_BOND;
+            filesOf[nodeCase] = count;
+            bonds += _bondFor(count);
         } catch {
             ++refusals;
             require(slashed || tried || stakes.nodeOf(n).pool == 0, "a case that was due");
@@ -96,7 +98,7 @@ contract CaseCrowd is Accusing {
             _blocks(5 * EPOCH); // its seed is too old for this chain
         } else {
             _juryVotes(_trial(nodeCase), codes[code % 4], some % 6, codes[(code >> 8) % 4]);
-            _wait(120);
+            _wait(trial.commitWindow + trial.revealWindow);
         }
     }
 
@@ -110,14 +112,16 @@ contract CaseCrowd is Accusing {
         under[i] = under[under.length - 1];
         under.pop();
         --holds[before.node];
-        bonds -= CASE_BOND;
+        uint256 bond = _bondFor(filesOf[nodeCase]);
+        bonds -= bond;
         uint256 got = token.balanceOf(before.accuser) - had;
         uint256 left = stakes.stakeOf(before.node);
         if (after_.outcome == IOneJury.Outcome.Upheld) {
             ++upheld;
             require(pools.accountOf(pool, before.node).slashed, "guilty and a member");
             require(left <= pools.accountOf(pool, before.node).unsettled * FEES, "guilty and rich");
-            require(got >= CASE_BOND - JURY && got <= CASE_BOND + (stake - left) / 20, "a share above a twentieth");
+            uint256 least = bond - _juryFor(filesOf[nodeCase]);
+            require(got >= least && got <= bond + (stake - left) / 20, "a share above a twentieth");
         } else {
             require(left == stake, "a stake lost without a verdict");
         }
@@ -125,10 +129,13 @@ contract CaseCrowd is Accusing {
             ++refuted;
             require(got == 0, "a false accusation for nothing");
         }
-        if (after_.outcome == IOneJury.Outcome.Dismissed) require(got < CASE_BOND, "a jury for nothing");
+        if (after_.outcome == IOneJury.Outcome.Dismissed) {
+            require(got < bond, "a jury for nothing");
+            require(got >= bond - JURY, "pay for what nobody measured");
+        }
         if (after_.outcome == IOneJury.Outcome.Lapsed) {
             ++lapsed;
-            require(got == CASE_BOND, "silence cost the accuser");
+            require(got == bond, "silence cost the accuser");
         }
     }
 
@@ -194,7 +201,11 @@ contract CaseCrowd is Accusing {
 
     function everythingHolds() external view {
         require(token.balanceOf(address(nodeCases)) == bonds, "bonds");
-        require(bonds == under.length * CASE_BOND, "open cases");
+        uint256 open;
+        for (uint256 i = 0; i < under.length; ++i) {
+            open += _bondFor(filesOf[under[i]]);
+        }
+        require(bonds == open, "open cases");
         uint256 staked = stakes.unburnt();
         for (uint256 i = 0; i < 3; ++i) {
             IStakes.Node memory s = stakes.nodeOf(workers[i]);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IOneJury} from "../../src/interfaces/IOneJury.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
@@ -14,15 +16,15 @@ contract CaseFlowTest is Accusing {
         uint256[] memory named = _history(node, 3);
         uint256 open = _accepted(node); // its pay has not vested
         uint256 nodeCase = _accuse(node, named);
-        assertEq(token.balanceOf(accuser), 1_000e9 - CASE_BOND);
+        assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(3));
         assertEq(stakes.nodeOf(node).frozen, 1);
         _judged(nodeCase, Codes.REJECT_WEIGHTS);
 
         _is(nodeCase, IOneJury.Outcome.Upheld);
-        uint256 share = (STAKE - JURY) / 20;
+        uint256 share = (STAKE - _juryFor(3)) / 20;
         assertEq(token.balanceOf(accuser), 1_000e9 + share);
-        assertEq(stakes.unburnt(), STAKE - JURY - share);
-        assertEq(token.balanceOf(address(juries)), JURY);
+        assertEq(stakes.unburnt(), STAKE - _juryFor(3) - share);
+        assertEq(token.balanceOf(address(juries)), _juryFor(3));
         IStakes.Node memory left = stakes.nodeOf(node);
         assertEq(left.stake + left.frozen + left.pool, 0);
         IPools.Account memory a = pools.accountOf(pool, node);
@@ -78,9 +80,9 @@ contract CaseFlowTest is Accusing {
         _judged(nodeCase, Codes.ACCEPT);
 
         _is(nodeCase, IOneJury.Outcome.Refuted);
-        assertEq(token.balanceOf(accuser), 1_000e9 - CASE_BOND);
+        assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(2));
         assertEq(token.balanceOf(operator) - before, 5e9);
-        assertEq(token.balanceOf(address(juries)), JURY);
+        assertEq(token.balanceOf(address(juries)), _juryFor(2));
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(stakes.stakeOf(node), STAKE);
         _submit(); // it works on
@@ -99,6 +101,7 @@ contract CaseFlowTest is Accusing {
         assertEq(_loss(wrong), defaultValues().minorityPenalty);
     }
 
+    /// A jury that could not judge has the fee of one file, however many were named.
     function test_dismissed() public {
         uint256[] memory named = _history(node, 2);
         uint256 nodeCase = _accuse(node, named);
@@ -116,7 +119,7 @@ contract CaseFlowTest is Accusing {
 
     /// Nobody votes, nor does the second jury.
     function test_lapsedBySilence() public {
-        uint256[] memory named = _history(node, 2);
+        uint256[] memory named = _history(node, 1);
         uint256 nodeCase = _accuse(node, named);
         uint256 first = _trial(nodeCase);
         _drawJury(first);
@@ -153,7 +156,7 @@ contract CaseFlowTest is Accusing {
     /// The larger of two juries, and its fees.
     function test_theLargerJury() public {
         _moveToTwoJuries();
-        assertEq(nodeCases.bondOf(pool), 7 * 5e8 + 5e9);
+        assertEq(nodeCases.bondOf(pool, 1), 7 * 5e8 + 5e9);
         uint256 nodeCase = _accuse(node, _history(node, 1));
         uint256 trial = _trial(nodeCase);
         assertEq(juries.caseOf(trial).size, 7);
@@ -172,5 +175,89 @@ contract CaseFlowTest is Accusing {
         _blocks(3);
         (,, bytes32 seed,) = juries.juryOf(_trial(nodeCase));
         assertTrue(seed != 0);
+    }
+
+    // ---- Many files
+
+    /// Every further file is a committee's fee for each juror, every sixteen of them a committee's window.
+    function test_feeAndTimeGrowWithTheFiles() public {
+        uint256[] memory named = _longHistory(node, 34);
+        uint256[5] memory counts = [uint256(1), 2, 17, 18, 34];
+        uint256[5] memory windows = [uint256(60), 120, 120, 180, 240];
+        for (uint256 i = 0; i < counts.length; ++i) {
+            uint256[] memory some = _first(named, counts[i]);
+            assertEq(nodeCases.bondOf(pool, counts[i]), _bondFor(counts[i]));
+            IJuries.Case memory jury = juries.caseOf(_trial(_accuse(node, some)));
+            assertEq(jury.fee, 5e8 + (counts[i] - 1) * FEE);
+            assertEq(jury.commitWindow, windows[i]);
+            assertEq(jury.revealWindow, 60);
+        }
+    }
+
+    /// Jurors may commit until the longer window is over, and the jury in the place of a silent one has the same.
+    function test_theLongerWindowHolds() public {
+        uint256 nodeCase = _accuse(node, _longHistory(node, 18));
+        for (uint256 i = 0; i < 2; ++i) {
+            uint256 trial = _trial(nodeCase);
+            _drawJury(trial);
+            (, address[] memory voters,,) = juries.juryOf(trial);
+            _wait(179);
+            bytes memory conclude = abi.encodeCall(nodeCases.conclude, (nodeCase));
+            _no(stranger, address(nodeCases), conclude, IOneJury.Undecided.selector);
+            if (i == 1) _yes(voters[0], address(juries), abi.encodeCall(juries.commit, (trial, 0, keccak256("vote"))));
+            _wait(1);
+            bytes memory late = abi.encodeCall(juries.commit, (trial, 1, keccak256("vote")));
+            _no(voters[1], address(juries), late, IVoting.CommitOver.selector);
+            if (i == 0) nodeCases.conclude(nodeCase);
+            assertEq(juries.caseOf(_trial(nodeCase)).fee, 5e8 + 17 * FEE);
+        }
+    }
+
+    /// The largest case: its fees have more than 32 bits.
+    function test_mostFiles() public {
+        uint256[] memory named = _longHistory(node, MOST_FILES);
+        uint256 before = token.balanceOf(operator);
+        uint256 nodeCase = _accuse(node, named);
+        assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(MOST_FILES));
+        _judged(nodeCase, Codes.ACCEPT);
+        _is(nodeCase, IOneJury.Outcome.Refuted);
+        assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(MOST_FILES));
+        assertEq(token.balanceOf(operator) - before, 5e9);
+        uint256 trial = _trial(nodeCase);
+        uint256 voter = juries.seatsOf(trial)[0];
+        uint256 had = token.balanceOf(seats.ownerOf(voter));
+        juries.closeJuror(trial, 0);
+        assertEq(token.balanceOf(seats.ownerOf(voter)) - had, 5e8 + 255 * FEE);
+        for (uint256 i = 1; i < 5; ++i) {
+            juries.closeJuror(trial, i);
+        }
+        assertEq(token.balanceOf(address(juries)), 0);
+        assertEq(token.balanceOf(address(nodeCases)), 0);
+    }
+
+    function test_mostFilesUpheld() public {
+        uint256 nodeCase = _accuse(node, _longHistory(node, MOST_FILES));
+        _judged(nodeCase, Codes.REJECT_SAMPLING);
+        uint256 fees = _juryFor(MOST_FILES);
+        assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - fees) / 20);
+        assertEq(stakes.stakeOf(node), 0);
+        _empty(_trial(nodeCase));
+    }
+
+    function test_mostFilesDismissed() public {
+        uint256 nodeCase = _accuse(node, _longHistory(node, MOST_FILES));
+        uint256 trial = _trial(nodeCase);
+        _juryVotes(trial, Codes.UNAVAILABLE, 3, Codes.ACCEPT);
+        nodeCases.conclude(nodeCase);
+        _is(nodeCase, IOneJury.Outcome.Dismissed);
+        assertEq(token.balanceOf(accuser), 1_000e9 - 3 * 5e8);
+        _empty(trial);
+    }
+
+    function _first(uint256[] memory all, uint256 count) private pure returns (uint256[] memory some) {
+        some = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            some[i] = all[i];
+        }
     }
 }

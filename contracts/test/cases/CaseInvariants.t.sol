@@ -63,7 +63,7 @@ contract CaseFuzzTest is Accusing {
         else assertEq(uint256(outcome), uint256(IOneJury.Outcome.Open)); // a second jury
         assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
-        uint256 held = outcome == IOneJury.Outcome.Open ? CASE_BOND : 0;
+        uint256 held = outcome == IOneJury.Outcome.Open ? _bondFor(2) : 0;
         assertEq(token.balanceOf(address(nodeCases)), held);
         uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
         assertEq(now_ + held + token.balanceOf(address(juries)), before + (guilty ? STAKE : 0));

@@ -19,7 +19,7 @@ contract CaseRefusalsTest is Accusing {
     }
 
     function test_counts() public {
-        uint256[] memory named = _history(node, 17);
+        uint256[] memory named = _longHistory(node, MOST_FILES + 1);
         _refused(node, new uint256[](0), INodeCases.BadCount.selector);
         _refused(node, named, INodeCases.BadCount.selector);
         bytes32[] memory inners = new bytes32[](1);
@@ -27,11 +27,16 @@ contract CaseRefusalsTest is Accusing {
         _no(accuser, address(nodeCases), short, INodeCases.BadCount.selector);
         _refused(node, _list(named[1], named[1]), INodeCases.NotAscending.selector);
         _refused(node, _list(named[1], named[0]), INodeCases.NotAscending.selector);
-        uint256[] memory most = new uint256[](16);
-        for (uint256 i = 0; i < 16; ++i) {
+        uint256[] memory most = new uint256[](MOST_FILES);
+        for (uint256 i = 0; i < MOST_FILES; ++i) {
             most[i] = named[i];
         }
         _accuse(node, most);
+        assertEq(nodeCases.MAX_FILES(), MOST_FILES);
+        bytes memory bond = abi.encodeCall(nodeCases.bondOf, (pool, 0));
+        _no(accuser, address(nodeCases), bond, INodeCases.BadCount.selector);
+        bond = abi.encodeCall(nodeCases.bondOf, (pool, MOST_FILES + 1));
+        _no(accuser, address(nodeCases), bond, INodeCases.BadCount.selector);
     }
 
     function test_anothersFiles() public {
@@ -107,7 +112,7 @@ contract CaseRefusalsTest is Accusing {
 
     function test_hooks() public {
         uint256[] memory none = new uint256[](0);
-        bytes memory call = abi.encodeCall(juries.summon, (pool, 0, 5, none, address(0)));
+        bytes memory call = abi.encodeCall(juries.summon, (pool, 0, 1, 5, none, address(0)));
         _no(stranger, address(juries), call, IJuries.NotBench.selector);
         call = abi.encodeCall(pools.expel, (pool, node));
         _no(stranger, address(pools), call, IPools.NotCourt.selector);

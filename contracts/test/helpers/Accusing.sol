@@ -8,10 +8,11 @@ import {Refusing} from "./Refusing.sol";
 
 /// @notice Nodes with files that are accepted for good, and those who accuse them.
 contract Accusing is Losses, Refusing {
-    /// Of a case in the default pool: five jurors' fees and the compensation.
+    /// Of a case over one file in the default pool: five jurors' fees and the compensation.
     uint256 internal constant CASE_BOND = 5 * 5e8 + 5e9;
-    /// A jury's fees, when all of its five agree.
+    /// A jury's fees for one file, when all of its five agree.
     uint256 internal constant JURY = 5 * 5e8;
+    uint256 internal constant MOST_FILES = 256;
 
     address internal accuser = account("accuser");
 
@@ -27,6 +28,26 @@ contract Accusing is Losses, Refusing {
             sequences[i] = _accepted(n);
         }
         _passWindow();
+    }
+
+    /// @dev The same for many files, which fill whole lanes.
+    function _longHistory(address n, uint256 count) internal returns (uint256[] memory sequences) {
+        sequences = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            sequences[i] = _submitFrom(n, 10);
+            if (i % 16 == 15 || i + 1 == count) _voteAll(sequences[i] >> 4, Codes.ACCEPT);
+        }
+        _passWindow();
+    }
+
+    /// @dev Fees of a jury that agrees on a case over so many files: of a juror the jury's fee, and a committee's for each
+    /// file but the first.
+    function _juryFor(uint256 files_) internal pure returns (uint256) {
+        return 5 * (5e8 + (files_ - 1) * FEE);
+    }
+
+    function _bondFor(uint256 files_) internal pure returns (uint256) {
+        return _juryFor(files_) + 5e9;
     }
 
     /// @dev One file that is accepted, and can be disputed yet.

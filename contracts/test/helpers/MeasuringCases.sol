@@ -6,7 +6,9 @@ import {Measuring} from "./Measuring.sol";
 
 /// @notice What cases against nodes cost.
 contract MeasuringCases is Measuring {
-    /// @dev Cases against a node: by one file, refuted; and by as many as a case may name, upheld.
+    uint256 private constant MOST_FILES = 256;
+
+    /// @dev Cases against a node: by one file and by sixteen, refuted; and by as many as a case may name, upheld.
     function _cases(string memory s) internal {
         address op = account(string.concat("accused op", s));
         address n = _register(op, string.concat("accused", s), STAKE);
@@ -15,23 +17,30 @@ contract MeasuringCases is Measuring {
         vm.prank(n);
         pools.join(pool, n);
         _step();
-        uint256[] memory sequences = new uint256[](16);
-        for (uint256 i = 0; i < 16; ++i) {
+        uint256[] memory sequences = new uint256[](MOST_FILES);
+        for (uint256 i = 0; i < MOST_FILES; ++i) {
             sequences[i] = _submitFrom(n, 10);
+            if (i % 16 == 15) _voteAll(sequences[i] / 16, Codes.ACCEPT);
         }
-        _voteAll(sequences[0] / 16, Codes.ACCEPT);
         _passWindow();
-        uint256[] memory one = new uint256[](1);
-        one[0] = sequences[15];
-        (uint256 opening,, uint256 ending) = _case(n, one, Codes.ACCEPT);
+        (uint256 opening,, uint256 ending) = _case(n, _last(sequences, 1), Codes.ACCEPT);
         _note(string.concat("case_open_one", s), opening);
         _note(string.concat("case_refuted", s), ending);
+        (opening,,) = _case(n, _last(sequences, 16), Codes.ACCEPT);
+        _note(string.concat("case_open_16", s), opening);
         uint256 judging;
         (opening, judging, ending) = _case(n, sequences, Codes.REJECT_WEIGHTS);
-        _note(string.concat("case_open_16", s), opening);
+        _note(string.concat("case_open_256", s), opening);
         _note(string.concat("case_jury", s), judging);
         _note(string.concat("case_upheld", s), ending);
         _blocks(4);
+    }
+
+    function _last(uint256[] memory all, uint256 count) private pure returns (uint256[] memory some) {
+        some = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            some[i] = all[all.length - count + i];
+        }
     }
 
     /// @dev The gas of a case's opening, of its jury's draw and votes, and of its end.

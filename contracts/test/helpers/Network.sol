@@ -339,7 +339,7 @@ contract Network is Deployer {
             vm.prank(voters[i]);
             juries.commit(trial, i, hash);
         }
-        if (juries.caseOf(trial).committed != (1 << count) - 1) _wait(60);
+        if (juries.caseOf(trial).committed != (1 << count) - 1) _wait(juries.caseOf(trial).commitWindow);
         for (uint256 i = 0; i < count; ++i) {
             if (votes[i] == 0) continue;
             vm.prank(voters[i]);

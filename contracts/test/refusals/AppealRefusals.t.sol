@@ -37,7 +37,7 @@ contract AppealRefusalsTest is Refusing {
     function test_juries() public {
         address j = address(juries);
         uint256[] memory none;
-        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 5, none, stranger)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 1, 5, none, stranger)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.draw, (9)), IJuries.NoSuchTrial.selector);
         uint256 s = _submit();
         _voteAll(0, 3);

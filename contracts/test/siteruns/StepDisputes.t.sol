@@ -160,7 +160,7 @@ contract StepDisputesTest is SiteRunning {
     }
 
     function test_onlyBenchesSummon() public {
-        bytes memory data = abi.encodeCall(juries.summon, (pool, 0, 5, new uint256[](0), address(0)));
+        bytes memory data = abi.encodeCall(juries.summon, (pool, 0, 1, 5, new uint256[](0), address(0)));
         _no(stranger, address(juries), data, IJuries.NotBench.selector);
         bytes memory none = abi.encodeCall(siteRuns.conclude, (1));
         _no(stranger, address(siteRuns), none, ISiteRuns.NoSuchDispute.selector);
