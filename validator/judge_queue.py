@@ -1,9 +1,10 @@
 """The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
 
 What is asked for comes first. A task of which a file is missing, or cannot be judged yet, is put aside and tried again
-between the others, which it never holds up. While nothing is asked for, it judges ahead: files whose committee is not
-drawn yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is
-committed before the draw.
+between the others, which it never holds up. Nor does one of many files, a node case's: whenever it has judged as many
+as a lane has, it lets go first what was asked for since. While nothing is asked for, it judges ahead: files whose
+committee is not drawn yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only;
+nothing is committed before the draw.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import Any
 
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import MusterError
-from protocol.verdict import BallotDocument, Code, Verdict
+from protocol.verdict import LANE, BallotDocument, Code, Verdict
 from validator.context import SubmissionFacts
 from validator.judging import FileJudge, MissingFileError
 from validator.verdict_store import VerdictStore
@@ -166,8 +167,10 @@ class JudgeQueue:
         while (request := self._next()) is not None:
             started, pause = time.monotonic(), _RETRY_SECONDS
             try:
-                self._judge_files(request)
-                self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
+                if self._judge_files(request):
+                    self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
+                else:
+                    request.not_before = time.monotonic()
                 continue
             except CancelledError as error:
                 log.debug("%s: %s", request.task.where, error)
@@ -196,23 +199,24 @@ class JudgeQueue:
             self._done()
 
     @staticmethod
-    def _judge_files(request: _Request) -> None:
-        """All files that are there, by steps so that each step's weights are loaded once, and those first that failed
-        least, so that one which fails never keeps the others from their turn. Raises MissingFileError at the end if
-        one was not there."""
+    def _judge_files(request: _Request) -> bool:
+        """As many files as a lane has, of those that are there, by steps so that each step's weights are loaded once,
+        and those first that failed least, so that one which fails never keeps the others from their turn. Returns
+        whether all are judged. Raises MissingFileError at the end if one was not there."""
         task, final, failures = request.task, time.monotonic() >= request.until, request.failures
         missing: MissingFileError | None = None
 
         def order(at: int) -> tuple[int, int, int]:
             return failures.get(at, 0), task.facts[at].work.id.step, task.facts[at].sequence
 
-        for at in sorted(range(len(task.facts)), key=order):
+        left = [at for at in range(len(task.facts)) if at not in request.found]
+        for at in sorted(left, key=order)[:LANE]:
             if request.cancelled.is_set():
                 raise CancelledError
             facts = task.facts[at]
             if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
                 task.judge.prepare(facts)  # which rows to look at is not known yet, but with which model
-            elif at not in request.found:
+            else:
                 failures[at] = failures.get(at, 0) + 1
                 try:
                     request.found[at] = task.judge.verdict(
@@ -222,6 +226,7 @@ class JudgeQueue:
                     missing = error
         if missing is not None:
             raise missing
+        return request.ahead or len(left) <= LANE
 
     def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:
         verdicts = tuple(found[at] for at in range(len(task.facts)))

@@ -243,6 +243,22 @@ def test_a_missing_file_of_one_pool_does_not_hold_up_the_files_of_another(tmp_pa
     assert all(one.cancelled() for one in lost), "neither voted on nor forgotten before the end"
 
 
+def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:
+    """After as many as a lane has: else whoever names hundreds has their jurors miss their lanes meanwhile."""
+    judge = ScriptedJudge()
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    judge.gate.clear()
+    bench.queue.start()
+    case = bench.queue.ask(bench.task(b"c" * 32, *range(40)))
+    until(lambda: judge.sequences)
+    lane = bench.queue.ask(bench.task(b"l" * 32, 100, 101))
+    judge.gate.set()
+    assert lane.result(20).codes == (Code.ACCEPT,) * 2
+    assert case.result(20).codes == (Code.ACCEPT,) * 40
+    bench.queue.stop()
+    assert judge.sequences == [*range(16), 100, 101, *range(16, 40)], "none is judged twice"
+
+
 def test_the_other_files_of_a_lane_are_judged_while_one_is_missing(tmp_path: Path) -> None:
     source = ScriptedObjects([MissingObjectError("not there")], b"bytes")
     bench = JudgingBench(tmp_path, source, ScriptedJudge(), patience=60.0)
