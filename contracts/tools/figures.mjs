@@ -62,6 +62,13 @@ const reward = (n) => {
 const lockup = ({ terms: t, suite }) =>
   (9 / 8) * ((t.lane_blocks + 1 + t.attest_blocks + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
+// A node case over `files` files: a juror's fee, the bond, its jurors' time to commit, and how long it can hold a stake:
+// two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol).
+const CASE_FILES = 256; // NodeCases.MAX_FILES
+const jurorFee = ({ terms: t }, files) => t.jury_fee + (files - 1) * t.fee;
+const caseFees = (n, files) => Math.max(n.terms.jury, n.terms.appeal_jury) * jurorFee(n, files);
+const caseTime = ({ terms: t }, files) => t.jury_commit_window + Math.ceil((files - 1) / 16) * t.commit_window;
+const caseHold = (n, files) => 2 * (4 * n.suite.epoch_blocks * n.suite.block_seconds + caseTime(n, files) + n.terms.jury_reveal_window);
 const tokens = (x) => number(Number(x.toPrecision(12)));
 
 const captured = table(
@@ -83,6 +90,10 @@ const figures = {
   "an absent member costs the others' fees": (n) => tokens((n.terms.committee - 1) * n.terms.fee),
   "and pays (withheldPenalty)": (n) => tokens(n.penalties.withheld),
   "deposit of a dispute": (n) => tokens(deposit(n)),
+  "bond of a node case, one file to 256": (n) => [1, CASE_FILES].map((k) => tokens(caseFees(n, k) + n.penalties.delay_compensation)).join(" to "),
+  "time of its jurors": (n) => [1, CASE_FILES].map((k) => duration(caseTime(n, k))).join(" to "),
+  "it holds a stake for at most": (n) => [1, CASE_FILES].map((k) => duration(caseHold(n, k))).join(" to "),
+  "upheld, its jury takes of minStake": (n) => [1, CASE_FILES].map((k) => percent(caseFees(n, k) / n.terms.min_stake)).join(" to "),
   "a watcher's reward R": (n) => tokens(reward(n)),
   "re-checking at the cost of a fee pays above one forged file in (R / fee)": (n) => number(Math.floor(reward(n) / n.terms.fee)),
   "minStake": (n) => tokens(n.terms.min_stake),
