@@ -11,10 +11,11 @@ from validator.case_verdict import judge_case
 from validator.node_evidence import FileEvidence, evidence_of
 
 
-def life(*misses: int | None) -> list[FileEvidence]:
-    """What files with so many misses add; None: a file that was refused."""
-    files = [final(number, Code.MALFORMED if own is None else Code.ACCEPT) for number, own in enumerate(misses)]
-    return [evidence_of(file, LAW, lambda one: [document(misses[one.sequence] or 0)]) for file in files]
+def life(*files: int | Code) -> list[FileEvidence]:
+    """What accepted files with so many misses add, and files that came to something else."""
+    codes = [own if isinstance(own, Code) else Code.ACCEPT for own in files]
+    made = [final(number, code) for number, code in enumerate(codes)]
+    return [evidence_of(file, LAW, lambda one: [document(files[one.sequence])]) for file in made]
 
 
 def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
@@ -36,15 +37,23 @@ def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
 
 
 def test_a_run_begins_and_ends_with_files_that_a_case_can_name() -> None:
-    run = shortest_run(life(None, *[1] * 6, None, *[1] * 30), 256)
+    """Twelve files that were not handed in show a node by themselves, but no case can name them."""
+    found = life(0, 0, *[Code.LATE] * 12, 0, 0)
+    run = shortest_run(found, 256)
     assert run is not None
-    whole = shortest_run(life(*[1] * 40), 256)
-    assert whole is not None
-    refused = (0, 7)
-    assert run.first not in refused
-    assert run.last not in refused
-    between = sum(run.first <= place <= run.last for place in refused)
-    assert run.files == run.last - run.first + 1 - between
+    assert (run.first, run.last, run.files) == (1, 14, 2)
+    judged = judge_case(case(1, 14), [one.submission for one in found], LAW, verdicts(16, 0))
+    assert judged.code is Code.REJECT_ASSIGNMENT
+    assert shortest_run(found[:-2], 256) is None
+
+
+def test_refused_files_within_a_run_are_not_counted() -> None:
+    found = life(*[1] * 6, Code.MALFORMED, *[1] * 6)
+    run = shortest_run(found, 256)
+    assert run is not None
+    between = run.first <= 6 <= run.last
+    assert between
+    assert run.files == run.last - run.first
 
 
 def test_no_run_where_nothing_is_shown() -> None:
