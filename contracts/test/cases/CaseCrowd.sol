@@ -131,11 +131,18 @@ contract CaseCrowd is Accusing {
         }
         if (after_.outcome == IOneJury.Outcome.Dismissed) {
             require(got < bond, "a jury for nothing");
-            require(got >= bond - JURY, "pay for what nobody measured");
+            require(bond - got == _unavailable(after_.trial) * (JURY / 5), "pay for what nobody measured");
         }
         if (after_.outcome == IOneJury.Outcome.Lapsed) {
             ++lapsed;
             require(got == bond, "silence cost the accuser");
+        }
+    }
+
+    function _unavailable(uint256 trial) private view returns (uint256 count) {
+        uint256[] memory votes = juries.votesOf(trial);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (votes[i] == Codes.UNAVAILABLE) ++count;
         }
     }
 
