@@ -69,7 +69,18 @@ def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> 
     text = case_text(case)
     assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
     assert "to the bound" in text
-    assert not served(misses=0, files=20)["accused"]
+    honest = served(misses=0, files=20)
+    assert (honest["accused"], honest["run"]) == (False, None)
+
+
+def test_an_accused_node_is_told_with_the_run_that_a_case_should_name() -> None:
+    case = served(misses=1, files=20)
+    run = case["run"]
+    assert 1 < run["files"] < 20, "no more than it takes"
+    assert run["nats"] > LIMIT_NATS
+    named = f"muster case open --first {run['first']} --last {run['last']}: {run['files']} files"
+    assert named in case_text(case)
+    assert "no case shows it safely" in case_text(case | {"run": None})
 
 
 def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
