@@ -34,7 +34,8 @@ class JudgeTask:
     """Files for `judge` to judge together: a lane's, a trial's one, or those of a node case. `mirrors[i]` are further
     URLs of file i. A file that no source has counts as unavailable after `patience` seconds, counted from when the task
     is asked for. `to_show`: whoever accepts a file will have to show its bytes, as committees do. `as_worker`: each is
-    measured by its worker's own engine, where that can be had."""
+    measured by its worker's own engine, where that can be had. `whole`: all are needed, and none is measured before
+    they are there: whoever withholds one would have the others measured for nothing."""
 
     key: TaskKey
     facts: tuple[SubmissionFacts, ...]
@@ -43,6 +44,7 @@ class JudgeTask:
     patience: float = 0.0
     to_show: bool = False
     as_worker: bool = False
+    whole: bool = False
 
     @property
     def where(self) -> str:
@@ -61,12 +63,14 @@ class LaneVerdict:
 @dataclass
 class _Request:
     """`until`: when missing files become unavailable; `not_before`: when it is tried again; both monotonic seconds.
-    `found` and `failures` (how often in vain) by the files' order; `problem`: what last kept it from its end."""
+    `there` (of a whole task), `found` and `failures` (how often in vain) by the files' order; `problem`: what last kept
+    it from its end."""
 
     task: JudgeTask
     ahead: bool
     until: float
     not_before: float = 0.0
+    there: set[int] = field(default_factory=set)
     found: dict[int, Verdict] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
     problem: str = ""
@@ -167,7 +171,7 @@ class JudgeQueue:
         while (request := self._next()) is not None:
             started, pause = time.monotonic(), _RETRY_SECONDS
             try:
-                if self._judge_files(request):
+                if self._gather(request) and self._judge_files(request):
                     self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
                 else:
                     request.not_before = time.monotonic()
@@ -197,6 +201,25 @@ class JudgeQueue:
                 request.future.set_result(result)
         if not request.ahead:
             self._done()
+
+    @staticmethod
+    def _gather(request: _Request) -> bool:
+        """Of a whole task: look whether as many more files as a lane has are there. Returns whether all of them are, or
+        it has come to its end because one is not. Raises MissingFileError where that one may appear later."""
+        task, final = request.task, time.monotonic() >= request.until
+        left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
+        for at in left[:LANE]:
+            if request.cancelled.is_set():
+                raise CancelledError
+            sequence = task.facts[at].sequence
+            if not task.judge.is_there(task.facts[at], task.mirrors[at]):
+                if not final:
+                    raise MissingFileError(f"no source has file {sequence}", "it may appear later")
+                why = f"file {sequence} cannot be had, and without it the others decide nothing"
+                request.found = {place: task.judge.unjudged(facts, why) for place, facts in enumerate(task.facts)}
+                return True
+            request.there.add(at)
+        return len(left) <= LANE
 
     @staticmethod
     def _judge_files(request: _Request) -> bool:

@@ -17,7 +17,7 @@ from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Verdict
 from storage.keys import MissingObjectError
-from validator.context import SubmissionFacts
+from validator.context import SubmissionFacts, verdict_on
 from validator.held_engines import LoadedEngine
 from validator.kept_files import KeptFiles
 from validator.pipeline import judge
@@ -80,6 +80,15 @@ class FileJudge:
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
             self._verdicts.keep(facts, verdict, self._kept_as(engine))
         return verdict
+
+    def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:
+        """Whether a file's bytes can be had now. Raises MusterError where its sources fail."""
+        return self._fetch(facts, announced) is not None
+
+    def unjudged(self, facts: SubmissionFacts, why: str) -> Verdict:
+        """`unavailable`, for a file that was not looked at."""
+        finding = Finding("answer", Code.UNAVAILABLE, {}, why)
+        return verdict_on(facts, self._config, Code.UNAVAILABLE, {}, findings=(finding,))
 
     def to_vote(self, verdict: Verdict) -> Verdict:
         """What a seat that will have to show the bytes says: `unavailable` where it would accept and cannot keep them.

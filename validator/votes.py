@@ -29,9 +29,10 @@ class Vote(ABC):
     """How a seat votes at `place`: in a round of a lane, or in a trial. `needs_bytes`: whether only a file whose bytes
     could not be had is to be called unavailable; `blames`: whether that outcome has other seats fined;
     `always_answers`: whether a seat that could not judge says so whatever kept it, and whoever chose the pool;
-    `as_worker`: whether files are measured by the engine that made them."""
+    `as_worker`: whether files are measured by the engine that made them; `whole`: whether one that is missing decides
+    for all."""
 
-    needs_bytes, blames, always_answers, as_worker = False, False, False, False
+    needs_bytes, blames, always_answers, as_worker, whole = False, False, False, False, False
     ready = True
     """Whether what it votes on can be judged now, as far as that is not the judge queue's matter."""
 
@@ -128,7 +129,7 @@ class CaseVote(TrialVote):
     juror's silence would be fined then, and cost the accuser nothing. So it always answers, by which nobody loses but
     the accuser its jury's fees."""
 
-    always_answers, as_worker = True, True
+    always_answers, as_worker, whole = True, True, True
 
     def __init__(self, trial: Trial, case: Accusation, state: State, config: PoolConfig | None) -> None:
         super().__init__(trial, accepted=False)

@@ -89,7 +89,8 @@ class Voting:
         task = self._task(pool, voting.where, voting.files, seed, audit_seed, patience)
         if task is None:
             return None
-        task = replace(task, to_show=not voting.vote.needs_bytes, as_worker=voting.vote.as_worker)
+        vote = voting.vote
+        task = replace(task, to_show=not vote.needs_bytes, as_worker=vote.as_worker, whole=vote.whole)
         self._wanted.add(task.key)
         answer = self._queue.ask(task)
         return answer.result() if answer.done() and not answer.cancelled() else None

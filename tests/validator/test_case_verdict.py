@@ -139,7 +139,9 @@ def test_a_juror_that_does_not_know_the_law_neither_acquits_nor_convicts() -> No
     found = tuple(verdicts(12, 1).values())
     judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
     trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
-    assert CaseVote(trial, case(*range(12)), State(), None).codes(judged) == Code.UNAVAILABLE
+    vote = CaseVote(trial, case(*range(12)), State(), None)
+    assert vote.codes(judged) == Code.UNAVAILABLE
+    assert vote.whole, "its files are looked for before any is measured"
 
 
 def test_a_pool_without_a_law_convicts_nobody() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from attacks.base import other
 from protocol.audit import AUDIT_EVERYTHING
-from protocol.errors import UnreachableError
+from protocol.errors import MusterError, UnreachableError
 from protocol.seeds import Work
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
@@ -257,6 +257,52 @@ def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:
     assert case.result(20).codes == (Code.ACCEPT,) * 40
     bench.queue.stop()
     assert judge.sequences == [*range(16), 100, 101, *range(16, 40)], "none is judged twice"
+
+
+class Withholding:
+    """Sources that have all files but one, so many times asked."""
+
+    def __init__(self, withheld: bytes, times: int) -> None:
+        self.withheld, self.times, self.failures = withheld, times, list[MusterError]()
+
+    def __call__(self, key: str, limit: int) -> bytes:
+        if self.times and key.startswith(f"rollouts/{self.withheld.hex()}"):
+            self.times -= 1
+            raise MissingObjectError("not there")
+        return b"bytes"
+
+
+def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> JudgeTask:
+    """A case of so many different files, of which one is withheld so often."""
+    task = bench.task(b"c" * 32, *range(count))
+    shas = [bytes([number]) * 32 for number in range(count)]
+    facts = tuple(
+        dataclasses.replace(one, commitment=dataclasses.replace(one.commitment, sha256=sha))
+        for one, sha in zip(task.facts, shas, strict=True)
+    )
+    source = Withholding(shas[withheld], times)
+    judge = judge_of(bench.folder, source, bench.judge)  # type: ignore[arg-type]
+    return dataclasses.replace(task, facts=facts, judge=judge, whole=True)
+
+
+def test_no_file_of_a_case_is_measured_while_another_is_withheld(tmp_path: Path) -> None:
+    """Nor when that one never comes: one file would have a jury measure hundreds for nothing."""
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b""), ScriptedJudge(), patience=0.0)
+    bench.queue.start()
+    verdict = answer(bench.queue, whole_task(bench, 40, 39, 999))
+    bench.queue.stop()
+    assert verdict.codes == (Code.UNAVAILABLE,) * 40
+    assert bench.judge.sequences == []
+    assert "file 39 cannot be had" in verdict.verdicts[0].findings[0].note
+
+
+def test_a_case_whose_last_file_comes_late_is_measured_once(tmp_path: Path) -> None:
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b""), ScriptedJudge(), patience=30.0)
+    bench.queue.start()
+    verdict = answer(bench.queue, whole_task(bench, 40, 39, 1))
+    bench.queue.stop()
+    assert verdict.codes == (Code.ACCEPT,) * 40
+    assert bench.judge.sequences == [*range(40)]
 
 
 def test_the_other_files_of_a_lane_are_judged_while_one_is_missing(tmp_path: Path) -> None:
