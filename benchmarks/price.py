@@ -9,8 +9,9 @@ Keys: networks {pay, stake, …}; rates; cost (of checking, by rate); attacks [{
 whole, mixed, values}]; `values`: by network and rate {value: tokens a file, at the 95% limit of detection that favours
 the cheat; likely: at the measured one; bought: with a third of the seats; loss: `value` is one; pays: `likely` is no
 loss; files: until found with 99%; stake: the least; life: tokens that a node's life of such files is worth where its
-evidence was measured, else null}; pays {network: {rate: [names]}}, pays_with_law: those whose node is not found either;
-least {network: {rate: {stake, without: names that no stake deters}}}; evidence: the same of nodes' lives.
+evidence was measured and a node case can name what shows it, else null}; pays {network: {rate: [names]}},
+pays_with_law: those whose node is not found either; least {network: {rate: {stake, without: names that no stake
+deters}}}; evidence: the same of nodes' lives.
 """
 
 import json
@@ -33,8 +34,9 @@ from benchmarks.price_value import (
     expected,
     files_until,
     least_stake,
-    over_life,
+    over_lives,
 )
+from chain.contracts.node_cases import MOST_FILES
 from chain.network import FOLDER, NetworkConfig
 from protocol.amounts import GRAINS, parse_tokens, show_tokens
 from protocol.audit import AUDIT_EVERYTHING
@@ -221,7 +223,9 @@ def _least(attacks: Sequence[Row], network: str, rate: str) -> Row:
 
 
 def _life(row: Row, costs: Costs, stakes: dict[str, AtStake]) -> Row:
-    """A node whose files together are found after `files_p99`, if that cost it what a rejected file costs."""
+    """Nodes that cheat in every file until a node case takes their stake, which it does with their `files_p99`-th file,
+    or until they have handed in as many as a case can name; found as seldom as the 95% interval allows. None where no
+    case can name what shows them."""
     why: Motive = motive(row["name"])
     gain = why.gain(costs, "bfloat16")
     kept = {
@@ -229,12 +233,22 @@ def _life(row: Row, costs: Costs, stakes: dict[str, AtStake]) -> Row:
         for name in ("name", "pair", "audit", "found", "nodes", "files_median", "files_p99")
         if name in row
     }
-    sure = row["found"] == row["nodes"]
+    found = shown(row)
     worth = {
-        name: tokens(over_life(gain, Fraction(1), row["files_p99"], "slashed", one)) if sure else None
+        name: None if found is None else tokens(over_lives(gain, Fraction(1), found, row["files_p99"], MOST_FILES, one))
         for name, one in stakes.items()
     }
     return kept | {"saved": _number(gain.saved), "values": worth}
+
+
+def shown(row: Row) -> Fraction | None:
+    """The share of nodes whose evidence a case can name, at the lower end of the 95% interval. One node of a hundred
+    may have needed more files than `files_p99`, so it does not count; None where these are more than a case can
+    name."""
+    if row["files_p99"] > MOST_FILES:
+        return None
+    found = min(row["found"], row["nodes"] - max(1, row["nodes"] // 100))
+    return Fraction(int(interval(found, row["nodes"])[0] * 10_000), 10_000)
 
 
 def _evidence() -> list[Row]:

@@ -52,6 +52,13 @@ def over_life(gain: Gain, share: Fraction, files: int, outcome: Outcome, stakes:
     return kept - stakes.pay - stakes.penalty(outcome)
 
 
+def over_lives(gain: Gain, share: Fraction, found: Fraction, files: int, most: int, stakes: AtStake) -> Fraction:
+    """The same for nodes of which a share `found` loses its stake with its `files`-th file, and the others none though
+    they go on to the `most`-th."""
+    free = share * most * (gain.saved + gain.extra) * stakes.pay
+    return found * over_life(gain, share, files, "slashed", stakes) + (1 - found) * free
+
+
 def least_stake(gain: Gain, share: Fraction, found: Fraction, stakes: AtStake) -> int | None:
     """The least stake of whole grains with which a slashed cheat is a loss; None where no stake suffices."""
     kept = share * (gain.saved + (1 - found) * gain.extra) * stakes.pay - found * stakes.pay

@@ -6,10 +6,22 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.attack_rows import specs
-from benchmarks.price import RESULTS, cost_of_checking, outcome_of, priced, stakes_of
+from benchmarks.audits import CLOSE, rows_wanted
+from benchmarks.price import RESULTS, cost_of_checking, outcome_of, priced, shown, stakes_of
 from benchmarks.price_gains import Costs, motive
 from benchmarks.price_table import DOCUMENT, tables
-from benchmarks.price_value import AtStake, Gain, break_even, captured, expected, files_until, least_stake, over_life
+from benchmarks.price_value import (
+    AtStake,
+    Gain,
+    break_even,
+    captured,
+    expected,
+    files_until,
+    least_stake,
+    over_life,
+    over_lives,
+)
+from chain.contracts.node_cases import MOST_FILES
 
 STAKES = AtStake(pay=1_000, stake=50_000, slash_bps=10_000, malformed=400)
 ALL, HALF_MORE = Gain(saved=Fraction(1)), Gain(extra=Fraction(1, 2))
@@ -82,6 +94,10 @@ def test_stakes_are_the_shipped_terms() -> None:
     assert (stakes.pay, stakes.stake, stakes.slash_bps) == (6_553_600_000, 250 * 10**9, 10_000)
 
 
+def test_attacks_of_which_more_files_are_measured_are_in_the_table() -> None:
+    assert CLOSE.keys() <= {(one.name, one.dtype) for one in rows_wanted(quick=False)}
+
+
 def test_outcomes() -> None:
     assert outcome_of({"accept": 4}) == outcome_of({"unsure": 4}) == "nothing"
     assert outcome_of({"accept": 3, "reject: weights": 1}) == "slashed"
@@ -124,7 +140,25 @@ def test_what_is_never_found_pays_and_what_is_always_found_does_not() -> None:
     whole = {one["name"]: one["values"]["local"]["65536"] for one in found["attacks"]}
     assert whole["weights-int8"]["life"] == found["evidence"][0]["values"]["local"] < 0
     assert (whole["seed"]["life"], by_name["weights-int8"]["life"]) == (None, None)
-    assert found["evidence"][0]["values"]["local"] == pytest.approx(3 * 0.4096 - 0.8192 - 200, rel=1e-3)
+    sure = 0.9455  # 99 of 100, at the 95% limit
+    worth = sure * (3 * 0.4096 - 0.8192 - 200) + (1 - sure) * 256 * 0.4096
+    assert found["evidence"][0]["values"]["local"] == pytest.approx(worth, rel=1e-3)
+
+
+def test_a_life_that_no_case_can_name_is_worth_nothing_known() -> None:
+    row = {"nodes": 100, "found": 100, "files_p99": MOST_FILES}
+    assert shown(row) == Fraction(9455, 10_000)
+    assert shown(row | {"files_p99": MOST_FILES + 1}) is None, "seen, but by more files than a case names"
+    half = shown(row | {"found": 50, "files_p99": 17})
+    assert half is not None
+    assert half < Fraction(1, 2), "nor was every node found"
+
+
+def test_lives_that_are_not_found_are_kept() -> None:
+    third = Fraction(1, 3)
+    assert over_lives(ALL, WHOLE, WHOLE, 3, 256, STAKES) == over_life(ALL, WHOLE, 3, "slashed", STAKES)
+    assert over_lives(ALL, WHOLE, Fraction(0), 3, 256, STAKES) == 256_000
+    assert over_lives(ALL, WHOLE, third, 3, 256, STAKES) == third * (3_000 - 51_000) + (1 - third) * 256_000
 
 
 def test_the_document_has_the_tables_of_the_result() -> None:
