@@ -1,10 +1,10 @@
 """The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
 
 What is asked for comes first. A task of which a file is missing, or cannot be judged yet, is put aside and tried again
-between the others, which it never holds up. Nor does one of many files, a node case's: whenever it has judged as many
-as a lane has, it lets go first what was asked for since. While nothing is asked for, it judges ahead: files whose
-committee is not drawn yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only;
-nothing is committed before the draw.
+between the others, which it never holds up. Nor does one of many files, a node case's: it lets go first, after each of
+them, what has no more than a lane has. While nothing is asked for, it judges ahead: files whose committee is not drawn
+yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed
+before the draw.
 """
 
 import logging
@@ -76,6 +76,11 @@ class _Request:
     problem: str = ""
     future: Future[Any] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def large(self) -> bool:
+        """Whether it has more files than a lane: a node case's, whose window is longer."""
+        return len(self.task.facts) > LANE
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -202,10 +207,10 @@ class JudgeQueue:
         if not request.ahead:
             self._done()
 
-    @staticmethod
-    def _gather(request: _Request) -> bool:
-        """Of a whole task: look whether as many more files as a lane has are there. Returns whether all of them are, or
-        it has come to its end because one is not. Raises MissingFileError where that one may appear later."""
+    def _gather(self, request: _Request) -> bool:
+        """Of a whole task: look whether as many more files as a lane has are there, no further one while a smaller task
+        waits. Returns whether all of them are, or it has come to its end because one is not. Raises MissingFileError
+        where that one may appear later."""
         task, final = request.task, time.monotonic() >= request.until
         left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
         for at in left[:LANE]:
@@ -219,21 +224,23 @@ class JudgeQueue:
                 request.found = {place: task.judge.unjudged(facts, why) for place, facts in enumerate(task.facts)}
                 return True
             request.there.add(at)
-        return len(left) <= LANE
+            if request.large and self._smaller_waits():
+                break
+        return not task.whole or len(request.there) == len(task.facts)
 
-    @staticmethod
-    def _judge_files(request: _Request) -> bool:
+    def _judge_files(self, request: _Request) -> bool:
         """As many files as a lane has, of those that are there, by steps so that each step's weights are loaded once,
-        and those first that failed least, so that one which fails never keeps the others from their turn. Returns
-        whether all are judged. Raises MissingFileError at the end if one was not there."""
+        and those first that failed least, so that one which fails never keeps the others from their turn; of a large
+        task no further one while a smaller waits. Returns whether all are judged. Raises MissingFileError at the end if
+        one was not there."""
         task, final, failures = request.task, time.monotonic() >= request.until, request.failures
         missing: MissingFileError | None = None
 
         def order(at: int) -> tuple[int, int, int]:
             return failures.get(at, 0), task.facts[at].work.id.step, task.facts[at].sequence
 
-        left = [at for at in range(len(task.facts)) if at not in request.found]
-        for at in sorted(left, key=order)[:LANE]:
+        left = sorted((at for at in range(len(task.facts)) if at not in request.found), key=order)
+        for at in left[:LANE]:
             if request.cancelled.is_set():
                 raise CancelledError
             facts = task.facts[at]
@@ -247,9 +254,20 @@ class JudgeQueue:
                     )
                 except MissingFileError as error:
                     missing = error
+            if request.large and self._smaller_waits():
+                break
         if missing is not None:
             raise missing
-        return request.ahead or len(left) <= LANE
+        return request.ahead or len(request.found) == len(task.facts)
+
+    def _smaller_waits(self) -> bool:
+        """Whether what was asked for and can be tried now includes a task of no more files than a lane has."""
+        now = time.monotonic()
+        with self._changed:
+            return any(
+                not (one.ahead or one.large or one.future.done()) and one.not_before <= now
+                for one in self._requests.values()
+            )
 
     def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:
         verdicts = tuple(found[at] for at in range(len(task.facts)))

@@ -244,7 +244,7 @@ def test_a_missing_file_of_one_pool_does_not_hold_up_the_files_of_another(tmp_pa
 
 
 def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:
-    """After as many as a lane has: else whoever names hundreds has their jurors miss their lanes meanwhile."""
+    """After the file at hand: as many as a lane has may take the whole time that the lane has."""
     judge = ScriptedJudge()
     bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
     judge.gate.clear()
@@ -256,7 +256,23 @@ def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:
     assert lane.result(20).codes == (Code.ACCEPT,) * 2
     assert case.result(20).codes == (Code.ACCEPT,) * 40
     bench.queue.stop()
-    assert judge.sequences == [*range(16), 100, 101, *range(16, 40)], "none is judged twice"
+    assert judge.sequences == [0, 100, 101, *range(1, 40)], "none is judged twice"
+
+
+def test_lanes_whose_files_are_missing_do_not_keep_a_case_from_its_files(tmp_path: Path) -> None:
+    """Whoever is accused could hold up its judges with them."""
+    judge = ScriptedJudge()
+    missing = JudgingBench(
+        tmp_path, ScriptedObjects([MissingObjectError("not there")] * 9999, b""), ScriptedJudge(), 60.0
+    )
+    queue, of_case = missing.queue, judge_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    for number in range(5):
+        queue.ask(missing.task(bytes([number]) * 32, number))
+    case = queue.ask(task_of(of_case, 60.0, b"c" * 32, *range(40)))
+    queue.start()
+    assert case.result(20).codes == (Code.ACCEPT,) * 40
+    queue.stop()
+    assert judge.sequences == [*range(40)]
 
 
 class Withholding:
