@@ -64,8 +64,9 @@ class FileJudge:
         kept = None if as_worker else self._known(facts, self._engine)
         if kept is not None and self._is_kept(facts):
             return kept
-        # Who votes on a file answers for its bytes, so a verdict alone is not enough.
-        data = self._fetch(facts, announced)
+        # Who votes on a file answers for its bytes, so a verdict alone is not enough. A node case's are final, and
+        # hundreds of them would take the room of those that a committee's seat has to be able to show.
+        data = self._fetch(facts, announced, keep=not as_worker)
         if data is None and not final:
             raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
         engine = self._engine
@@ -83,7 +84,7 @@ class FileJudge:
 
     def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:
         """Whether a file's bytes can be had now. Raises MusterError where its sources fail."""
-        return self._fetch(facts, announced) is not None
+        return self._fetch(facts, announced, keep=False) is not None
 
     def unjudged(self, facts: SubmissionFacts, why: str) -> Verdict:
         """`unavailable`, for a file that was not looked at."""
@@ -113,7 +114,7 @@ class FileJudge:
         """Bring the weights that the submission will be judged with."""
         self._weights(facts.work)
 
-    def _fetch(self, facts: SubmissionFacts, announced: Sequence[str]) -> bytes | None:
+    def _fetch(self, facts: SubmissionFacts, announced: Sequence[str], keep: bool) -> bytes | None:
         sha256, limit = facts.commitment.sha256, Limits.of(self._config.work).file_bytes
         # A process killed before it had judged has the file, and its owner may not serve it a second time.
         kept = self._files.read(sha256) if self._files is not None and self._is_kept(facts) else None
@@ -128,7 +129,7 @@ class FileJudge:
             self._lacking[sha256] = "no source serves the file"
         else:
             self._lacking.pop(sha256, None)
-            if self._files is not None:
+            if self._files is not None and keep:
                 self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
         return data
 

@@ -8,6 +8,7 @@ import pytest
 from protocol.errors import UnreachableError
 from protocol.verdict import Code, Verdict
 from tests.validator import world
+from tests.validator.test_held_engines import engine
 from validator.context import SubmissionFacts, verdict_on
 from validator.held_engines import LoadedEngine
 from validator.judging import FileJudge
@@ -28,7 +29,7 @@ def gone(key: str, limit: int) -> bytes:
 
 def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -> None:
     given, judged = world.context(), list[bytes | None]()
-    facts, engine, objects = given.facts, Any, gone
+    facts, objects = given.facts, gone
     place, sha256 = (facts.work.id.pool.pool, facts.sequence), facts.commitment.sha256
     assert KeptFiles(tmp_path, 1 << 30).keep(place, sha256, given.data)
 
@@ -38,7 +39,7 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
 
     def verdict() -> Verdict:
         sources, kept = Sources(objects), KeptFiles(tmp_path, 1 << 30)  # type: ignore[arg-type]
-        loaded = LoadedEngine(engine)  # type: ignore[arg-type]
+        loaded = LoadedEngine(Any)  # type: ignore[arg-type]
         return WeightlessJudge(world.CONFIG, loaded, sources, lambda _: tmp_path, None, kept, judge).verdict(facts)
 
     assert verdict().code is Code.ACCEPT
@@ -47,3 +48,23 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
     path.write_bytes(b"a fault of the disk")
     with pytest.raises(UnreachableError):
         verdict()
+
+
+def test_files_of_a_node_case_take_no_room(tmp_path: Path) -> None:
+    """Hundreds of them would have our committees' seats answer `unavailable` for want of it, and final ones need not be
+    shown to anybody."""
+    given = world.context()
+    objects: Any = lambda key, limit: given.data  # noqa: E731
+
+    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+
+    def kept(as_worker: bool) -> int:
+        files = KeptFiles(tmp_path / str(as_worker), 1 << 30)
+        loaded = LoadedEngine(engine("hf"))
+        judging = WeightlessJudge(world.CONFIG, loaded, Sources(objects), lambda _: tmp_path, None, files, judge)
+        assert judging.verdict(given.facts, as_worker=as_worker).code is Code.ACCEPT
+        return len(files.files)
+
+    assert kept(False) == 1
+    assert kept(True) == 0
