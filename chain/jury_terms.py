@@ -11,4 +11,9 @@ def jury_fee(terms: Terms, files: int) -> int:
 
 def jury_commit_window(terms: Terms, files: int) -> int:
     """Seconds from the draw: the jury's window for the first file, a committee's for every further sixteen begun."""
-    return terms.juryCommitWindow + -(-(files - 1) // LANE) * terms.commitWindow
+    return terms.juryCommitWindow + further_lanes(files) * terms.commitWindow
+
+
+def further_lanes(files: int) -> int:
+    """Beside the first of `files` files, as many lanes as are begun by the others."""
+    return -(-max(0, files - 1) // LANE)

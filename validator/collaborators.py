@@ -8,6 +8,7 @@ from typing import Self
 
 from eth_account.signers.local import LocalAccount
 
+from chain.jury_terms import further_lanes
 from chain.suite import Suite
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
@@ -90,7 +91,7 @@ class ValidatorCollaborators:
 @dataclass(frozen=True)
 class PoolCollaborators:
     """What belongs to one pool. `config`: its configuration document; `patience`, `jury_patience`: seconds for which a
-    missing file of it is asked for, by a committee and by a jury."""
+    missing file of it is asked for, by a committee and by a jury of one file."""
 
     pool_client: PoolClient
     orchestrator: OrchestratorClient
@@ -98,6 +99,10 @@ class PoolCollaborators:
     config: PoolConfig
     patience: float
     jury_patience: float
+
+    def jury_patience_for(self, files: int) -> float:
+        """The same for a jury of so many files, which has the longer window."""
+        return self.jury_patience + further_lanes(files) * self.patience
 
     def close(self) -> None:
         self.orchestrator.close()

@@ -84,7 +84,7 @@ class Voting:
         if isinstance(self._pool, UnopenedPool) or not voting.vote.ready:
             return None
         # A jury, which needs the bytes, has a window of its own.
-        patience = self._pool.jury_patience if voting.vote.needs_bytes else self._pool.patience
+        patience = self._pool.jury_patience_for(len(voting.files)) if voting.vote.needs_bytes else self._pool.patience
         seed, audit_seed = voting.committee.seed, voting.audit_seed
         task = self._task(pool, voting.where, voting.files, seed, audit_seed, patience)
         if task is None:
