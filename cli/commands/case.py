@@ -50,11 +50,14 @@ def open_case(
     if (pool, node) not in state.accounts:
         raise ConfigError(f"{node} is no node of pool {pool}", "check --node and --pool")
     until = last if last is not None else (1 << 28) - 1
-    files = newest(nameable(state.submissions_of(pool, node), session.client.now(), first or 0, until), first)
+    known = state.submissions_of(pool, node)
+    files = newest(nameable(known, session.client.now(), first or 0, until), first)
     if not files:
         raise ConfigError(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
+    if last is not None:
+        refuse_cut(files, known, last)
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
     refuse_lawless(state.pools[pool])
     call = session.suite.node_cases.open(files, said)
@@ -112,6 +115,20 @@ def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
             f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
         )
     return files
+
+
+def refuse_cut(files: "list[Submission]", known: "list[Submission]", last: int) -> None:
+    """Raises ConfigError where the run of `files` ends before `last`, which was asked for, because one of the `known`
+    files up to there is not final yet: what a shorter run shows may be too little, and cost the bond."""
+    from protocol.verdict import Code
+
+    end, still_open = files[-1].sequence, (Code.NONE, Code.DISPUTED)
+    for one in known:
+        if end < one.sequence <= last and (Code(one.code).is_accept or one.code in still_open):
+            raise ConfigError(
+                f"the run would end at {end}, because not all files up to {one.sequence} are final yet",
+                f"wait until they are, or name that end: --last {end}",
+            )
 
 
 def _row(state: "State", case: "Accusation") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from eth_account import Account
 
 from chain.judging import CaseOutcome
-from cli.commands.case import newest
+from cli.commands.case import newest, refuse_cut
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from runtime.keystore import store
@@ -25,6 +25,20 @@ def test_a_case_begins_where_it_was_asked_to_or_not_at_all() -> None:
     assert newest(files[:256], 0) == files[:256]
     with pytest.raises(ConfigError, match=r"260 files from 0 on .* names 256 at most; .* --last 765"):
         newest(files, 0)
+
+
+def test_a_run_that_was_asked_for_is_not_cut_short_in_silence() -> None:
+    """Its end shows a node, what is left of it may not: then the bond is lost."""
+    known: list[Any] = [
+        SimpleNamespace(sequence=number, code=code)
+        for number, code in enumerate([Code.ACCEPT] * 4 + [Code.MALFORMED, Code.ACCEPT, Code.NONE])
+    ]
+    refuse_cut(known[:4], known, 4)
+    for last in (5, 6, 99):
+        with pytest.raises(ConfigError, match=r"end at 3, because not all files up to 5 .* --last 3"):
+            refuse_cut(known[:4], known, last)
+    with pytest.raises(ConfigError, match="up to 6"):
+        refuse_cut(known[:6], known, 6)
 
 
 def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
