@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,10 +13,11 @@ from attacks.base import other
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import MusterError, UnreachableError
 from protocol.seeds import Work
-from protocol.verdict import Code
+from protocol.verdict import Code, Verdict
 from storage.keys import MissingObjectError
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of, tiny_weights
+from validator.context import SubmissionFacts
 from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
 from validator.judging import FileJudge
 from validator.verdict_store import VerdictStore
@@ -319,6 +320,31 @@ def test_a_case_whose_last_file_comes_late_is_measured_once(tmp_path: Path) -> N
     bench.queue.stop()
     assert verdict.codes == (Code.ACCEPT,) * 40
     assert bench.judge.sequences == [*range(40)]
+
+
+def test_a_lane_goes_first_while_the_files_of_a_case_are_looked_for(tmp_path: Path) -> None:
+    """Their sources may take a minute for each."""
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), ScriptedJudge(), patience=30.0)
+    case, looked, seen = whole_task(bench, 40, 0, 0), list[int](), list[int]()
+
+    class Slow:
+        def is_there(self, facts: SubmissionFacts, announced: object) -> bool:
+            looked.append(facts.sequence)
+            seen.append(len(bench.judge.sequences))
+            if len(looked) == 1:
+                bench.queue.ask(bench.task(b"l" * 32, 100, 101))
+            return True
+
+        def verdict(self, facts: SubmissionFacts, *rest: Any, **more: Any) -> Verdict:
+            return case.judge.verdict(facts, *rest, **more)
+
+    slow: Any = Slow()
+    bench.queue.start()
+    answer(bench.queue, dataclasses.replace(case, judge=slow))
+    bench.queue.stop()
+    assert looked == [*range(40)]
+    assert seen == [0] + [2] * 39, "the lane's two were judged after the first look"
+    assert bench.judge.sequences == [100, 101, *range(40)]
 
 
 def test_the_other_files_of_a_lane_are_judged_while_one_is_missing(tmp_path: Path) -> None:
