@@ -3,6 +3,9 @@
 from chain.records import Terms
 from protocol.verdict import LANE
 
+MAX_WINDOW = 30 * 24 * 3600
+"""Seconds that any window may have (`TermsLib.MAX_WINDOW`)."""
+
 
 def jury_fee(terms: Terms, files: int) -> int:
     """Grains a juror: the jury's fee for the first of `files` files, a committee's for every further one."""
@@ -10,8 +13,9 @@ def jury_fee(terms: Terms, files: int) -> int:
 
 
 def jury_commit_window(terms: Terms, files: int) -> int:
-    """Seconds from the draw: the jury's window for the first file, a committee's for every further sixteen begun."""
-    return terms.juryCommitWindow + further_lanes(files) * terms.commitWindow
+    """Seconds from the draw: the jury's window for the first file, a committee's for every further sixteen begun, and
+    thirty days at most."""
+    return min(terms.juryCommitWindow + further_lanes(files) * terms.commitWindow, MAX_WINDOW)
 
 
 def further_lanes(files: int) -> int:

@@ -46,8 +46,11 @@ contract LibrariesTest is PRBTest {
         assertEq(JuryTerms.fee(terms, 1), type(uint32).max);
         assertEq(JuryTerms.fee(terms, 256), 256 * uint256(type(uint32).max));
         assertEq(JuryTerms.commitWindow(terms, 1), 1 days);
-        assertEq(JuryTerms.commitWindow(terms, 17), 31 days);
-        assertEq(JuryTerms.commitWindow(terms, 256), 1 days + 16 * 30 days);
+        assertEq(JuryTerms.commitWindow(terms, 17), 30 days);
+        assertEq(JuryTerms.commitWindow(terms, 256), 30 days);
+        (terms.commitWindow, terms.juryCommitWindow) = (1 days, 1 days);
+        assertEq(JuryTerms.commitWindow(terms, 17), 2 days);
+        assertEq(JuryTerms.commitWindow(terms, 256), 17 days);
     }
 
     function test_lotteryIsUniform() public pure {

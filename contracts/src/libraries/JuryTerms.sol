@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {TermsLib} from "./TermsLib.sol";
 import {PoolTerms} from "./Types.sol";
+import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 
 /// @title JuryTerms
@@ -16,9 +18,9 @@ library JuryTerms {
         return SafeCast.toUint40(uint256(terms.juryFee) + (files - 1) * terms.fee);
     }
 
-    /// @notice Seconds to commit, from the draw.
+    /// @notice Seconds to commit, from the draw: no longer than any window may be, for a stake is held meanwhile.
     function commitWindow(PoolTerms memory terms, uint256 files) internal pure returns (uint32) {
         uint256 lanes = (files - 1 + LANE - 1) / LANE;
-        return SafeCast.toUint32(terms.juryCommitWindow + lanes * terms.commitWindow);
+        return uint32(Math.min(terms.juryCommitWindow + lanes * terms.commitWindow, TermsLib.MAX_WINDOW));
     }
 }

@@ -55,7 +55,7 @@ struct PoolTerms {
     /// A: seconds in which a first jury's verdict can be appealed.
     uint32 appealWindow;
     /// Cj: seconds for jurors to commit, from the draw; in a node case of several files `commitWindow` is added for every
-    /// sixteen begun.
+    /// sixteen begun, thirty days together at most.
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;
