@@ -43,21 +43,16 @@ def open_case(
     import hashlib
 
     from cli.lawless import refuse_lawless
-    from validator.case_verdict import nameable
 
     session = by.open()
     state = session.state()
     if (pool, node) not in state.accounts:
         raise ConfigError(f"{node} is no node of pool {pool}", "check --node and --pool")
-    until = last if last is not None else (1 << 28) - 1
-    known = state.submissions_of(pool, node)
-    files = newest(nameable(known, session.client.now(), first or 0, until), first)
+    files = named_run(state.submissions_of(pool, node), session.client.now(), first, last)
     if not files:
         raise ConfigError(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
-    if last is not None:
-        refuse_cut(files, known, last)
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
     refuse_lawless(state.pools[pool])
     call = session.suite.node_cases.open(files, said)
@@ -100,6 +95,17 @@ def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case
     session = by.open()
     call = session.suite.node_cases.conclude(case)
     act(session, [PlannedTransaction(f"conclude case {case}", call)], by, case=case)
+
+
+def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
+    """Of the `known` files of a node those that a case names at chain time `now`, between two that may be asked for.
+    Raises ConfigError where these are more than it can name, or not all of them final."""
+    from validator.case_verdict import nameable
+
+    files = newest(nameable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
+    if files and last is not None:
+        refuse_cut(files, known, last)
+    return files
 
 
 def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
