@@ -1,5 +1,6 @@
 """`muster case open, show, conclude` on a real chain."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,13 +9,14 @@ import pytest
 from eth_account import Account
 
 from chain.judging import CaseOutcome
-from cli.commands.case import newest, refuse_cut
+from cli.commands.case import named_run, newest, refuse_cut
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from runtime.keystore import store
 from tests.chain.game import begin, work
 from tests.cli.muster import Muster
 from tests.conftest import GRAINS, Deployed
+from tests.validator.test_case_verdict import OPENED, final
 
 SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
 
@@ -39,6 +41,15 @@ def test_a_run_that_was_asked_for_is_not_cut_short_in_silence() -> None:
             refuse_cut(known[:4], known, last)
     with pytest.raises(ConfigError, match="up to 6"):
         refuse_cut(known[:6], known, 6)
+
+
+def test_a_case_names_up_to_the_first_file_that_is_not_final_unless_more_was_asked_for() -> None:
+    known = [final(number) for number in range(4)]
+    known[2] = replace(known[2], final_time=OPENED + 1)
+    assert named_run(known, OPENED, 0, None) == named_run(known, OPENED, None, 1) == known[:2]
+    with pytest.raises(ConfigError, match="up to 2 are final"):
+        named_run(known, OPENED, 0, 3)
+    assert named_run(known, OPENED + 1, 0, 3) == known
 
 
 def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
