@@ -190,7 +190,7 @@ def _replaced(record: CaseRecord) -> CaseRecord:
         (_other_node, "file 3 is not the accused node's, but 0x2222"),
         (_unknown, "file 3 is not on chain"),
         (_refused, "file 3 was not accepted"),
-        (_twice, "it names 3 files, not 1 to 16 in ascending order"),
+        (_twice, "it names 3 files, not 1 to 256 in ascending order"),
         (_known_draw, "jury 4 was drawn by block 100, known when the case was opened"),
         (_chosen_seed, "the seed of jury 4 does not follow from block 102"),
         (_no_majority, "the votes come to none: lapsed; the chain says reject: sampling: upheld"),
