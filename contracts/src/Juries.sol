@@ -177,11 +177,17 @@ contract Juries is Trials, ReentrancyGuardTransient {
     {
         bool revealed = trial_.revealed & (1 << juror) != 0;
         if (trial_.discharged) return (revealed ? trial_.feePaid : 0, 0);
-        if (!revealed) return (0, params.valuesAt(trial_.time).withheldPenalty);
+        if (!revealed) return (0, _penalty(trial_, params.valuesAt(trial_.time).withheldPenalty));
         uint256 voted = _vote(trial, trial_, juror);
         // a case without majority, or dismissed because the file could not be had, blames nobody
         if (trial_.code != Codes.NONE && Codes.kind(voted) == Codes.kind(trial_.code)) return (trial_.feePaid, 0);
-        return (0, Codes.contradict(voted, trial_.code) ? params.valuesAt(trial_.time).minorityPenalty : 0);
+        if (!Codes.contradict(voted, trial_.code)) return (0, 0);
+        return (0, _penalty(trial_, params.valuesAt(trial_.time).minorityPenalty));
+    }
+
+    /// @dev As many times that of one file as the fee is: or the larger a case is, the more would a blind vote pay.
+    function _penalty(Trial storage trial_, uint256 ofOneFile) private view returns (uint256) {
+        return ofOneFile * trial_.fee / court.termsOf(trial_.pool).juryFee;
     }
 
     function _onlyVoter(Trial storage trial_, uint256 juror) private view returns (uint256 seat) {

@@ -17,9 +17,9 @@ interface IParams {
         uint16 rewardBps;
         /// What a malformed file costs its submitter, besides the committee's fees.
         uint56 malformedPenalty;
-        /// Per file: a vote of the other class than the final outcome.
+        /// Per file: a vote of the other class than the final outcome. A juror's of several files grows as its fee.
         uint56 minorityPenalty;
-        /// Per file of the lane: no reveal. Strictly above minorityPenalty.
+        /// Per file of the lane: no reveal. Strictly above minorityPenalty; a juror's grows as its fee.
         uint56 withheldPenalty;
         /// Per file: a vote with a majority that a jury overturned, besides minorityPenalty.
         uint56 overturnPenalty;

@@ -254,6 +254,24 @@ contract CaseFlowTest is Accusing {
         _empty(trial);
     }
 
+    /// What a wrong or a missing vote costs grows as the fee does: a vote that nobody measured for never pays the more.
+    function test_penaltiesGrowWithTheFee() public {
+        uint256 nodeCase = _accuse(node, _longHistory(node, 34));
+        uint256 trial = _trial(nodeCase);
+        uint256[] memory votes = new uint256[](5);
+        for (uint256 i = 0; i < 3; ++i) {
+            votes[i] = Codes.ACCEPT;
+        }
+        votes[3] = Codes.REJECT_SAMPLING; // and the fifth is absent
+        _juryVotes(trial, votes);
+        _wait(60);
+        nodeCases.conclude(nodeCase);
+        uint256[] memory jurors = juries.seatsOf(trial);
+        _empty(trial);
+        assertEq(_loss(jurors[3]), uint256(defaultValues().minorityPenalty) * (5e8 + 33 * FEE) / 5e8);
+        assertEq(_loss(jurors[4]), uint256(defaultValues().withheldPenalty) * (5e8 + 33 * FEE) / 5e8);
+    }
+
     function _first(uint256[] memory all, uint256 count) private pure returns (uint256[] memory some) {
         some = new uint256[](count);
         for (uint256 i = 0; i < count; ++i) {
