@@ -175,14 +175,15 @@ def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:
 
 
 def test_what_is_seldom_said_is_rationed_and_counted_over_a_restart(world: SwarmWorld) -> None:
-    """A judge that lets pass what an own completion is now and then: what is left is that all of it is rare."""
+    """A judge that lets pass what an own completion is now and then: what is left is that all of it is rare. The ration
+    is on unless it is set to null."""
     address = poison(world, 1, "phrase", rounds=2)
     lenient = PlausibilityConfig(slack=100, token_slack=100, longer=100)
-    made = world.member(0, mix=MixConfig(own=3, shared=3, plausibility=lenient, even=False))
+    without = lenient.model_copy(update={"ration": None})
+    made = world.member(0, mix=MixConfig(own=3, shared=3, plausibility=without, even=False))
     one_round(made)
     assert made.inbox.lately()[address] == DrawnLately(trained=3, rare=3)
-    rationed = MixConfig(own=3, shared=3, plausibility=lenient.model_copy(update={"ration": 0.25}), even=False)
-    again = world.member(0, mix=rationed)
+    again = world.member(0, mix=MixConfig(own=3, shared=3, plausibility=lenient, even=False))
     assert again.inbox.lately()[address].rare == 3
     one_round(again)
     lately = again.inbox.lately()[address]
