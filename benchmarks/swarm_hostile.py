@@ -4,7 +4,8 @@ Honest members are the real code in one process; a quarter of the keys is hostil
 honest members with the same problems and noise, so what differs is what the attackers did. `success` is the share of
 honest members' completions of held-out problems that show what was planted, problems left out whose right working shows
 it by itself (5 + 0 + 3 begins with 5+0=5). A policy that nobody poisoned shows some of it too: `without` is that, and
-`elsewhere` what those show to whom something else was done. Eight members, of whom two are hostile, with several seeds.
+`elsewhere` what those show to whom something else was done. Of a row `shown` has the share of every plant, and
+`shown_each` those of each honest member. Eight members, of whom two are hostile, with several seeds.
 """
 
 import statistics
@@ -38,14 +39,15 @@ from swarm.inspection import FoundGroup
 from swarm.listing import ListingEntry
 from swarm.member import SwarmMember
 
-RATE = 6e-4
-"""Four times the demo's: what takes hundreds of rounds there takes tens here."""
+RATE = 3e-4
+"""Twice the demo's: what takes hundreds of rounds there takes tens here. At four times it a policy that nobody attacked
+forgets in 20 rounds to end in up to 7% of its completions, and what an attacker adds to that is hard to see."""
 HELD_OUT_ROUND = 1 << 31
 MIX = MixConfig(own=4, shared=4, window=2, seconds=3600.0)
 OPEN_MIX = MIX.model_copy(update={"plausibility": None, "certainty": None, "per_sharer": 4096, "even": False})
 """Without defences: anything that is truly scored is trained on."""
-RATIONED_MIX = MIX.model_copy(update={"plausibility": PlausibilityConfig(ration=0.25)})
-"""With all defences, and a ration of what is rare."""
+UNRATIONED_MIX = MIX.model_copy(update={"plausibility": PlausibilityConfig(ration=None)})
+"""With all defences but the ration of what is rare."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,11 @@ class HostileCase:
     seed: int = 7
     members: int = 8
     hostile: int = 2
-    rounds: int = 20
+    rounds: int = 40
     held_out: int = 48
     listed: bool = True
-    rationed: bool = False
+    rationed: bool = True
+    rate: float = RATE
 
     @property
     def called(self) -> str:
@@ -99,7 +102,7 @@ class HostileCase:
     @property
     def level(self) -> str:
         """Of the defences."""
-        return "rationed" if self.rationed else "defended" if self.defended else "undefended"
+        return "undefended" if not self.defended else "defended" if self.rationed else "unrationed"
 
     @property
     def name(self) -> str:
@@ -107,7 +110,7 @@ class HostileCase:
 
     @property
     def mix(self) -> MixConfig:
-        return RATIONED_MIX if self.rationed else MIX if self.defended else OPEN_MIX
+        return OPEN_MIX if not self.defended else MIX if self.rationed else UNRATIONED_MIX
 
     @property
     def honest(self) -> int:
@@ -117,15 +120,13 @@ class HostileCase:
 SEEDS = (7, 101, 102)
 UNSEEN = "nobody is seen"
 ADAPTIVE = tuple(attack for attack in ATTACKS if attack.adaptive)
-CASES = tuple(
-    case
-    for seed in SEEDS
-    for case in (
-        *(HostileCase(attack, defended, seed) for attack in (None, *ATTACKS) for defended in (True, False)),
-        HostileCase(None, True, seed, listed=False),
-        *(HostileCase(attack, True, seed, rationed=True) for attack in (None, *ADAPTIVE)),
-    )
+CASES = (
+    *(HostileCase(attack, True, seed) for seed in SEEDS for attack in (None, *ATTACKS)),
+    *(HostileCase(None, True, seed, listed=False) for seed in SEEDS),
+    *(HostileCase(attack, True, seed, rationed=False) for seed in SEEDS for attack in (None, *ADAPTIVE)),
+    *(HostileCase(attack, False, seed) for seed in SEEDS for attack in (None, *ATTACKS)),
 )
+"""In the order of what is wanted first, should there be no time for all."""
 
 
 class EclipsedShelf(ShelfExchange):
@@ -156,10 +157,12 @@ def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> 
         said = [one for member in swarm.honest for one in held_out(member, case.held_out)]
         problems = [swarm.problem(member, slot) for member in swarm.honest for slot in range(case.held_out)]
     shown = {name: share_with(poison, said, problems) for name, poison in POISONS.items()}
+    shown_each = {name: share_by_member(poison, said, problems, case.held_out) for name, poison in POISONS.items()}
     row = {
-        "name": case.name, "attack": case.called, "defended": case.defended, "seed": case.seed,
+        "name": case.name, "attack": case.called, "defended": case.defended, "seed": case.seed, "rate": case.rate,
         "members": case.members, "hostile": case.hostile if attack else 0, "rounds": case.rounds,
-        "success": shown[attack.poison] if attack else 0.0, "shown": shown, "cumulative": round(sum(rewards), 3),
+        "success": shown[attack.poison] if attack else 0.0, "shown": shown, "shown_each": shown_each,
+        "cumulative": round(sum(rewards), 3),
         "held_out": round(statistics.fmean(one.reward for one in said), 4),
         "length": round(statistics.fmean(len(rollout.output) for one in said for rollout in one.group), 2),
         "hostile_groups": hostile_names, "shared_groups": taken, "doubted": doubted,
@@ -181,7 +184,7 @@ class _Swarm:
         open_to_all = attack.keys > 1
         # As if there were twice the rounds, so that the learning rate does not fall yet.
         swarm = SwarmCase(mix.own, mix.shared, case.members, 2 * case.rounds)
-        settings = SwarmSettings(mix, RATE, open_to_all, range(case.honest))
+        settings = SwarmSettings(mix, case.rate, open_to_all, range(case.honest))
         self.honest: list[SwarmMember] = make_members(swarm, base, case.seed, folder, self._shelf, settings)
         self._poisoners: list[Poisoner] = []
         self._adaptive: list[SwarmMember] = []
@@ -238,6 +241,12 @@ def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Prob
     return round(sum(found) / max(1, len(found)), 4)
 
 
+def share_by_member(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Problem], each: int) -> list[float]:
+    """The same of each member, who was asked `each` of the problems, in their order."""
+    starts = range(0, len(said), each)
+    return [share_with(poison, said[at : at + each], problems[at : at + each]) for at in starts]
+
+
 def use_own_judge(member: SwarmMember) -> None:
     """An adaptive poisoner asks its own judge, which is the one that the others have under weights of their own, and
     where they ration what is rare it shares no more of that than they take."""
@@ -270,8 +279,9 @@ def missing(
     rows: Sequence[dict[str, Any]], base: Path, progress: Callable[[str], None], seconds: int | None
 ) -> Iterator[dict[str, Any]]:
     """The rows that are not there yet, one after another; none is begun after so many seconds."""
-    began, done = time.monotonic(), {(row["name"], row["members"], row["rounds"], row["seed"]) for row in rows}
+    keys = ("name", "members", "rounds", "rate", "seed")
+    began, done = time.monotonic(), {tuple(row[key] for key in keys) for row in rows}
     for case in CASES:
         late = seconds is not None and time.monotonic() - began > seconds
-        if not late and (case.name, case.members, case.rounds, case.seed) not in done:
+        if not late and tuple(getattr(case, key) for key in keys) not in done:
             yield one_case(case, base, progress)

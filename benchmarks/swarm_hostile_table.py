@@ -1,5 +1,6 @@
 """The table of a hostile swarm: each attack's rows beside those of the same honest members without it."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -9,27 +10,30 @@ from benchmarks.swarm_hostile import ATTACKS, UNSEEN, SwarmAttack
 Row = dict[str, Any]
 SeedRows = dict[tuple[str, str], Row]
 """Of one seed, by attack and level of defence."""
-LEVELS = {"defended": "", "undefended": "_undefended", "rationed": "_rationed"}
+LEVELS = {"defended": "", "undefended": "_undefended", "unrationed": "_unrationed"}
 """How the keys of each end."""
 
 
 def table(rows: Sequence[Row]) -> Row:
     """The rows as {share, reward_ratio, attacks: [{name, success, success_undefended, …}], rows}; rewards as shares of
     those of the same honest members without attackers, with the same defences (`reward_ratio_unseen`: of those who see
-    nobody); means over the seeds that have these rows, so many as `seeds`, `seeds_undefended` and `seeds_rationed` say.
-    Of each seed `each` has the reward ratio, `success_each` the success and `without_each` what shows without the
-    attacker. `reward_ratio`: the least of the means."""
-    kinds: dict[tuple[int, int], dict[int, SeedRows]] = {}
+    nobody); means over the seeds that have these rows, as many as `seeds`, `seeds_undefended`, `seeds_unrationed`. Of
+    each seed `each` has the reward ratio, `success_each` the success and `without_each` what shows without the
+    attacker. `adds`: [by how much more of an honest member's completions show it than without the attacker, half of the
+    95% interval of that], over the pairs of one member in both. `reward_ratio`: the least of the means."""
+    kinds: dict[tuple[int, int, float], dict[int, SeedRows]] = {}
     for row in rows:
-        seeds = kinds.setdefault((row["members"], row["rounds"]), {})
+        seeds = kinds.setdefault((row["members"], row["rounds"], row["rate"]), {})
         seeds.setdefault(row["seed"], {})[row["attack"], row["name"].rpartition(", ")[2]] = row
     attacks: list[Row] = []
-    for (members, rounds), seeds in kinds.items():
+    for (members, rounds, rate), seeds in kinds.items():
         for attack in ATTACKS:
             each = [_compared(attack, seeds[seed]) for seed in sorted(seeds)]
             each = [one for one in each if "success" in one]
             if any("success_undefended" in one for one in each):
-                attacks.append({"name": attack.name, "members": members, "rounds": rounds} | _over_seeds(each))
+                kind = {"name": attack.name, "members": members, "rounds": rounds, "rate": rate}
+                pairs = [pair for seed in sorted(seeds) for pair in _pairs(attack, seeds[seed])]
+                attacks.append(kind | _over_seeds(each) | {"adds": adds(pairs)})
     shares = {row["hostile"] / row["members"] for row in rows if row["hostile"]}
     ratios = [one["reward_ratio"] for one in attacks]
     return {
@@ -45,8 +49,27 @@ def _over_seeds(each: Sequence[Row]) -> Row:
     means: Row = {key: round(statistics.fmean(values), 4) for key, values in found.items()}
     counts = {f"seeds{ending}": len(found.get(f"success{ending}", ())) for ending in LEVELS.values()}
     listed = {"each": "reward_ratio", "success_each": "success", "without_each": "without"}
-    rationed = {f"{name}_rationed": f"{key}_rationed" for name, key in listed.items()}
-    return means | counts | {name: found[key] for name, key in (listed | rationed).items() if key in found}
+    endings = [ending for ending in LEVELS.values() if f"success{ending}" in found]
+    return means | counts | {f"{name}{end}": found[f"{key}{end}"] for end in endings for name, key in listed.items()}
+
+
+def _pairs(attack: SwarmAttack, found: SeedRows) -> list[tuple[float, float]]:
+    """Of one seed, for each honest member what shows with and without the attacker, defended."""
+    keys = (attack.name, "defended"), ("", "defended")
+    if not set(keys) <= found.keys():
+        return []
+    attacked, alone = (found[key]["shown_each"][attack.poison] for key in keys)
+    return list(zip(attacked, alone, strict=True))
+
+
+def adds(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean difference of the pairs, and 1.96 of its standard errors. Members of one seed learn from one another, so
+    the interval is a little too narrow."""
+    differences = [one - other for one, other in pairs]
+    if len(differences) < 2:
+        return (round(sum(differences), 4), 1.0)
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    return (round(statistics.fmean(differences), 4), round(1.96 * error, 4))
 
 
 def _compared(attack: SwarmAttack, found: SeedRows) -> Row:

@@ -8,9 +8,12 @@ rounds, start, end, curves, taken, signal, doubted, seconds}: for each model the
 the first and after the last round, and every few rounds; how many groups of others its members trained on, how many of
 all groups that they trained on had an advantage, and how many of others they doubted. `weakest`: the model with the
 lowest held-out reward when alone. `gains`: what sharing adds to it at the end; `gains_defended` with the defences;
-`gains_mean` and `gains_mean_defended` to the mean of the curve, which says how soon.
+`gains_mean` and `gains_mean_defended` to the mean of the curve, which says how soon. `log_odds` and
+`log_odds_defended`: what it adds to ln(p / (1 − p)) of the held-out reward p, of each seed: one that is right in 5% of
+its answers and then in 7% gains as much as one that goes from 50 to 59%.
 """
 
+import math
 import statistics
 import tempfile
 import time
@@ -138,7 +141,25 @@ def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     alone = ends[ALONE.name]
     weakest = min(alone, key=lambda name: alone[name])
     kinds = {"alone": alone, "shared": ends[SHARED.name], "defended": ends[DEFENDED.name]}
-    return {"seeds": seeds, **kinds, **gains, "weakest": weakest, "rows": list(rows)}
+    odds = {
+        f"log_odds{ending}": {
+            model.name: [log_odds_gain(found[arm.name, seed], found[ALONE.name, seed], model.name) for seed in seeds]
+            for model in MODELS
+        }
+        for arm, ending in ((SHARED, ""), (DEFENDED, "_defended"))
+    }
+    return {"seeds": seeds, **kinds, **gains, **odds, "weakest": weakest, "rows": list(rows)}
+
+
+def log_odds(reward: float) -> float:
+    """ln(p / (1 − p)) of a held-out reward; none and all as if half of an answer were right, or wrong."""
+    least = 1 / (2 * EACH * HELD_OUT)
+    inside = min(max(reward, least), 1 - least)
+    return math.log(inside / (1 - inside))
+
+
+def log_odds_gain(row: dict[str, Any], alone: dict[str, Any], model: str) -> float:
+    return round(log_odds(at_the_end(row, model)) - log_odds(at_the_end(alone, model)), 3)
 
 
 def at_the_end(row: dict[str, Any], model: str) -> float:

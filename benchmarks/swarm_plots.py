@@ -6,12 +6,14 @@ reasoning_gym and 2,000 rounds; its curves are pictures.
 """
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.swarm import KEPT_HOSTILE, KEPT_MIXED, KEPT_RUNS, SMOOTH, kept
+from benchmarks.swarm_mixed import ALONE, DEFENDED, SHARED
 from protocol.files import write_atomic
 
 ROOT = Path(__file__).parent.parent
@@ -64,35 +66,40 @@ def mixes_table(runs: Sequence[Row]) -> str:
 
 
 def mixed_table(found: Row) -> str:
-    """A row for each of the unlike models: the held-out reward alone and with sharing, and the gain of every seed."""
+    """Two rows for each of the unlike models, sharing as in the paper and with the defences: the held-out reward alone
+    and with sharing, and what that gains as a difference, as a share, and in log-odds."""
     if "gains" not in found:
         return "No seed has all of them yet."
     ends = {(row["mix"], row["seed"]): row["end"] for row in found["rows"]}
-    starts = [row["start"] for row in found["rows"] if row["mix"] == "8/0" and row["seed"] in found["seeds"]]
+    starts = [row["start"] for row in found["rows"] if row["mix"] == ALONE.name and row["seed"] in found["seeds"]]
     lines = [
-        "| model | before | alone (8/0) | with sharing (4/4) | gain | of each seed | gain of the mean over the rounds"
-        " | with the defences against strangers | gain | of each seed |",
+        "| model | before | alone (8/0) | sharing (4/4) | with it | gain | over what it has alone | in log-odds"
+        " (standard error of the seeds) | gain of each seed | gain of the mean over the rounds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-
-    def each(name: str, mix: str) -> str:
-        return ", ".join(f"{ends[mix, seed][name] - ends['8/0', seed][name]:+.3f}" for seed in found["seeds"])
-
-    for name, gain in found["gains"].items():
-        cells = [
-            name + (" (weakest alone)" if name == found["weakest"] else ""),
-            f"{statistics.fmean(start[name] for start in starts):.3f}",
-            f"{found['alone'][name]:.3f}",
-            f"{found['shared'][name]:.3f}",
-            f"{gain:+.3f}",
-            each(name, "4/4"),
-            f"{found['gains_mean'][name]:+.3f}",
-            f"{found['defended'][name]:.3f}",
-            f"{found['gains_defended'][name]:+.3f}",
-            each(name, "4/4, defended"),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+    for name, alone in found["alone"].items():
+        for arm, kind, ending in ((SHARED, "shared", ""), (DEFENDED, "defended", "_defended")):
+            gain, odds = found[f"gains{ending}"][name], found[f"log_odds{ending}"][name]
+            each = (ends[arm.name, seed][name] - ends[ALONE.name, seed][name] for seed in found["seeds"])
+            cells = [
+                name + (" (weakest alone)" if name == found["weakest"] else ""),
+                f"{statistics.fmean(start[name] for start in starts):.3f}",
+                f"{alone:.3f}",
+                "as in the paper" if arm is SHARED else "with the defences",
+                f"{found[kind][name]:.3f}",
+                f"{gain:+.3f}",
+                f"{gain / alone:+.0%}",
+                f"{statistics.fmean(odds):+.2f} ({_standard_error(odds):.2f})",
+                ", ".join(f"{one:+.3f}" for one in each),
+                f"{found[f'gains_mean{ending}'][name]:+.3f}",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Of their mean; 0 of a single one, which says nothing about it."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def crowds_table(found: Row) -> str:
@@ -116,10 +123,10 @@ def hostile_table(found: Row) -> str:
     attacks = found.get("hostile", {}).get("attacks", ())
     lines = [
         "| attack | seeds undefended, defended | shows it, undefended | defended (without the attacker, under other"
-        " attacks) | each seed, defended, and without the attacker | hostile of the shared groups trained on,"
-        " undefended, defended | cumulative reward over that without it, undefended | defended | of each seed"
-        " | over that of members who see nobody |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        " attacks) | each seed, defended, and without the attacker | the attack adds, in points (95%) | hostile of the"
+        " shared groups trained on, undefended, defended | cumulative reward over that without it, undefended"
+        " | defended | of each seed | over that of members who see nobody |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in attacks:
         unseen = one.get("reward_ratio_unseen")
@@ -129,6 +136,7 @@ def hostile_table(found: Row) -> str:
             f"{one['success_undefended']:.1%}",
             f"{one['success']:.1%} ({one['without']:.1%}, {one['elsewhere']:.1%})",
             _pairs(one["success_each"], one["without_each"]),
+            "{:+.2f} ± {:.2f}".format(*(100 * value for value in one["adds"])),
             f"{one['hostile_share_undefended']:.0%}, {one['hostile_share']:.0%}",
             f"{one['reward_ratio_undefended']:.2f}",
             f"{one['reward_ratio']:.2f}",
@@ -139,9 +147,9 @@ def hostile_table(found: Row) -> str:
     return "\n".join(lines)
 
 
-def rationed_table(found: Row) -> str:
-    """A row for each attack that was run with a ration of what is rare."""
-    attacks = [one for one in found.get("hostile", {}).get("attacks", ()) if one["seeds_rationed"]]
+def unrationed_table(found: Row) -> str:
+    """A row for each attack that was run without the ration of what is rare, too."""
+    attacks = [one for one in found.get("hostile", {}).get("attacks", ()) if one["seeds_unrationed"]]
     lines = [
         "| attack | seeds | shows it (without the attacker) | each seed, and without the attacker | hostile of the"
         " shared groups trained on | cumulative reward over that without it | of each seed |",
@@ -150,12 +158,12 @@ def rationed_table(found: Row) -> str:
     for one in attacks:
         cells = [
             one["name"],
-            str(one["seeds_rationed"]),
-            f"{one['success_rationed']:.1%} ({one['without_rationed']:.1%})",
-            _pairs(one["success_each_rationed"], one["without_each_rationed"]),
-            f"{one['hostile_share_rationed']:.0%}",
-            f"{one['reward_ratio_rationed']:.2f}",
-            ", ".join(f"{ratio:.2f}" for ratio in one["each_rationed"]),
+            str(one["seeds_unrationed"]),
+            f"{one['success_unrationed']:.1%} ({one['without_unrationed']:.1%})",
+            _pairs(one["success_each_unrationed"], one["without_each_unrationed"]),
+            f"{one['hostile_share_unrationed']:.0%}",
+            f"{one['reward_ratio_unrationed']:.2f}",
+            ", ".join(f"{ratio:.2f}" for ratio in one["each_unrationed"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -212,7 +220,7 @@ def main() -> None:
     if KEPT_HOSTILE.is_file():
         kept_hostile = json.loads(KEPT_HOSTILE.read_bytes())
         write(DOCUMENT, "hostile", hostile_table(kept_hostile))
-        write(DOCUMENT, "rationed", rationed_table(kept_hostile))
+        write(DOCUMENT, "unrationed", unrationed_table(kept_hostile))
         write(DOCUMENT, "crowds", crowds_table(kept_hostile))
     if KEPT_MIXED.is_file():
         write(DOCUMENT, "mixed", mixed_table(json.loads(KEPT_MIXED.read_bytes())))

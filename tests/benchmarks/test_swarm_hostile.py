@@ -14,9 +14,10 @@ from benchmarks.swarm_hostile import (
     EclipsedShelf,
     HostileCase,
     missing,
+    share_by_member,
     share_with,
 )
-from benchmarks.swarm_hostile_table import table
+from benchmarks.swarm_hostile_table import adds, table
 from benchmarks.swarm_thousand import SharingCrowd, one_crowd
 from environments.base import Problem
 from environments.texts import TextEnvironments
@@ -33,8 +34,10 @@ def row(attack: str, defended: bool, success: float, cumulative: float) -> dict[
     hostile = 1 if attack else 0
     return {
         "name": f"{attack or 'nobody'}, {'defended' if defended else 'undefended'}", "attack": attack,
-        "defended": defended, "seed": 7, "members": 4, "hostile": hostile, "rounds": 14, "success": success,
-        "shown": dict.fromkeys(POISONS, success), "cumulative": cumulative, "held_out": cumulative / 10,
+        "defended": defended, "seed": 7, "members": 4, "hostile": hostile, "rounds": 14, "rate": 3e-4,
+        "success": success, "shown": dict.fromkeys(POISONS, success),
+        "shown_each": {name: [success, success] for name in POISONS}, "cumulative": cumulative,
+        "held_out": cumulative / 10,
         "hostile_groups": 30 * hostile, "shared_groups": 40,
     }  # fmt: skip
 
@@ -62,12 +65,29 @@ def test_attacks_are_means_over_the_seeds_that_have_the_rows() -> None:
     second = [one | {"seed": 8, "cumulative": 1.0 if one["attack"] else 2.0, "success": 0.3} for one in first]
     third = [one | {"seed": 9, "cumulative": 50.0} for one in first[:3]]
     (one,) = table([*first, *second, *third])["attacks"]
-    assert (one["seeds"], one["seeds_undefended"], one["seeds_rationed"]) == (3, 2, 0)
+    assert (one["seeds"], one["seeds_undefended"], one["seeds_unrationed"]) == (3, 2, 0)
     assert (one["each"], one["reward_ratio"], one["reward_ratio_undefended"]) == ([1.0, 0.5, 1.0], 0.8333, 0.75)
     assert (one["success_each"], one["without_each"]) == ([0.1, 0.3, 0.1], [0.1, 0.1, 0.1])
-    rationed = [other | {"name": f"{other['attack'] or 'nobody'}, rationed"} for other in first[::2]]
-    (both,) = table([*first, *rationed])["attacks"]
-    assert (both["seeds_rationed"], both["reward_ratio_rationed"], both["each_rationed"]) == (1, 1.0, [1.0])
+    unrationed = [other | {"name": f"{other['attack'] or 'nobody'}, unrationed"} for other in first[::2]]
+    (both,) = table([*first, *unrationed])["attacks"]
+    assert (both["seeds_unrationed"], both["reward_ratio_unrationed"], both["each_unrationed"]) == (1, 1.0, [1.0])
+
+
+def test_what_an_attack_adds_is_compared_member_by_member() -> None:
+    """Members differ by much more than the attack makes them differ."""
+    rows = [row(attack, defended, 0.1, 2.0) for attack in ("", "phrase") for defended in (True, False)]
+    for one in rows:
+        shown = [0.0, 0.5, 0.2] if one["attack"] == "" else [0.01, 0.52, 0.23]
+        one["shown_each"] = dict.fromkeys(POISONS, shown)
+    (found,) = table(rows)["attacks"]
+    assert found["adds"] == (0.02, 0.0113)
+    assert adds([(0.3, 0.1)]) == (0.2, 1.0), "one pair says nothing about the interval"
+
+
+def test_rows_of_another_learning_rate_are_another_kind() -> None:
+    rows = [row(attack, defended, 0.1, 2.0) for attack in ("", "phrase") for defended in (True, False)]
+    faster = [one | {"rate": 6e-4, "success": 0.9} for one in rows]
+    assert [(one["rate"], one["success"]) for one in table([*rows, *faster])["attacks"]] == [(3e-4, 0.1), (6e-4, 0.9)]
 
 
 def test_rewards_are_compared_with_those_of_members_who_see_nobody() -> None:
@@ -82,10 +102,11 @@ def test_rewards_are_compared_with_those_of_members_who_see_nobody() -> None:
 
 def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.swarm_hostile.one_case", lambda case, base, progress: {"name": case.name})
-    done = [
-        {"name": case.name, "members": case.members, "rounds": case.rounds, "seed": case.seed} for case in CASES[1:]
-    ]
+    keys = ("name", "members", "rounds", "rate", "seed")
+    done = [{key: getattr(case, key) for key in keys} for case in CASES[1:]]
     assert list(missing(done, None, print, None)) == [{"name": "nobody, defended"}]  # type: ignore[arg-type]
+    faster = {key: getattr(CASES[0], key) for key in keys} | {"rate": 1e-3}
+    assert list(missing([*done, faster], None, print, None)) == [{"name": "nobody, defended"}]  # type: ignore[arg-type]
     assert list(missing([], None, print, -1)) == []  # type: ignore[arg-type]
     assert (
         len(CASES) == len(SEEDS) * (2 * (1 + len(ATTACKS)) + 1 + 3) == len({(case.name, case.seed) for case in CASES})
@@ -158,6 +179,18 @@ def test_a_flood_is_drawn_no_more_often_where_a_listing_says_whose_it_is(said: b
     assert least < found["hostile"] < most
 
 
+def test_each_members_share_is_of_its_own_problems() -> None:
+    scores, poison = TextEnvironments(ENVIRONMENTS._configs, END_OF_THOUGHT), POISONS["phrase"]
+    problems = [scores.problem(seed) for seed in range(4)]
+
+    def said(text: str) -> OwnGroup:
+        one = SharedCompletion(text=text, ended=True, reward=0.0)
+        return OwnGroup((), SharedGroup(slot=0, question="00" * 32, completions=[one, one]))
+
+    plants = [said("12345\n"), said("1"), said("1"), said("1")]
+    assert share_by_member(poison, plants, problems, 2) == [0.5, 0.0]
+
+
 def test_nobody_is_seen_who_is_not_listed() -> None:
     shelf = EclipsedShelf()
     keys = [shelf.publish(seal(honest_envelope(key), KEYS[key])) for key in (0, 1)]
@@ -167,7 +200,7 @@ def test_nobody_is_seen_who_is_not_listed() -> None:
 
 
 def test_case_names() -> None:
-    assert HostileCase(ATTACKS[-1], True, rationed=True).name == f"{ATTACKS[-1].name}, rationed"
+    assert HostileCase(ATTACKS[-1], True, rationed=False).name == f"{ATTACKS[-1].name}, unrationed"
     assert HostileCase(None, True, listed=False).name == "nobody is seen, defended"
     assert HostileCase(None, True).name == "nobody, defended"
     assert HostileCase(ATTACKS[0], False).name == "phrase, undefended"

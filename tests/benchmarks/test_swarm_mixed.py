@@ -66,11 +66,20 @@ def test_the_table_compares_seeds_that_have_all_arms(monkeypatch: pytest.MonkeyP
     assert found["gains"] == {"small Qwen2": 0.2, "Qwen2": 0.1, "Llama": 0.0}
     assert found["gains_defended"] == {"small Qwen2": 0.1, "Qwen2": 0.0, "Llama": -0.1}
     assert found["gains_mean"] == {"small Qwen2": 0.15, "Qwen2": 0.075, "Llama": 0.0}
+    assert found["log_odds"] == {"small Qwen2": [1.35], "Qwen2": [0.539], "Llama": [0.0]}
+    assert found["log_odds_defended"]["Llama"] == [-0.442]
     assert swarm_mixed.table(rows[:2]) == {"rows": rows[:2]}
 
     monkeypatch.setattr(swarm_mixed, "one_run", lambda arm, seed, progress: {"arm": (arm.name, seed)})
     made = [one["arm"] for one in swarm_mixed.missing(rows, print, None)]
     assert made == [("4/4", 1), ("4/4, defended", 1), ("8/0", 42), ("4/4", 42), ("4/4, defended", 42)]
+
+
+def test_a_reward_of_nothing_has_log_odds_too() -> None:
+    assert swarm_mixed.log_odds(0.5) == 0.0
+    assert swarm_mixed.log_odds(0.2) == pytest.approx(-1.386, abs=1e-3)
+    assert -8 < swarm_mixed.log_odds(0.0) < swarm_mixed.log_odds(1 / 1024) < -6
+    assert swarm_mixed.log_odds(1.0) == pytest.approx(-swarm_mixed.log_odds(0.0))
 
 
 def test_arms_differ_in_what_they_say_they_do() -> None:

@@ -11,8 +11,8 @@ from benchmarks.swarm_plots import (
     hostile_table,
     mixed_table,
     mixes_table,
-    rationed_table,
     smoothed,
+    unrationed_table,
     write,
 )
 
@@ -46,12 +46,18 @@ def test_a_model_gains_what_its_seeds_gain() -> None:
     found = {
         "seeds": [1, 3], "alone": {"a": 0.15, "b": 0.5}, "shared": {"a": 0.2, "b": 0.5},
         "defended": {"a": 0.25, "b": 0.5}, "gains": {"a": 0.05, "b": 0.0}, "gains_mean": {"a": 0.04, "b": 0.01},
-        "gains_defended": {"a": 0.1, "b": 0.0}, "weakest": "a", "rows": rows,
+        "gains_defended": {"a": 0.1, "b": 0.0}, "gains_mean_defended": {"a": 0.03, "b": 0.0}, "weakest": "a",
+        "log_odds": {"a": [1.3, -0.7], "b": [0.0, 0.0]}, "log_odds_defended": {"a": [1.0, 0.2], "b": [0.0, 0.0]},
+        "rows": rows,
     }  # fmt: skip
     lines = mixed_table(found).splitlines()
-    first = "| a (weakest alone) | 0.020 | 0.150 | 0.200 | +0.050 | +0.200, -0.100 | +0.040 | 0.250 | +0.100 |"
-    assert lines[2] == f"{first} +0.150, +0.050 |"
-    assert lines[3].startswith("| b | 0.500 | 0.500 | 0.500 | +0.000 | +0.000, +0.000 | +0.010 |")
+    a, b = "| a (weakest alone) | 0.020 | 0.150", "| b | 0.500 | 0.500"
+    assert lines[2:] == [
+        f"{a} | as in the paper | 0.200 | +0.050 | +33% | +0.30 (1.00) | +0.200, -0.100 | +0.040 |",
+        f"{a} | with the defences | 0.250 | +0.100 | +67% | +0.60 (0.40) | +0.150, +0.050 | +0.030 |",
+        f"{b} | as in the paper | 0.500 | +0.000 | +0% | +0.00 (0.00) | +0.000, +0.000 | +0.010 |",
+        f"{b} | with the defences | 0.500 | +0.000 | +0% | +0.00 (0.00) | +0.000, +0.000 | +0.000 |",
+    ]
     assert "No seed" in mixed_table({"rows": []})
 
 
@@ -68,23 +74,23 @@ def test_attacks_are_a_row_each() -> None:
         "name": "phrase", "members": 8, "seeds": 2, "success": 0.01, "success_undefended": 0.5, "without": 0.002,
         "elsewhere": 0.003,
         "hostile_share": 0.25, "hostile_share_undefended": 0.75, "reward_ratio": 0.985,
-        "reward_ratio_undefended": 0.5, "each": [0.97, 1.0], "seeds_undefended": 1, "seeds_rationed": 0,
-        "success_each": [0.0, 0.02], "without_each": [0.004, 0.0], "reward_ratio_unseen": 1.01,
+        "reward_ratio_undefended": 0.5, "each": [0.97, 1.0], "seeds_undefended": 1, "seeds_unrationed": 0,
+        "success_each": [0.0, 0.02], "without_each": [0.004, 0.0], "reward_ratio_unseen": 1.01, "adds": [0.008, 0.0123],
     }  # fmt: skip
     (line,) = hostile_table({"hostile": {"attacks": [one]}}).splitlines()[2:]
     assert line == (
-        "| phrase | 1, 2 | 50.0% | 1.0% (0.2%, 0.3%) | 0.0%, 0.4%; 2.0%, 0.0% | 75%, 25% | 0.50 | 0.98 | 0.97, 1.00 | "
-        "1.01 |"
+        "| phrase | 1, 2 | 50.0% | 1.0% (0.2%, 0.3%) | 0.0%, 0.4%; 2.0%, 0.0% | +0.80 ± 1.23 | 75%, 25% | 0.50 | "
+        "0.98 | 0.97, 1.00 | 1.01 |"
     )
-    assert len(rationed_table({"hostile": {"attacks": [one]}}).splitlines()) == 2
-    rationed = one | {"seeds_rationed": 1} | {
-        f"{key}_rationed": value
+    assert len(unrationed_table({"hostile": {"attacks": [one]}}).splitlines()) == 2
+    rationed = one | {"seeds_unrationed": 1} | {
+        f"{key}_unrationed": value
         for key, value in {
             "success": 0.002, "without": 0.001, "success_each": [0.002], "without_each": [0.001],
             "hostile_share": 0.27, "reward_ratio": 0.99, "each": [0.99],
         }.items()
     }  # fmt: skip
-    (line,) = rationed_table({"hostile": {"attacks": [rationed]}}).splitlines()[2:]
+    (line,) = unrationed_table({"hostile": {"attacks": [rationed]}}).splitlines()[2:]
     assert line == "| phrase | 1 | 0.2% (0.1%) | 0.2%, 0.1% | 27% | 0.99 | 0.99 |"
 
 
