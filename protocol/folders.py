@@ -12,7 +12,8 @@ from protocol.files import file_sha256, sync_folder
 def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
     """Let `fill` write files into a fresh folder, sync them, and put the folder at `target`, replacing any other.
 
-    A crash at any point leaves either the old folder, the new one, or none; leftovers are named `.<name>.<random>`.
+    A crash at any point leaves either the old folder, the new one, or none; leftovers are named `.<name>.<random>`
+    or `.<name>.<random>.old`, and hinder nobody.
     """
     aside = folder_aside(target)
     try:
@@ -35,7 +36,8 @@ def put_folder(aside: Path, target: Path) -> None:
     """Sync a folder of the same parent, and put it at `target`, replacing any other. A crash leaves one of them."""
     _sync(aside)
     if target.exists():
-        old = aside.with_suffix(".old")
+        # Named by this call alone: what a kill left of an earlier one's must not stand in the way.
+        old = aside.with_name(f"{aside.name}.old")
         target.rename(old)
         aside.rename(target)
         shutil.rmtree(old, ignore_errors=True)

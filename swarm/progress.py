@@ -66,7 +66,9 @@ class MemberProgress:
     def resume(self, learner: Learner, inbox: EnvelopeInbox) -> None:
         """Load the newest intact checkpoint, if there is one. Raises IntegrityError where there are some and none is
         intact: starting over would train again what is in the journal."""
-        remove_leftovers(self._folder)
+        # In the home itself lie the policy's.
+        for folder in (self.home, self._folder):
+            remove_leftovers(folder)
         found = checkpoints(self._folder)
         for path in reversed(found):
             try:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError
+from swarm.progress import MemberProgress
 from swarm.roots import RootRecorder
 
 
@@ -14,3 +15,15 @@ def test_a_damaged_list_of_shared_rounds_is_named(tmp_path: Path, damage: bytes)
     path.write_bytes(damage)
     with pytest.raises(ConfigError, match=r"shared\.jsonl is damaged"):
         RootRecorder(None, "0x" + "00" * 20, path, 2)  # type: ignore[arg-type]
+
+
+def test_what_kills_left_of_policies_and_checkpoints_is_removed(tmp_path: Path) -> None:
+    """Each is as large as the model."""
+    left = [tmp_path / ".policy.0123456789ab.old", tmp_path / "checkpoints" / ".step-000001.0123456789ab"]
+    kept = [tmp_path / "policy", tmp_path / "outbox"]
+    progress = MemberProgress(tmp_path, 1)
+    for folder in (*left, *kept):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"1")
+    progress.resume(None, None)  # type: ignore[arg-type]
+    assert [folder.exists() for folder in (*left, *kept)] == [False, False, True, True]
