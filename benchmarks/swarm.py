@@ -15,7 +15,9 @@ hostile {share, reward_ratio, attacks} is what `--only hostile` found.
 
 `--only hostile`: the attacks of benchmarks/swarm_hostile.py instead, and `--only thousand`: the crowds of
 benchmarks/swarm_thousand.py; key hostile {share, reward_ratio, attacks: [{name, success, success_undefended, without,
-…}], rows} and key crowds [{name, keys, hostile, …}]. `--only mixed`: the unlike models of benchmarks/swarm_mixed.py.
+…}], rows}, key crowds [{name, keys, hostile, …}], and key earlier {rate, rounds, rows}: what four times the demo's
+learning rate gave, without the ration of what is rare but where a row says so. `--only mixed`: the unlike models of
+benchmarks/swarm_mixed.py.
 """
 
 import json
