@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from attacks.registry import REGISTRY
-from benchmarks.evidence_files import CONFIG, Kind, train, weights, work_for
+from benchmarks.evidence_files import train, weights, work_for
 from benchmarks.evidence_lives import NODES, NOTHING, PROBLEMS, Lives, ProblemBlock, Table
+from benchmarks.evidence_settings import DEMO, Kind
 from benchmarks.offline_pool import BFLOAT16, FULL_WORK
 from calibration.process import BatchProducer, context_of
 from engines.hf import TransformersEngine
@@ -104,19 +105,19 @@ def _engines(kind: Kind, home: Path) -> tuple[Producer, TransformersEngine, Pool
     folder, judged_by = weights(kind, home)
     engine, verifier = TransformersEngine(BFLOAT16, max_batch=64), TransformersEngine(BFLOAT16, max_batch=16)
     build: Callable[..., Producer] = REGISTRY[kind.attack].build if kind.attack else BatchProducer
-    producer = build(CONFIG, engine, kind.strength) if kind.attack else build(CONFIG, engine)
+    producer = build(DEMO.config, engine, kind.strength) if kind.attack else build(DEMO.config, engine)
     if isinstance(producer, BatchProducer):
         producer.batch = 64
     producer.load(folder)
     verifier.load(judged_by)
-    return producer, verifier, PoolEnvironments.of(CONFIG, judged_by)
+    return producer, verifier, PoolEnvironments.of(DEMO.config, judged_by)
 
 
 def _file(
     kind: Kind, number: int, producer: Producer, verifier: TransformersEngine, own: PoolEnvironments
 ) -> list[Row]:
     work = work_for("margins", kind, number)
-    context = context_of(work, producer.make(work).data, CONFIG, own)
+    context = context_of(work, producer.make(work).data, DEMO.config, own)
     rows = []
     for one in measure(context, verifier):
         rollout = context.rollouts[one.row]

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.evidence import audited
 from benchmarks.evidence_files import MeasuredRow
 from benchmarks.evidence_lives import BLOCKS, Lives, ProblemBlock, Table, edges
+from benchmarks.evidence_making import audited
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
@@ -58,10 +58,10 @@ def test_an_edge_is_where_a_bet_stops_losing() -> None:
 def test_audits_count_the_rows_that_they_draw() -> None:
     drift = Drift(np.ones(BUCKETS, dtype=np.int64), np.ones(BUCKETS, dtype=np.int64))
     rows = [MeasuredRow(RowFigures(row, 10, 1, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0), drift) for row in range(128)]
-    (whole,) = audited([rows], 65536, draws=1)
+    (whole,) = audited([rows], 65536, draws=1, samples=8)
     assert [problem["mantissas"] for block in whole for problem in block.problems] == [Sum(8.0, 8.0)] * 16
     assert [block.together["coherence"].count for block in whole] == [28.0, 28.0]
-    drawn = list(audited([rows], 4096, draws=64))
+    drawn = list(audited([rows], 4096, draws=64, samples=8))
     counts = [sum(one["mantissas"].count for block in file for one in block.problems) for file in drawn]
     assert {(len(file), len(file[0].problems)) for file in drawn} == {(2, 8)}
     assert 7 < sum(counts) / len(counts) < 11, "one row of sixteen, and one more"

@@ -1,0 +1,121 @@
+"""Files that rows of the benchmark of evidence want, the laws that honest ones give, and what cheated ones pay."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evidence_files import MeasuredRow, figures, folder_of, measured, produce, steered, train
+from benchmarks.evidence_lives import BLOCKS, ProblemBlock, Table
+from benchmarks.evidence_settings import HONEST, PAIRS, Kind, Setting
+from calibration.envelope import HonestSums, as_block, as_problem, pair_law
+from protocol.audit import AUDIT_EVERYTHING, audit_sample
+from protocol.encoding import tagged_hash
+from protocol.evidence.coherence import PROBLEMS, coherence
+from protocol.evidence.law import PairLaw
+from protocol.evidence.sums import block_sums, problem_sums
+from protocol.proofs.drift import Drift
+
+SAFETY = 1.1
+PILOT = 4
+"""One calibration file of four chooses the bets, the others their rates."""
+Progress = Callable[[str], None]
+Row = dict[str, Any]
+
+
+class Making:
+    """Makes and measures files as rows want them, every engine in a process of its own: vLLM keeps global state."""
+
+    def __init__(self, setting: Setting, under: Path, progress: Progress) -> None:
+        self.setting, self.home, self._progress = setting, setting.home(under), progress
+        self._there: set[tuple[str, str, Kind]] = set()
+        self._laws: dict[tuple[str, str, int], tuple[PairLaw, Row]] = {}
+        self.home.mkdir(parents=True, exist_ok=True)
+
+    def files(self, pair: tuple[str, str], *kinds: Kind) -> None:
+        """See to it that a pair's files of these kinds are measured."""
+        worker, verifier = pair
+        if missing := [kind for kind in dict.fromkeys(kinds) if (worker, verifier, kind) not in self._there]:
+            if any(kind.rate and not folder_of(kind, self.home).is_dir() for kind in missing):
+                self._apart("policy steps", train, missing, self.home, self.setting)
+            self._apart(f"{worker} made", produce, worker, missing, self.home, self.setting)
+            self._apart(f"{verifier} measured files of {worker}", measured, *pair, missing, self.home, self.setting)
+            self._there |= {(worker, verifier, kind) for kind in missing}
+
+    def law(self, pair: tuple[str, str], rate: int) -> tuple[PairLaw, Row]:
+        """The law of a pair at an audit rate, and what it was learned from."""
+        if (*pair, rate) not in self._laws:
+            self.files(pair, HONEST[0])
+            self._laws[*pair, rate] = _law(pair, self.home, self.setting, rate)
+        return self._laws[*pair, rate]
+
+    def table(self, pair: tuple[str, str], kind: Kind, rate: int) -> Table:
+        """What every block of a kind's files pays."""
+        return Table.of(self.law(pair, rate)[0], self.blocks(pair, kind, rate))
+
+    def blocks(self, pair: tuple[str, str], kind: Kind, rate: int = AUDIT_EVERYTHING) -> list[ProblemBlock]:
+        """Every block of a kind's files; each file audited as often as the rate leaves rows out."""
+        self.files(pair, kind)
+        samples, draws = self.setting.work.samples_per_problem, AUDIT_EVERYTHING // rate
+        drawn = audited(figures(*pair, kind, self.home, self.setting), rate, draws, samples)
+        return [one for blocks in drawn for one in blocks]
+
+    def steered(self, worker: str, kind: Kind) -> Row:
+        found: Row = self._apart(f"{worker} {kind.name}", steered, worker, kind, self.home, self.setting)
+        return found
+
+    def _apart(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            found = process.submit(function, *arguments).result()
+        self._progress(f"{what}: {found}")
+        return found
+
+
+def _law(pair: tuple[str, str], home: Path, setting: Setting, rate: int) -> tuple[PairLaw, Row]:
+    drawn = list(audited(figures(*pair, HONEST[0], home, setting), rate, 1, setting.work.samples_per_problem))
+    pilot = [block for number, file in enumerate(drawn) if number % PILOT == 0 for block in file]
+    rest = [block for number, file in enumerate(drawn) if number % PILOT for block in file]
+    law = pair_law(*pair, [_measured(rest)], _measured(pilot), SAFETY, len(PAIRS))
+    own = _measured(rest)
+    sums = [*np.array(own.problems).sum(axis=0), *np.array(own.blocks).sum(axis=0)]
+    rates = {name: float(f"{s / n:.4g}") if n else 0.0 for name, (s, n) in zip(law.bets, sums, strict=True)}
+    bets = {name: [list(vars(bet).values()) for bet in made] for name, made in law.bets.items()}
+    tokens = round(means(rest)["tokens"])
+    about = {"files": len(drawn), "problems": len(own.problems), "tokens": tokens}
+    return law, about | {"honest_rates": rates, "bets": bets}
+
+
+def means(blocks: Sequence[ProblemBlock]) -> dict[str, float]:
+    """Of a file, on average: tokens that were audited, and misses that nothing explains."""
+    own = [problem["unexplained"] for block in blocks for problem in block.problems]
+    files = len(blocks) / BLOCKS
+    unexplained = sum(one.total for one in own) / files
+    return {"tokens": sum(one.count for one in own) / files, "unexplained": float(f"{unexplained:.3g}")}
+
+
+def _measured(blocks: Sequence[ProblemBlock]) -> HonestSums:
+    problems = [as_problem(problem) for block in blocks for problem in block.problems]
+    return HonestSums(problems, [as_block(block.together) for block in blocks])
+
+
+def audited(files: Iterable[list[MeasuredRow]], rate: int, draws: int, samples: int) -> Iterator[list[ProblemBlock]]:
+    """A file's blocks of problems by the rows that audits at a rate draw, `draws` times for each file; empty sums of
+    problems of which none is drawn, so that files have equally many."""
+    for number, rows in enumerate(files):
+        for draw in range(draws):
+            sample = set(audit_sample(tagged_hash("muster/benchmark-evidence-audit/1", draw), number, len(rows), rate))
+            each = PROBLEMS * samples
+            yield [
+                _block([row for row in rows[at : at + each] if row.figures.row in sample], at // samples, samples)
+                for at in range(0, len(rows), each)
+            ]
+
+
+def _block(rows: Sequence[MeasuredRow], first: int, samples: int) -> ProblemBlock:
+    problems = [[row for row in rows if row.figures.row // samples == first + place] for place in range(PROBLEMS)]
+    drifts = [Drift(*np.sum([row.drift for row in own], axis=0)) for own in problems if own]
+    (together,) = block_sums([coherence(drifts)])
+    return ProblemBlock([problem_sums([row.figures for row in own]) for own in problems], together)

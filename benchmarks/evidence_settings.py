@@ -1,0 +1,139 @@
+"""What the benchmark of evidence looks at: kinds of files, honest and cheated; settings, each a model and a task."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.attacks_trained import STEPS, trained
+from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK
+from protocol.config import BF16_CHECKS, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
+from protocol.files import user_cache
+from trainer.basemodel import base_model, warmed_up
+from trainer.tiny_model import tiny_model_config
+from trainer.warmup import Recipe
+
+DARES = 0.9
+"""Of the largest score gap that the pool's thresholds allow, what the steering worker uses."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to make files: an attack at a strength, or a step of training at `rate`. `behind` is how many policy
+    steps its weights are behind those that it is judged by. `inside`: it changes an engine's insides, those of
+    transformers alone."""
+
+    name: str
+    attack: str = ""
+    strength: float = 0.0
+    rate: float = 0.0
+    behind: int = 0
+    inside: bool = False
+
+    @property
+    def folder_name(self) -> str:
+        return self.name.replace(" ", "_")
+
+
+HONEST = (Kind("calibration"), Kind("honest"))
+DRIFT = (Kind("honest after 13 steps at 1e-5", rate=1e-5), Kind("honest after 13 steps at 1e-4", rate=1e-4))
+CHEATS = (
+    Kind("weights-int8", "weights-int8"),
+    Kind("layer-int8", "layer-int8", 1.0),
+    Kind("kv-int8", "kv-int8", inside=True),
+    Kind("weights-noise=0.001", "weights-noise", 0.001),
+    Kind("weights-stale=1 lr=1e-05", rate=1e-5, behind=1),
+    Kind("weights-stale=4 lr=1e-05", rate=1e-5, behind=4),
+    Kind("stale-prefill lr=1e-05", "stale-prefill", rate=1e-5, behind=1, inside=True),
+    Kind("temperature=0.98", "temperature", 0.98),
+    Kind("temperature-proven=0.98", "temperature-proven", 0.98),
+    Kind("top-p=0.999", "top-p", 0.999, inside=True),
+    Kind("greedy-rows=0.0625", "greedy-rows", 1 / 16),
+    Kind("ghostwriter-int8", "ghostwriter-int8"),
+    Kind("steer", "steer", DARES),
+    Kind("steer for length", "shorten", DARES),
+    Kind("weights-noise=0.0001", "weights-noise", 0.0001),
+    Kind("weights-stale=1 lr=1e-06", rate=1e-6, behind=1),
+)
+OF_TEXT = ("temperature-proven=0.98", "top-p=0.999", "greedy-rows=0.0625", "ghostwriter-int8", "steer")
+"""Cheats on sampling whose text is proven honestly: how much of it there is decides how soon they show."""
+PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "vllm"), ("vllm", "transformers"))
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A model and its task. `base`: makes the model's folder, once. `calibration`: honest files that the law is learned
+    from, by the worker's engine; `each`: files of every other kind. `batch`: completions decoded together. Without
+    `whole` only the law, honest lives and what is found of whole audits is wanted."""
+
+    name: str
+    base: Callable[[], Path]
+    calibration: Mapping[str, int]
+    environment: EnvironmentConfig = ENVIRONMENT
+    work: WorkConfig = FULL_WORK
+    pairs: tuple[tuple[str, str], ...] = PAIRS[:1]
+    cheats: tuple[Kind, ...] = CHEATS
+    each: int = 16
+    batch: int = 64
+    whole: bool = False
+
+    @cached_property
+    def config(self) -> PoolConfig:
+        return PoolConfig(
+            name="evidence",
+            model=tiny_model_config().model_copy(update={"dtype": BFLOAT16}),
+            environments=(self.environment,),
+            work=self.work,
+            checks=BF16_CHECKS,
+        )
+
+    def count(self, engine: str, kind: Kind) -> int:
+        """Files of a kind."""
+        return self.calibration[engine] if kind.name == "calibration" else self.each
+
+    def home(self, under: Path) -> Path:
+        """Where its files are kept."""
+        return under / self.name if self.name else under
+
+    @property
+    def quick(self) -> "Setting":
+        return replace(self, calibration=dict.fromkeys(self.calibration, 8), each=2)
+
+
+def demo_model() -> Path:
+    return base_model(tiny_model_config(), ENVIRONMENT, 1)
+
+
+def trained_model() -> Path:
+    """The demo's model after its training (`benchmarks attacks_trained`)."""
+    return trained(STEPS, lambda line: None)[1]
+
+
+LONG_SUMS = EnvironmentConfig(
+    name="reasoning_gym/chain_sum", params={"min_terms": 10, "max_terms": 12, "min_digits": 1, "max_digits": 1}
+)
+
+
+def long_model() -> Path:
+    """One that works every sum out, and errs: a quarter of the demo's steps, so that its texts are about as uncertain
+    as the demo's."""
+    recipe = Recipe(worked_steps=90, mixed_steps=12, worked_share=1.0)
+    return warmed_up(LONG_SUMS, 1, user_cache("models"), lambda line: None, recipe)
+
+
+DEMO = Setting("", demo_model, {"transformers": 768, "vllm": 384}, pairs=PAIRS, whole=True)
+"""With transformers files cost little, and the more there are, the better rare events are known."""
+SETTINGS = (
+    DEMO,
+    Setting("trained", trained_model, {"transformers": 384}),
+    Setting(
+        "long",
+        long_model,
+        {"transformers": 192},
+        environment=LONG_SUMS,
+        work=FULL_WORK.model_copy(update={"max_new_tokens": 96}),
+        cheats=tuple(kind for kind in CHEATS if kind.name in OF_TEXT),
+        batch=128,
+    ),
+)
