@@ -38,8 +38,11 @@ _EVENT_SHARES = (0.4, 0.6, 0.8, 1.0, 1.2)
 _IDLE_NATS = 0.05
 """What a problem without an event costs the bet of share 1, about. The more problems were measured, the more an event
 pays for that."""
-_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-6, "misses": 0.2, "gaps": 1e-4, "steering": 0.2}
+_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "misses": 0.2, "gaps": 1e-4, "steering": 0.2}
 """Where held-out files show none: what one event of a kind is about."""
+_LEAST_RATE = {"logprobs": 2.0**-20}
+"""No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
+taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp."""
 _NO_BET = Bet(tilt=0, rate=0, most=0)
 Problem = tuple[tuple[float, float], ...]
 """(S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS."""
@@ -83,7 +86,8 @@ def pair_law(
                 bets[name] = _event_bets(own, wanted)
                 continue
             spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-            bets[name] = tuple(_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
+            made = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
+            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in made)
     return PairLaw(worker=worker, verifier=verifier, bets=bets)
 
 
@@ -111,6 +115,11 @@ def _spread_bet(tilt: float, spread: float, strata: Sequence[tuple[Array, Array]
     tilt = _short(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
     return _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
+
+
+def _no_lower(bet: Bet, rate: float) -> Bet:
+    """A bet of that rate or more: the higher the rate, the less it pays."""
+    return bet.model_copy(update={"rate": max(bet.rate, rate)}) if bet.tilt else bet
 
 
 def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -140,3 +141,24 @@ def test_the_rate_is_refused_as_long_as_the_problems_do_not_bear_it_out() -> Non
 def test_too_few_problems_make_no_bet() -> None:
     few = pair_law("w", "v", [HonestSums(measured("few", 4))], HonestSums(measured("pilot", 200)), SAFETY)
     assert not any(bet.tilt for bets in few.bets.values() for bet in bets)
+
+
+def exact(source: random.Random, error: float) -> Problem:
+    """Engines that agree to the bit, but for how each rounds ln p: `error` a token."""
+    rows = [replace(row(source, number, 0.0, 0.0), errors=0.0) for number in range(8)]
+    return as_problem(problem_sums([replace(one, errors=error * one.tokens * source.random()) for one in rows]))
+
+
+@pytest.mark.parametrize("error", [5e-9, 5e-8, 1e-6])
+def test_what_float32_rounds_accuses_nobody(error: float) -> None:
+    """A policy that is a little less sharp has ln p that are rounded more coarsely than those measured."""
+    source = random.Random(6)
+    known = [exact(source, 5e-9) for _ in range(600)]
+    law = pair_law("w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY)
+    case = NodeCase()
+    for _ in range(100):
+        case.add(law.nats(sums(tuple(exact(source, error) for _ in range(16)))))
+    assert not case.accused
+    for _ in range(16):
+        case.add(law.nats(sums(tuple(exact(source, 1e-3) for _ in range(16)))))
+    assert case.accused, "a policy one step behind at lr 1e-6 errs by that much"
