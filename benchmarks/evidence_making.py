@@ -41,15 +41,16 @@ class Making:
         if missing := [kind for kind in dict.fromkeys(kinds) if (worker, verifier, kind) not in self._there]:
             if any(kind.rate and not folder_of(kind, self.home).is_dir() for kind in missing):
                 self._apart("policy steps", train, missing, self.home, self.setting)
-            self._apart(f"{worker} made", produce, worker, missing, self.home, self.setting)
-            self._apart(f"{verifier} measured files of {worker}", measured, *pair, missing, self.home, self.setting)
+            setting = self.setting.of(pair)
+            self._apart(f"{worker} made", produce, worker, missing, self.home, setting)
+            self._apart(f"{verifier} measured files of {worker}", measured, *pair, missing, self.home, setting)
             self._there |= {(worker, verifier, kind) for kind in missing}
 
     def law(self, pair: tuple[str, str], rate: int) -> tuple[PairLaw, Row]:
         """The law of a pair at an audit rate, and what it was learned from."""
         if (*pair, rate) not in self._laws:
             self.files(pair, HONEST[0])
-            self._laws[*pair, rate] = _law(pair, self.home, self.setting, rate)
+            self._laws[*pair, rate] = _law(pair, self.home, self.setting.of(pair), rate)
         return self._laws[*pair, rate]
 
     def table(self, pair: tuple[str, str], kind: Kind, rate: int) -> Table:

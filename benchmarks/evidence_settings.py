@@ -1,7 +1,7 @@
 """What the benchmark of evidence looks at: kinds of files, honest and cheated; settings, each a model and a task."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -56,20 +56,23 @@ CHEATS = (
     Kind("weights-noise=0.0001", "weights-noise", 0.0001),
     Kind("weights-stale=1 lr=1e-06", rate=1e-6, behind=1),
 )
-OF_TEXT = ("temperature-proven=0.98", "top-p=0.999", "greedy-rows=0.0625", "ghostwriter-int8", "steer")
-"""Cheats on sampling whose text is proven honestly: how much of it there is decides how soon they show."""
+OF_TEXT = ("temperature-proven=0.98", "top-p=0.999", "ghostwriter-int8", "steer")
+"""Cheats on sampling whose text is proven honestly: how much of it there is decides how soon they show. Greedy rows are
+not among them: two long ones of a problem are equal, which refuses the file."""
 PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "vllm"), ("vllm", "transformers"))
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
     """A model and its task. `base`: makes the model's folder, once. `calibration`: honest files that the law is learned
-    from, by the worker's engine; `each`: files of every other kind. `batch`: completions decoded together. Without
-    `whole` only the law, honest lives and what is found of whole audits is wanted."""
+    from, by the worker's engine, `fewer` where a pair has not as many; `each`: files of every other kind. `batch`:
+    completions decoded together. Without `whole` only the law, honest lives and what is found of whole audits is
+    wanted."""
 
     name: str
     base: Callable[[], Path]
     calibration: Mapping[str, int]
+    fewer: Mapping[tuple[str, str], int] = field(default_factory=dict)
     environment: EnvironmentConfig = ENVIRONMENT
     work: WorkConfig = FULL_WORK
     pairs: tuple[tuple[str, str], ...] = PAIRS[:1]
@@ -96,9 +99,14 @@ class Setting:
         """Where its files are kept."""
         return under / self.name if self.name else under
 
+    def of(self, pair: tuple[str, str]) -> "Setting":
+        """As one pair of engines has it."""
+        worker = pair[0]
+        return replace(self, calibration={worker: self.fewer.get(pair, self.calibration[worker])})
+
     @property
     def quick(self) -> "Setting":
-        return replace(self, calibration=dict.fromkeys(self.calibration, 8), each=2)
+        return replace(self, calibration=dict.fromkeys(self.calibration, 8), fewer={}, each=2)
 
 
 def demo_model() -> Path:
@@ -122,7 +130,14 @@ def long_model() -> Path:
     return warmed_up(LONG_SUMS, 1, user_cache("models"), lambda line: None, recipe)
 
 
-DEMO = Setting("", demo_model, {"transformers": 768, "vllm": 384}, pairs=PAIRS, whole=True)
+DEMO = Setting(
+    "",
+    demo_model,
+    {"transformers": 768, "vllm": 384},
+    fewer={("transformers", "vllm"): 192},
+    pairs=PAIRS,
+    whole=True,
+)
 """With transformers files cost little, and the more there are, the better rare events are known."""
 SETTINGS = (
     DEMO,
