@@ -124,12 +124,20 @@ LONG_SUMS = EnvironmentConfig(
 
 
 def long_model() -> Path:
-    """One that works every sum out, and errs: a quarter of the demo's steps, so that its texts are about as uncertain
-    as the demo's."""
-    recipe = Recipe(worked_steps=90, mixed_steps=12, worked_share=1.0)
+    """One that works every sum out, and often errs: a quarter of the demo's warm-up."""
+    return _long(Recipe(worked_steps=90, mixed_steps=12, worked_share=1.0))
+
+
+def long_sure_model() -> Path:
+    """The same with two thirds of the demo's warm-up, whose tokens are about as sure as the demo's."""
+    return _long(Recipe(worked_steps=240, mixed_steps=24, worked_share=1.0))
+
+
+def _long(recipe: Recipe) -> Path:
     return warmed_up(LONG_SUMS, 1, user_cache("models"), lambda line: None, recipe)
 
 
+LONG = FULL_WORK.model_copy(update={"max_new_tokens": 96})
 DEMO = Setting(
     "",
     demo_model,
@@ -147,7 +155,16 @@ SETTINGS = (
         long_model,
         {"transformers": 192},
         environment=LONG_SUMS,
-        work=FULL_WORK.model_copy(update={"max_new_tokens": 96}),
+        work=LONG,
+        cheats=tuple(kind for kind in CHEATS if kind.name in OF_TEXT),
+        batch=128,
+    ),
+    Setting(
+        "long-sure",
+        long_sure_model,
+        {"transformers": 96},
+        environment=LONG_SUMS,
+        work=LONG,
         cheats=tuple(kind for kind in CHEATS if kind.name in OF_TEXT),
         batch=128,
     ),
