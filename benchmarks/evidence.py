@@ -27,7 +27,7 @@ from benchmarks.evidence_files import STEERING
 from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Lives, ProblemBlock, Table, edges
 from benchmarks.evidence_lives import PROBLEMS as IN_FILE
 from benchmarks.evidence_making import Making, means
-from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, SETTINGS, Kind, Setting
+from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, SETTINGS, EvidenceSetting, Kind
 from benchmarks.evidence_watchers import bound, watch
 from benchmarks.journal import append, resumed
 from engines.runtime import vllm_installed
@@ -92,7 +92,7 @@ def run(quick: bool, progress: Progress, resume: bool = False, only: str = "", s
     return tables.pop(DEMO.name) | {"settings": tables}
 
 
-def wanted(setting: Setting, quick: bool) -> list[Wanted]:
+def wanted(setting: EvidenceSetting, quick: bool) -> list[Wanted]:
     """Every row of a setting, those that take longest last."""
     pairs = [pair for pair in setting.pairs if "vllm" not in pair or vllm_installed()][: 1 if quick else None]
     rows = []

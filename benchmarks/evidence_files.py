@@ -13,7 +13,7 @@ from attacks.registry import REGISTRY
 from attacks.small import SMALL_ATTACKS
 from attacks.steering import Shorten, Steer
 from benchmarks.attack_rows import policies
-from benchmarks.evidence_settings import DEMO, Kind, Setting
+from benchmarks.evidence_settings import DEMO, EvidenceSetting, Kind
 from benchmarks.offline_pool import BFLOAT16, OfflinePool, work_of
 from calibration.process import context_of
 from engines.base import Engine
@@ -39,7 +39,7 @@ class MeasuredRow(NamedTuple):
     drift: Drift
 
 
-def weights(kind: Kind, home: Path, setting: Setting = DEMO) -> tuple[Path, Path]:
+def weights(kind: Kind, home: Path, setting: EvidenceSetting = DEMO) -> tuple[Path, Path]:
     """(the worker's, the verifier's) model folder."""
     if not kind.rate:
         return setting.base(), setting.base()
@@ -52,7 +52,7 @@ def folder_of(kind: Kind, home: Path) -> Path:
     return home / f"policies-{kind.rate:g}"
 
 
-def train(kinds: Sequence[Kind], home: Path, setting: Setting = DEMO) -> None:
+def train(kinds: Sequence[Kind], home: Path, setting: EvidenceSetting = DEMO) -> None:
     """Make the policy steps that kinds need; in a process of its own, with transformers."""
     for rate in sorted({kind.rate for kind in kinds if kind.rate}):
         target = home / f"policies-{rate:g}"
@@ -66,7 +66,7 @@ def train(kinds: Sequence[Kind], home: Path, setting: Setting = DEMO) -> None:
             partial.rename(target)
 
 
-def produce(engine: str, kinds: Sequence[Kind], home: Path, setting: Setting) -> int:
+def produce(engine: str, kinds: Sequence[Kind], home: Path, setting: EvidenceSetting) -> int:
     """Make what is not there yet. Returns the count of new files."""
     made, shared = 0, cast(Engine | None, None)
     for kind in kinds:
@@ -89,7 +89,7 @@ def produce(engine: str, kinds: Sequence[Kind], home: Path, setting: Setting) ->
     return made
 
 
-def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, setting: Setting) -> int:
+def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, setting: EvidenceSetting) -> int:
     """Measure what is not measured yet. Returns the count of newly measured files."""
     found, own, loaded = 0, make_engine(verifier, BFLOAT16, max_batch=16), Path()
     for kind in kinds:
@@ -117,7 +117,9 @@ def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, sett
     return found
 
 
-def figures(engine: str, verifier: str, kind: Kind, home: Path, setting: Setting) -> Iterator[list[MeasuredRow]]:
+def figures(
+    engine: str, verifier: str, kind: Kind, home: Path, setting: EvidenceSetting
+) -> Iterator[list[MeasuredRow]]:
     """The rows of every measured file of a kind."""
     counts = [one.name for one in fields(RowFigures) if one.type in (int, "int")]
     for number in range(setting.count(engine, kind)):
@@ -131,7 +133,7 @@ def figures(engine: str, verifier: str, kind: Kind, home: Path, setting: Setting
         yield found
 
 
-def steered(engine: str, kind: Kind, home: Path, setting: Setting) -> dict[str, float]:
+def steered(engine: str, kind: Kind, home: Path, setting: EvidenceSetting) -> dict[str, float]:
     """What steering changed in a file on average, against honest work on the same problems with the same noise: mean
     reward and mean length of a rollout."""
     honest = Producer(setting.config, make_engine(engine, BFLOAT16, max_batch=setting.batch))
@@ -148,14 +150,14 @@ def steered(engine: str, kind: Kind, home: Path, setting: Setting) -> dict[str, 
     return {"reward": float(f"{means[0]:.4g}"), "tokens": float(f"{means[1]:.4g}")}
 
 
-def work_for(engine: str, kind: Kind, number: int, setting: Setting = DEMO) -> Work:
+def work_for(engine: str, kind: Kind, number: int, setting: EvidenceSetting = DEMO) -> Work:
     """Of a node of its own for every kind, so that no two files share problems or noise."""
     name = " ".join(filter(None, (engine, setting.name, kind.name)))
     seed = tagged_hash("muster/benchmark-evidence/1", tagged_hash(f"muster/benchmark-evidence/1 {name}"))
     return replace(work_of(number), step_seed=seed)
 
 
-def _producer(kind: Kind, engine: Engine, home: Path, setting: Setting) -> Producer:
+def _producer(kind: Kind, engine: Engine, home: Path, setting: EvidenceSetting) -> Producer:
     own, judged = weights(kind, home, setting)
     if kind.attack in STEERING:
         dares = kind.strength * setting.config.checks.sampling_gap_reject

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.evidence_files import MeasuredRow, figures, folder_of, measured, produce, steered, train
 from benchmarks.evidence_lives import BLOCKS, ProblemBlock, Table
-from benchmarks.evidence_settings import HONEST, PAIRS, Kind, Setting
+from benchmarks.evidence_settings import HONEST, PAIRS, EvidenceSetting, Kind
 from calibration.envelope import HonestSums, as_block, as_problem, pair_law
 from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.encoding import tagged_hash
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 class Making:
     """Makes and measures files as rows want them, every engine in a process of its own: vLLM keeps global state."""
 
-    def __init__(self, setting: Setting, under: Path, progress: Progress) -> None:
+    def __init__(self, setting: EvidenceSetting, under: Path, progress: Progress) -> None:
         self.setting, self.home, self._progress = setting, setting.home(under), progress
         self._there: set[tuple[str, str, Kind]] = set()
         self._laws: dict[tuple[str, str, int], tuple[PairLaw, Row]] = {}
@@ -75,7 +75,7 @@ class Making:
         return found
 
 
-def _law(pair: tuple[str, str], home: Path, setting: Setting, rate: int) -> tuple[PairLaw, Row]:
+def _law(pair: tuple[str, str], home: Path, setting: EvidenceSetting, rate: int) -> tuple[PairLaw, Row]:
     drawn = list(audited(figures(*pair, HONEST[0], home, setting), rate, 1, setting.work.samples_per_problem))
     pilot = [block for number, file in enumerate(drawn) if number % PILOT == 0 for block in file]
     rest = [block for number, file in enumerate(drawn) if number % PILOT for block in file]

@@ -63,7 +63,7 @@ PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "v
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class EvidenceSetting:
     """A model and its task. `base`: makes the model's folder, once. `calibration`: honest files that the law is learned
     from, by the worker's engine, `fewer` where a pair has not as many; `each`: files of every other kind. `batch`:
     completions decoded together. Without `whole` only the law, honest lives and what is found of whole audits is
@@ -99,13 +99,13 @@ class Setting:
         """Where its files are kept."""
         return under / self.name if self.name else under
 
-    def of(self, pair: tuple[str, str]) -> "Setting":
+    def of(self, pair: tuple[str, str]) -> "EvidenceSetting":
         """As one pair of engines has it."""
         worker = pair[0]
         return replace(self, calibration={worker: self.fewer.get(pair, self.calibration[worker])})
 
     @property
-    def quick(self) -> "Setting":
+    def quick(self) -> "EvidenceSetting":
         return replace(self, calibration=dict.fromkeys(self.calibration, 8), fewer={}, each=2)
 
 
@@ -138,7 +138,8 @@ def _long(recipe: Recipe) -> Path:
 
 
 LONG = FULL_WORK.model_copy(update={"max_new_tokens": 96})
-DEMO = Setting(
+Setting = EvidenceSetting
+DEMO = EvidenceSetting(
     "",
     demo_model,
     {"transformers": 768, "vllm": 384},
@@ -149,8 +150,8 @@ DEMO = Setting(
 """With transformers files cost little, and the more there are, the better rare events are known."""
 SETTINGS = (
     DEMO,
-    Setting("trained", trained_model, {"transformers": 384}),
-    Setting(
+    EvidenceSetting("trained", trained_model, {"transformers": 384}),
+    EvidenceSetting(
         "long",
         long_model,
         {"transformers": 192},
@@ -159,7 +160,7 @@ SETTINGS = (
         cheats=tuple(kind for kind in CHEATS if kind.name in OF_TEXT),
         batch=128,
     ),
-    Setting(
+    EvidenceSetting(
         "long-sure",
         long_sure_model,
         {"transformers": 96},
