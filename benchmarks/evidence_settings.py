@@ -65,9 +65,10 @@ PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "v
 @dataclass(frozen=True, eq=False)
 class EvidenceSetting:
     """A model and its task. `base`: makes the model's folder, once. `calibration`: honest files that the law is learned
-    from, by the worker's engine, `fewer` where a pair has not as many; `each`: files of every other kind. `batch`:
-    completions decoded together. Without `whole` only the law, honest lives and what is found of whole audits is
-    wanted."""
+    from, by the worker's engine, `fewer` where a pair has not as many; `lives`: those that honest lives are drawn from
+    (of 16 the mean payment of some bet exceeds 1 by chance in a hundredth of draws, of 160 in none); `each`: files of
+    every other kind. `batch`: completions decoded together. Without `whole` only the law, honest lives and what is
+    found of whole audits is wanted."""
 
     name: str
     base: Callable[[], Path]
@@ -77,6 +78,7 @@ class EvidenceSetting:
     work: WorkConfig = FULL_WORK
     pairs: tuple[tuple[str, str], ...] = PAIRS[:1]
     cheats: tuple[Kind, ...] = CHEATS
+    lives: int = 16
     each: int = 16
     batch: int = 64
     whole: bool = False
@@ -93,7 +95,7 @@ class EvidenceSetting:
 
     def count(self, engine: str, kind: Kind) -> int:
         """Files of a kind."""
-        return self.calibration[engine] if kind.name == "calibration" else self.each
+        return {"calibration": self.calibration[engine], "honest": self.lives}.get(kind.name, self.each)
 
     def home(self, under: Path) -> Path:
         """Where its files are kept."""
@@ -106,7 +108,7 @@ class EvidenceSetting:
 
     @property
     def quick(self) -> "EvidenceSetting":
-        return replace(self, calibration=dict.fromkeys(self.calibration, 8), fewer={}, each=2)
+        return replace(self, calibration=dict.fromkeys(self.calibration, 8), fewer={}, lives=2, each=2)
 
 
 def demo_model() -> Path:
@@ -144,6 +146,7 @@ DEMO = EvidenceSetting(
     demo_model,
     {"transformers": 768, "vllm": 384},
     fewer={("transformers", "vllm"): 192},
+    lives=160,
     pairs=PAIRS,
     whole=True,
 )
