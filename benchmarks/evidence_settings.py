@@ -140,7 +140,6 @@ def _long(recipe: Recipe) -> Path:
 
 
 LONG = FULL_WORK.model_copy(update={"max_new_tokens": 96})
-Setting = EvidenceSetting
 DEMO = EvidenceSetting(
     "",
     demo_model,

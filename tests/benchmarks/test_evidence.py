@@ -5,9 +5,11 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.evidence import _key, wanted
 from benchmarks.evidence_files import MeasuredRow
 from benchmarks.evidence_lives import BLOCKS, Lives, ProblemBlock, Table, edges
-from benchmarks.evidence_making import audited
+from benchmarks.evidence_making import audited, means
+from benchmarks.evidence_settings import DEMO, SETTINGS
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
@@ -66,3 +68,16 @@ def test_audits_count_the_rows_that_they_draw() -> None:
     assert {(len(file), len(file[0].problems)) for file in drawn} == {(2, 8)}
     assert 7 < sum(counts) / len(counts) < 11, "one row of sixteen, and one more"
     assert len(set(counts)) > 3
+
+
+def test_means_are_of_whole_files() -> None:
+    problem = {name: Sum(0.25, 10.0) for name in ALL}
+    assert means([ProblemBlock([problem] * 8, problem)] * 3 * BLOCKS) == {"tokens": 160.0, "unexplained": 4.0}
+
+
+def test_a_line_without_a_setting_is_the_demos() -> None:
+    line = {"table": "lives", "pair": "transformers to transformers", "name": "", "audit": 65536, "lives": 3800}
+    assert _key(line) in wanted(DEMO, quick=False)
+    others = [row for setting in SETTINGS[1:] for row in wanted(setting, quick=False)]
+    assert _key(line | {"setting": "long"}) in others
+    assert _key(line) not in others
