@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from eth_account import Account
 
@@ -30,6 +30,7 @@ BUCKET, KEEPER = "bucket", "keeper"
 PORT, BEHIND, POLL = 29600, 29601, 0.05
 _PATIENCE = 300.0
 Exchange = Literal["all", "shards"]
+V = TypeVar("V")
 
 
 def outer_steps(
@@ -38,7 +39,8 @@ def outer_steps(
     """Of the sites, all hosts but the bucket's and the keeper's: `seconds` of an outer step, the median of those that
     are `counted`; `longest`; `sent_mb`, `received_mb`: by each site's line for one, the mean of all steps, heads of
     packets included; `site_cpu`, `keeper_cpu`: seconds of the processor for one, of those that are counted;
-    `bucket_cpu`: the same of the bucket with its proxy, of all. Raises MusterError where they do not all come to the
+    `bucket_cpu`: the same of the bucket with its proxy, of all; `site_requests`, `keeper_requests`: of one step that is
+    counted, by what they do, the mean, of one site. Raises MusterError where they do not all come to the
     same state."""
     sites = [host for name, host in hosts.items() if name not in (BUCKET, KEEPER)]
     run = _run(len(sites), exchange)
@@ -68,23 +70,42 @@ def outer_steps(
             _end(made)
     if {one["step"] for one in said} != {steps} or len({one["digest"] for one in said}) > 1:
         raise MusterError(f"the sites did not come to the same state: {said}", f"see {folder}")
-    found = [after - before for one in said for before, after in _pairs(one["loaded"], counted)]
-    used = [after - before for one in said for before, after in _pairs(one["cpu"], counted)]
-    kept = [after - before for before, after in _pairs(keeper["cpu"], counted)]
     lines = [(host.sent() - was[0], host.received() - was[1]) for host, was in zip(sites, moved, strict=True)]
     sent, received = (sum(way) / len(sites) / steps for way in zip(*lines, strict=True))
     return {
-        "seconds": round(statistics.median(found), 3),
-        "longest": round(max(found), 3),
+        **_measured(said, keeper, counted),
         "sent_mb": round(sent / 1e6, 2),
         "received_mb": round(received / 1e6, 2),
-        "site_cpu": round(statistics.mean(used), 3),
-        "keeper_cpu": round(statistics.mean(kept), 3),
         "bucket_cpu": round(served / steps, 3),
     }
 
 
-def _pairs(loaded: list[float], counted: range) -> list[tuple[float, float]]:
+def _measured(sites: list[dict[str, Any]], keeper: dict[str, Any], counted: range) -> dict[str, Any]:
+    """By what they say of themselves."""
+    found = [after - before for one in sites for before, after in _pairs(one["loaded"], counted)]
+    used = [after - before for one in sites for before, after in _pairs(one["cpu"], counted)]
+    kept = [after - before for before, after in _pairs(keeper["cpu"], counted)]
+    return {
+        "seconds": round(statistics.median(found), 3),
+        "longest": round(max(found), 3),
+        "site_cpu": round(statistics.mean(used), 3),
+        "keeper_cpu": round(statistics.mean(kept), 3),
+        "site_requests": _requests([one["asked"] for one in sites], counted),
+        "keeper_requests": _requests([keeper["asked"]], counted),
+    }
+
+
+def _requests(asked: list[list[dict[str, int]]], counted: range) -> dict[str, float]:
+    """By kind, for one step, of processes that had asked so much by each of their steps."""
+    pairs = [pair for one in asked for pair in _pairs(one, counted)]
+    kinds = sorted({kind for _, after in pairs for kind in after})
+    return {
+        kind: round(statistics.mean(after.get(kind, 0) - before.get(kind, 0) for before, after in pairs), 1)
+        for kind in kinds
+    }
+
+
+def _pairs(loaded: list[V], counted: range) -> list[tuple[V, V]]:
     """Beginning and end of the newest steps, as many as are counted: a site's first weights are loaded too."""
     newest = loaded[-len(counted) - 1 :]
     return list(pairwise(newest))

@@ -1,15 +1,17 @@
 """A keeper or a site of `python -m benchmarks diloco_peer` as a process: `python -m benchmarks.diloco_ours_role FILE`.
 
 Everything is as in `muster site`, but for the inner steps, which cost next to nothing; both print what of the processor
-they had used by each outer step, and a site when it went on from new weights.
+they had used and asked the bucket by each outer step, and a site when it went on from new weights.
 """
 
 import json
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from eth_account import Account
@@ -22,14 +24,17 @@ from protocol.sites.layout import F32, Tensors
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from runtime.logs import start_logging
-from runtime.process import Daemon, make_home
+from runtime.process import make_home
 from storage.bucket import Bucket
+from storage.settings import S3Settings
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.home import hold_home
 from trainer.sites.inner import SAVED, Saving, Share
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.main import KeeperDaemon, SiteDaemon
 from trainer.sites.site import Site
+
+T = TypeVar("T")
 
 
 class MeasuredConfig(SiteProcessConfig):
@@ -38,12 +43,30 @@ class MeasuredConfig(SiteProcessConfig):
     parameters: int
 
 
+class CountedBucket(Bucket):
+    """Which counts its requests by what they do."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        super().__init__(settings)
+        self._asked, self._lock = Counter[str](), threading.Lock()
+
+    def asked(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._asked)
+
+    def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
+        answer = super()._call(what, request, expected)
+        with self._lock:
+            self._asked[what.partition(" ")[0] + (", in vain" if answer is None else "")] += 1
+        return answer
+
+
 class PushedWeights:
     """Weights of a model's size that each inner step moves by the same normal numbers, in part those of all sites, in
-    part the site's own. `loaded`: when it went on from new weights (seconds); `cpu`: what its process had used of the
-    processor by then (seconds)."""
+    part the site's own. `loaded`: when it went on from new weights (seconds); by then, `cpu`: what its process had used
+    of the processor (seconds), `asked`: what it had asked the bucket."""
 
-    def __init__(self, parameters: int, own: int) -> None:
+    def __init__(self, parameters: int, own: int, bucket: CountedBucket) -> None:
         common, mine = np.random.default_rng(0), np.random.default_rng(1 + own)
         self._weights: dict[str, F32] = {}
         self._push: dict[str, F32] = {}
@@ -54,6 +77,8 @@ class PushedWeights:
             self._push[name] = (np.float32(1e-4) * pushed).astype(np.float32)
         self.loaded: list[float] = []
         self.cpu: list[float] = []
+        self.asked: list[dict[str, int]] = []
+        self._bucket = bucket
 
     def weights(self) -> Tensors:
         return {name: one.copy() for name, one in self._weights.items()}
@@ -62,6 +87,7 @@ class PushedWeights:
         self._weights = {name: np.array(one) for name, one in weights.items()}
         self.loaded.append(time.monotonic())
         self.cpu.append(time.process_time())
+        self.asked.append(self._bucket.asked())
 
     def train(self, share: Share, number: int) -> int:
         for name, one in self._push.items():
@@ -89,18 +115,23 @@ def main() -> None:
     make_home(config.home)
     held = hold_home(config.home)
     run, account = load_document(config.run, SitesRun), Account.from_key(config.secret)
-    exchange, inner = SiteExchange(Bucket(config.s3), run), PushedWeights(config.parameters, int(config.secret[:2], 16))
+    bucket = CountedBucket(config.s3)
+    exchange, inner = SiteExchange(bucket, run), PushedWeights(config.parameters, int(config.secret[:2], 16), bucket)
     if config.role == "keeper":
-        first, used = OuterState.start(inner.weights()), [time.process_time()]
-        keeper = SitesKeeper(exchange, account, first, config.home, lambda *_: used.append(time.process_time()))
-        keeping: Daemon = KeeperDaemon(keeper, config, held)
-        keeping.run()
-        print(json.dumps({"cpu": used}), flush=True)
+        used, asked = [time.process_time()], [bucket.asked()]
+
+        def on_step(*_: object) -> None:
+            used.append(time.process_time())
+            asked.append(bucket.asked())
+
+        keeping = SitesKeeper(exchange, account, OuterState.start(inner.weights()), config.home, on_step)
+        KeeperDaemon(keeping, config, held).run()
+        print(json.dumps({"cpu": used, "asked": asked}), flush=True)
         return
     site = Site(exchange, account, inner, config.home)
     SiteDaemon(site, config, held).run()
-    said = {"loaded": inner.loaded, "cpu": inner.cpu, "step": site.state.step, "digest": site.state.digest.hex()}
-    print(json.dumps(said), flush=True)
+    said = {"loaded": inner.loaded, "cpu": inner.cpu, "asked": inner.asked}
+    print(json.dumps(said | {"step": site.state.step, "digest": site.state.digest.hex()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from benchmarks.site_letters import LetterTable
 from benchmarks.site_process import SiteProcessConfig
 from demo.ports import claim_port
 from protocol.sites.config import AdmissionConfig, SitesConfig
-from protocol.sites.log import Noted
+from protocol.sites.log import LogEvent, Noted
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.waits import wait_for
@@ -233,10 +233,13 @@ def look(crowd: SiteCrowd) -> tuple[int, int, int]:
 def signed_twice(exchange: SiteExchange) -> int:
     """In how many attempts the log has two contributions that one site signed."""
     book, found = Logbook.at(exchange, 0), set()
-    while (entry := book.advance()) is not None:
-        event = entry.event
+
+    def note(before: Logbook, event: LogEvent) -> None:
         if isinstance(event, Noted) and event.what == "sign":
-            found.add((book.schedule.step, book.schedule.attempt, event.site, event.digest))
+            found.add((before.schedule.step, before.schedule.attempt, event.site, event.digest))
+
+    while (upcoming := book.upcoming()) is not None:
+        book.take(*upcoming, note)
     return len(found) - len({one[:3] for one in found})
 
 

@@ -41,14 +41,14 @@ def logged_steps(exchange: "SiteExchange") -> list[LoggedStep]:
     book, found = Logbook.at(exchange, 0), []
     given = attempt = 0.0
     while (entry := book.advance()) is not None:
-        event = entry.event
-        if isinstance(event, WorkGiven):
-            given, attempt = entry.time, book.schedule.attempt
-        elif isinstance(event, Boundary):
-            dealing = book.past
-            site_of = {item: site for site in event.made_of for item in (dealing.of(site) if dealing else ())}
-            counted = tuple(event.counted)
-            found.append(LoggedStep(event.step, counted, site_of, given, entry.time, event.attempt > attempt))
+        for event in entry.events:
+            if isinstance(event, WorkGiven):
+                given, attempt = entry.time, book.schedule.attempt
+            elif isinstance(event, Boundary):
+                dealing = book.past
+                site_of = {item: site for site in event.made_of for item in (dealing.of(site) if dealing else ())}
+                counted = tuple(event.counted)
+                found.append(LoggedStep(event.step, counted, site_of, given, entry.time, event.attempt > attempt))
     return found
 
 

@@ -2,8 +2,8 @@
 members and the same outer steps.
 
 The keeper orders what happens. It cannot forge a contribution, nor choose which counts: both follow from published
-bytes that everybody checks. An entry of kind `boundary` begins an outer step and says all that a newcomer must know to
-follow from there.
+bytes that everybody checks. A boundary, which ends its entry, begins an outer step and says all that a newcomer must
+know to follow from there.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ from protocol.sites.run import SitesRun
 from protocol.sites.sealing import RunSeal
 
 STRUCT = "LogEntry(uint256 pool,uint256 number,bytes32 run,bytes32 previous,bytes32 body)"
-MAX_ENTRY_BYTES = 1 << 16
+MAX_ENTRY_BYTES, MAX_EVENTS = 1 << 16, 128
+"""A whole step of 64 sites may take more events than that: then it takes more entries."""
 MAX_ENTRIES = 10**10
 MAX_WORDS = 200
 FIRST = "0" * 64
@@ -189,16 +190,29 @@ LogEvent = Annotated[
 
 
 class LogEntry(SignedBody):
-    """Entry `number` after the one of SHA-256 `previous` (of its stored bytes). `chapter`: number of the boundary that
-    began the step it is in. `time`: the keeper's clock."""
+    """Entry `number` after the one of SHA-256 `previous` (of its stored bytes): `events` that happened one after the
+    other, which are taken together or not at all. `chapter`: number of the entry with the boundary that began the step
+    it is in. `time`: the keeper's clock."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     run: Hex64
     number: _Number
     previous: Hex64
     chapter: _Number
     time: UnixTime
-    event: LogEvent
+    events: Annotated[list[LogEvent], Field(min_length=1, max_length=MAX_EVENTS)]
+
+    @model_validator(mode="after")
+    def _ends_with_a_boundary(self) -> Self:
+        if any(isinstance(one, Boundary) for one in self.events[:-1]):
+            raise ValueError("a boundary is the last event of its entry")
+        return self
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """Which it ends with, if it does. It says all that must be known to follow from there."""
+        last = self.events[-1]
+        return last if isinstance(last, Boundary) else None
 
     @property
     def body(self) -> bytes:

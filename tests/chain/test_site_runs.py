@@ -50,7 +50,7 @@ class ChainedRun:
 
     def entry(self, number: int, phase: str = "open") -> LogEntry:
         event = TimeUp(attempt=0, phase=phase)  # type: ignore[arg-type]
-        return LogEntry(run=self.run.digest, number=number, previous=FIRST, chapter=0, time=1.0, event=event)
+        return LogEntry(run=self.run.digest, number=number, previous=FIRST, chapter=0, time=1.0, events=[event])
 
 
 @pytest.fixture

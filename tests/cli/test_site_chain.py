@@ -80,7 +80,7 @@ def test_a_run_from_beginning_to_end(muster: Muster, place: Path, deployed: Depl
     assert "0 are" in muster.refused("site", "show", 1, 0)
 
     entry = LogEntry(
-        run=run.digest, number=3, previous=FIRST, chapter=0, time=1.0, event=TimeUp(attempt=0, phase="open")
+        run=run.digest, number=3, previous=FIRST, chapter=0, time=1.0, events=[TimeUp(attempt=0, phase="open")]
     )
     runs_of(deployed).record(1, StepRecord(0, "ab" * 32, ()), entry).send()
     recorded = muster.ok("site", "show", 1, 0)
@@ -117,7 +117,7 @@ def test_two_files_convict_a_site_and_a_keeper(muster: Muster, place: Path, depl
     def entry(phase: str) -> Path:
         event = TimeUp(attempt=0, phase=phase)  # type: ignore[arg-type]
         path = place / f"{phase}.json"
-        said = LogEntry(run=run.digest, number=7, previous=FIRST, chapter=0, time=1.0, event=event)
+        said = LogEntry(run=run.digest, number=7, previous=FIRST, chapter=0, time=1.0, events=[event])
         path.write_bytes(seal_entry(said, run, KEEPER))
         return path
 
@@ -161,7 +161,7 @@ def test_a_record_and_another_entry_convict_a_keeper(
 
     def entry(time: float, number: int = 3) -> LogEntry:
         event = TimeUp(attempt=0, phase="open")
-        return LogEntry(run=run.digest, number=number, previous=FIRST, chapter=0, time=time, event=event)
+        return LogEntry(run=run.digest, number=number, previous=FIRST, chapter=0, time=time, events=[event])
 
     def accusing(said: LogEntry, step: int = 0) -> list[str]:
         (place / "entry.json").write_bytes(seal_entry(said, run, KEEPER))

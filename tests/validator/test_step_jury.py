@@ -49,7 +49,7 @@ def recorded(world: ValidatorWorld, place: int = 0) -> Suite:
     terms = RunTerms(b"\x01" * 32, b"\x02" * 32, game.pool, keeper.address, STAKE, STAKE, DELAY)
     assert suite.site_runs.open(terms).send() == RUN
     boundary = Boundary(step=1, digest="ab" * 32)
-    entry = LogEntry(run="00" * 32, number=3, previous="cd" * 32, chapter=3, time=1.0, event=boundary)
+    entry = LogEntry(run="00" * 32, number=3, previous="cd" * 32, chapter=3, time=1.0, events=[boundary])
     suite.site_runs.record(RUN, StepRecord(0, "ab" * 32, ()), entry).send()
     return suite
 

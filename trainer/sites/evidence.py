@@ -20,7 +20,7 @@ _Said = tuple[str, str | None, tuple[str, ...]]
 
 
 def check_evidence(book: Logbook, event: LogEvent, state: OuterState, reader: str) -> None:
-    """Look up what `event`, the next one of the log, holds against a site, for the site `reader`, which holds `state`.
+    """Look up what `event`, the next one after `book`, holds against a site, for the site `reader` that holds `state`.
     Raises IntegrityError where the words of that site are others; UnreachableError, after which it is to be looked up
     again."""
     if isinstance(event, ContributionRefused):

@@ -14,7 +14,7 @@ from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
+from protocol.errors import MusterError, UnreachableError, printable
 from protocol.sites.contribution import ContributionLimits
 from protocol.sites.forms import MalformedContribution
 from protocol.sites.log import (
@@ -33,6 +33,7 @@ from protocol.sites.notes import SiteNote
 from protocol.sites.outer import OuterState
 from trainer.sites.boundaries import boundary_to
 from trainer.sites.catching_up import caught_up, limits_at
+from trainer.sites.drafted_log import DraftedLog
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.handed_in import HandedIn, StepOutcome
@@ -75,12 +76,22 @@ class SitesKeeper:
         # The notes of a site without stake wait for it; a member that has none any more falls silent.
         self._notes = NoteReader(exchange, recorder.may_take_part) if recorder is not None else NoteReader(exchange)
         self._started = time.time()
-        self._book: Logbook | None = None
+        self._log: DraftedLog | None = None
 
     @property
     def book(self) -> Logbook:
-        assert self._book is not None, "call `start` first"
-        return self._book
+        """The log as far as it is written."""
+        return self._written.book
+
+    @property
+    def _written(self) -> DraftedLog:
+        assert self._log is not None, "call `start` first"
+        return self._log
+
+    @property
+    def _next(self) -> Logbook:
+        """The log with what its next entry is to tell."""
+        return self._written.next
 
     def start(self) -> None:
         """Follow the log to its end, or begin it. Raises IntegrityError if it is another run's, UnreachableError."""
@@ -96,33 +107,34 @@ class SitesKeeper:
             self._hold(state)
         if book.boundary.state is not None:
             self._states.publish_again(self.state, book.boundary.state)
-        self._book = book
+        self._log = DraftedLog(self._writer, book)
         log.info("keeping the log of %s: outer step %d, entry %d", self.run.name, self.state.step, book.number)
 
     def give(self, items: Sequence[str]) -> None:
         """Say what the outer step under way trains on (SHA-256 of each item), unless that was said."""
         self._finish()
-        if self.book.items is None:
+        if self._next.items is None:
             self._tell(WorkGiven(step=self.state.step, items=list(items)))
 
-    def turn(self) -> bool:
-        """Do what can be done now; whether anything was. Raises IntegrityError if another process writes the log,
-        UnreachableError."""
+    def turn(self, patience: float = 0.0) -> bool:
+        """Do what can be done now, and write what that came to into the log as one entry; whether anything was written.
+        What changes nothing for anybody waits for what else happens within `patience` seconds. Raises IntegrityError if
+        another process writes the log, UnreachableError."""
         number = self.book.number
         self._states.tend()
         self._finish()
         self._read_notes()
-        now = self.book.schedule
-        self._handed.begin(now.step, now.attempt)
-        self._parts.begin(now.step, now.attempt)
-        if now.phase == OuterPhase.OPEN:
+        self._handed.begin(self._next.schedule.step, self._next.schedule.attempt)
+        self._parts.begin(self._next.schedule.step, self._next.schedule.attempt)
+        if self._next.schedule.phase == OuterPhase.OPEN:
             self._open()
-        elif now.reducers:
+        if self._next.schedule.reducers:
             self._reduce()
-        elif now.phase == OuterPhase.SETTLE:
+        elif self._next.schedule.phase == OuterPhase.SETTLE:
             self._settle()
-        if self.book.number == number:
+        if self.book.number == number and not self._written.events:
             self._look_at_the_clock()
+        self._written.end_turn(patience)
         return self.book.number > number
 
     def finish(self) -> None:
@@ -131,21 +143,22 @@ class SitesKeeper:
 
     def waiting_for(self) -> str:
         """What holds the step under way up, for a person."""
-        return awaited(self.book)
+        return awaited(self._next)
 
     def status(self) -> dict[str, Any]:
         """What people may be shown of it, also before it has started."""
-        items = None if self._book is None else self._book.items
-        skipped = frozenset[str]() if self._book is None else self._book.named | self._book.skipped
+        book = None if self._log is None else self._log.book
+        items = None if book is None else book.items
+        skipped = frozenset[str]() if book is None else book.named | book.skipped
         return {
-            "keeper": self.run.keeper, "run": self.run.name, **standing(self.state, self._book),
+            "keeper": self.run.keeper, "run": self.run.name, **standing(self.state, book),
             "excluded": self.excluded, "items": None if items is None else len(items), "unusable": sorted(skipped),
             "chain": None if self._recorder is None else self._recorder.status(),
         }  # fmt: skip
 
     def _finish(self) -> None:
         """Write again what became of whose writing is not known; where that began an outer step, take it over."""
-        self._writer.finish(self.book)
+        self._written.finish()
         boundary = self.book.boundary
         if boundary.step == self.state.step:
             return
@@ -157,28 +170,23 @@ class SitesKeeper:
             self._on_step(self.state, boundary)
 
     def _tell(self, event: LogEvent) -> None:
-        self._writer.tell(self.book, event)
-
-    def _changes(self, event: LogEvent) -> bool:
-        try:
-            self.book.next(event)
-        except IntegrityError:
-            return False
-        return True
+        """At once, with what is to be told before it."""
+        self._written.add(event)
+        self._written.write()
 
     def _read_notes(self) -> None:
-        for note in self._notes.new(self.book):
+        for note in self._notes.new(self._next):
             self._heed(note)
         self._tell_parts()
 
     def _heed(self, note: SiteNote) -> None:
         """Take a note into the log, if it says something that counts now."""
-        now = self.book.schedule
+        now = self._next.schedule
         if note.what not in ("join", "leave") and (note.step, note.attempt) != (now.step, now.attempt):
             return
         if note.what in PARTS:
             self._parts.begin(now.step, now.attempt)
-            self._parts.heed(note, self.book, self._limits(), self.state)
+            self._parts.heed(note, self._next, self._limits(), self.state)
             return
         self._tell_parts()
         event: LogEvent | None
@@ -186,21 +194,21 @@ class SitesKeeper:
             event = Unusable(site=note.site, note=note.number, items=note.items)
         else:
             event = Noted.model_validate(note.model_dump(include={"site", "what", "digest"}) | {"note": note.number})
-        if isinstance(event, Noted) and event.what == "sign" and self._changes(event):
+        if isinstance(event, Noted) and event.what == "sign" and self._written.takes(event):
             event = self._judged(note, event)
-        if event is not None and self._changes(event):
-            self._tell(event)
+        if event is not None and self._written.takes(event):
+            self._written.add(event)
 
     def _tell_parts(self) -> None:
         """Before anything else of who told them."""
-        if (parts := self._parts.gathered(self.book)) is not None:
-            self._tell(parts)
+        if (parts := self._parts.gathered(self._next)) is not None:
+            self._written.add(parts)
 
     def _judged(self, note: SiteNote, signed: Noted) -> Noted | ContributionRefused | None:
         """What is to be written of a note that signs a contribution; nothing of one that cannot be had, which time ends
         the wait for."""
         assert note.digest is not None, "a note that signs names it"
-        now = self.book.schedule
+        now = self._next.schedule
         self._handed.begin(now.step, now.attempt)
         try:
             self._handed.document(note.site, note.digest, self._limits())
@@ -216,15 +224,15 @@ class SitesKeeper:
         return signed
 
     def _limits(self) -> ContributionLimits:
-        return limits_at(self.exchange, self.state, self.book.dealing)
+        return limits_at(self.exchange, self.state, self._next.dealing)
 
     def _open(self) -> None:
-        now, limits = self.book.schedule, self._limits()
+        now, limits = self._next.schedule, self._limits()
         for site, document in sorted(now.documents.items()):
-            if site in self.book.schedule.opened or not self._is_open(site, document, limits):
+            if site in self._next.schedule.opened or not self._is_open(site, document, limits):
                 continue
-            if self._changes(event := ContributionOpened(site=site, document=document)):
-                self._tell(event)
+            if self._written.takes(event := ContributionOpened(site=site, document=document)):
+                self._written.add(event)
 
     def _is_open(self, site: str, document: str, limits: ContributionLimits) -> bool:
         if self.run.reducing:
@@ -233,10 +241,10 @@ class SitesKeeper:
 
     def _reduce(self) -> None:
         """Hear what the reducers' parts lead to; the step is settled once all members have said that they have them."""
-        now, parts = self.book.schedule, self._parts
+        now, parts = self._next.schedule, self._parts
         late = self._waited() > self.timeouts.window
         try:
-            wrong = parts.look(self.book, self._limits(), self.state)
+            wrong = parts.look(self._next, self._limits(), self.state)
         except UnreachableError:
             raise
         except MusterError as error:
@@ -245,7 +253,7 @@ class SitesKeeper:
             return
         if wrong is not None:
             log.warning("%s is wrong in shard %d: %s", wrong.site, wrong.shard, wrong.why)
-            self._tell(wrong)
+            self._written.add(wrong)
         elif parts.outcome is None:
             if late and (parts.stuck or now.phase == OuterPhase.SETTLE):
                 self._fail()
@@ -255,7 +263,7 @@ class SitesKeeper:
     def _end_by(self, found: StepOutcome) -> None:
         """Make the step that is known, or begin it again where too little counts and somebody may come, or time is
         up."""
-        now = self.book.schedule
+        now = self._next.schedule
         self.excluded, self._refused = self._refused | dict(found.excluded), {}
         if found.after is None:
             if now.entering or self._waited() > self.timeouts.window:
@@ -264,7 +272,7 @@ class SitesKeeper:
             self._advance(found.after, now.contributors, found.shares)
 
     def _settle(self) -> None:
-        contributors = self.book.schedule.contributors
+        contributors = self._next.schedule.contributors
         if not contributors:
             self._advance(passed_over(self.state), {}, {})
             return
@@ -279,12 +287,12 @@ class SitesKeeper:
         self._end_by(found)
 
     def _fail(self) -> None:
-        self._tell(Failed(attempt=self.book.schedule.attempt))
+        self._written.add(Failed(attempt=self._next.schedule.attempt))
 
     def _advance(self, after: OuterState, contributors: Mapping[str, str], shares: Mapping[str, Fraction]) -> None:
         due = after.step % self.run.settings.state_every == 0
         listed = self._states.publish(after) if due else None
-        boundary = boundary_to(self.book, after, contributors, sorted(shares), listed)
+        boundary = boundary_to(self._next, after, contributors, sorted(shares), listed)
         self._tell(boundary)
         if self._recorder is not None:
             self._recorder.settled(boundary, shares)
@@ -298,13 +306,13 @@ class SitesKeeper:
 
     def _waited(self) -> float:
         """Seconds in this phase; a keeper that was gone has not waited meanwhile."""
-        return time.time() - max(self.book.since, self._started)
+        return time.time() - max(self._next.since, self._started)
 
     def _look_at_the_clock(self) -> None:
-        now = self.book.schedule
-        if not now.members or now.phase == OuterPhase.SETTLE or (self.run.work == "given" and self.book.items is None):
+        now = self._next.schedule
+        if not now.members or now.phase == OuterPhase.SETTLE or (self.run.work == "given" and self._next.items is None):
             return
         limit = self.timeouts.collect if now.phase == OuterPhase.COLLECT else self.timeouts.window
         if self._waited() > limit:
             log.warning("time is up for %s", self.waiting_for())
-            self._tell(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
+            self._written.add(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))

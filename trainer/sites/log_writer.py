@@ -1,4 +1,5 @@
-"""Writing a run's log: each event at the first place that no stranger has taken, and by one keeper alone.
+"""Writing a run's log: what happened since the last entry is one entry, at the first place that no stranger has taken,
+and by one keeper alone.
 
 An entry is on disk before anybody may see it, and is written again as it is until it is known to be there or not. For
 a keeper that signs two entries at one place loses half of its stake on chain, and a request whose answer was lost may
@@ -7,6 +8,7 @@ have arrived.
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
@@ -44,12 +46,17 @@ class LogWriter:
         home.mkdir(parents=True, exist_ok=True)
 
     def begin(self, first: OuterState) -> None:
-        """The log's first entry, from the run's first state, unless there is one. Raises UnreachableError."""
+        """The log's first entry, from the run's first state, unless there is one. Raises IntegrityError where its place
+        is a stranger's; UnreachableError."""
         boundary = first_boundary(first.digest, self._exchange.publish_state(first))
-        entry = LogEntry(run=self._run.digest, number=0, previous=FIRST, chapter=0, time=time.time(), event=boundary)
+        entry = LogEntry(run=self._run.digest, number=0, previous=FIRST, chapter=0, time=time.time(), events=[boundary])
         known = self._unfinished()
         data = known[1] if known is not None and known[0].number == 0 else seal_entry(entry, self._run, self._account)
-        self._write(0, data)
+        if not self._write(0, data) and not self._exchange.has_entry(0):
+            raise IntegrityError(
+                f"the first place of the log of {self._run.name} is taken by what is no entry of this version",
+                "open another run; or see who writes to the bucket",
+            )
 
     def finish(self, book: Logbook) -> None:
         """Write the entry again whose writing was broken off, and take it into `book`, if it belongs at the log's end.
@@ -62,22 +69,21 @@ class LogWriter:
             self._path.unlink(missing_ok=True)
         elif self._place(book, entry.number, data):
             book.take(entry, sha256_hex(data))
-            log.info("entry %d: %s, after all", entry.number, _words(entry.event))
+            log.info("entry %d: %s, after all", entry.number, _words(entry.events))
 
-    def tell(self, book: Logbook, event: LogEvent) -> None:
-        """Write an event, and take it into `book`. Raises IntegrityError for one that cannot come now, or where another
-        keeper writes; UnreachableError."""
-        book.next(event)
+    def write(self, book: Logbook, events: list[LogEvent]) -> None:
+        """Write an entry that tells of `events`, and take it into `book`. Raises IntegrityError where another keeper
+        writes; UnreachableError."""
         first = max(book.number, self._free)
         for number in range(first, first + MAX_TAKEN):
-            chapter = number if isinstance(event, Boundary) else book.chapter
+            chapter = number if isinstance(events[-1], Boundary) else book.chapter
             entry = LogEntry(
-                run=self._run.digest, number=number, previous=book.tip, chapter=chapter, time=time.time(), event=event
+                run=self._run.digest, number=number, previous=book.tip, chapter=chapter, time=time.time(), events=events
             )
             data = seal_entry(entry, self._run, self._account)
             if self._place(book, number, data):
                 book.take(entry, sha256_hex(data))
-                log.info("entry %d: %s", number, _words(event))
+                log.info("entry %d: %s", number, _words(events))
                 return
             log.warning("place %d of the log is taken by somebody who is not its keeper", number)
         raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")
@@ -118,7 +124,11 @@ class LogWriter:
         return True
 
 
-def _words(event: LogEvent) -> str:
+def _words(events: Sequence[LogEvent]) -> str:
+    return "; ".join(map(_word, events))
+
+
+def _word(event: LogEvent) -> str:
     if isinstance(event, Boundary):
         return f"outer step {event.step} begins with {len(event.members)} sites, from {event.digest[:16]}…"
     if isinstance(event, Noted):

@@ -1,49 +1,40 @@
-"""Following a run's log: each entry is checked and moves the schedule; what no honest keeper writes is refused."""
+"""Following a run's log: each entry is checked and moves the schedule, whole or not at all; what no honest keeper
+writes is refused."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from protocol.errors import IntegrityError
 from protocol.sites.dealing import Dealing
 from protocol.sites.log import (
     MAX_ENTRIES,
     Boundary,
-    ContributionOpened,
     ContributionRefused,
-    Failed,
     LogEntry,
     LogEvent,
     Noted,
     PartRefused,
     PartsSaid,
-    TimeUp,
     Unusable,
     WorkGiven,
 )
 from protocol.sites.run import SitesRun
-from trainer.sites.events import (
-    Event,
-    HashesSigned,
-    NothingLeft,
-    OuterPhase,
-    PartsTold,
-    PartWrong,
-    PayloadOpened,
-    PhaseTimeUp,
-    SiteJoined,
-    SiteLeft,
-    SitePutOut,
-    StepSettled,
-    WorkDealt,
-)
+from trainer.sites.events import NothingLeft, WorkDealt
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.exclusion import SiteMarks
+from trainer.sites.log_events import as_scheduled
 from trainer.sites.schedule import Schedule
+
+Check = Callable[["Logbook", LogEvent], None]
+
+
+def _no_check(book: "Logbook", event: LogEvent) -> None:
+    """Of who has checked them, or need not."""
 
 
 @dataclass
 class Logbook:
-    """How far the log of a run was read. `boundary`: which began the step under way, at entry `chapter`; `number`: of
+    """How far the log of a run was read. `boundary`: which began the step under way, in entry `chapter`; `number`: of
     the next entry; `tip`: hash of the newest; `since`: when the phase began by the keeper's clock; `items`: what the
     step trains on, once that is said; `notes`: of each site, its first note that is not in the log; `dealt`: among whom
     the data of the attempt under way is dealt, its members when it began. `named`: items that sites which are out of
@@ -78,14 +69,15 @@ class Logbook:
 
     @classmethod
     def at(cls, exchange: SiteExchange, chapter: int) -> "Logbook":
-        """Read up to the boundary that is entry `chapter`. Raises IntegrityError if that is none."""
+        """Read up to the boundary that ends entry `chapter`. Raises IntegrityError if there is none."""
         found = exchange.entry(chapter, None)
-        if found is None or not isinstance(found[0].event, Boundary):
-            raise IntegrityError(f"entry {chapter} of the log is no boundary", "ask the run's keeper")
-        entry, boundary = found[0], found[0].event
+        boundary = None if found is None else found[0].boundary
+        if found is None or boundary is None:
+            raise IntegrityError(f"entry {chapter} of the log begins no outer step", "ask the run's keeper")
+        entry, digest = found
         schedule = begun(boundary, exchange.run)
         return cls(
-            exchange, boundary, chapter, chapter + 1, found[1], entry.time, schedule, dict(boundary.notes),
+            exchange, boundary, chapter, chapter + 1, digest, entry.time, schedule, dict(boundary.notes),
             dealt=tuple(sorted(schedule.members)),
         )  # fmt: skip
 
@@ -118,18 +110,33 @@ class Logbook:
         that is dealt otherwise is of no use."""
         return self.dealt + (self.dealing.of(site) if self.dealing else ())
 
-    def take(self, entry: LogEntry, digest: str) -> None:
-        """The next entry, of which the bytes have the SHA-256 `digest`."""
-        event = entry.event
-        if entry.chapter != (entry.number if isinstance(event, Boundary) else self.chapter):
+    def draft(self) -> "Logbook":
+        """Another one that stands where this one does: what is applied to it is not in this one."""
+        return replace(self, notes=dict(self.notes), signed=dict(self.signed), said=dict(self.said))
+
+    def take(self, entry: LogEntry, digest: str, check: Check = _no_check) -> None:
+        """The next entry, of which the bytes have the SHA-256 `digest`: all its events in their order, or, where one of
+        them cannot come then or `check` raises, none of them. `check` is told each event, and how the book stands
+        before it."""
+        if entry.chapter != (entry.number if entry.boundary is not None else self.chapter):
             raise IntegrityError(f"entry {entry.number} of the log names another boundary than the newest")
+        draft = self.draft()
+        for event in entry.events:
+            check(draft, event)
+            draft.apply(event, entry.time)
+        draft.chapter, draft.number, draft.tip = entry.chapter, entry.number + 1, digest
+        vars(self).update(vars(draft))
+
+    def apply(self, event: LogEvent, at: float) -> None:
+        """What an event changes that an entry of time `at` tells of, but for place and chapter. Raises IntegrityError
+        for one that cannot come now."""
         before, past = self.schedule, self.dealing
         self.schedule = self.next(event)
         self._take_words(event)
         if (before.step, before.attempt, before.phase) != (
             self.schedule.step, self.schedule.attempt, self.schedule.phase,
         ):  # fmt: skip
-            self.since = entry.time
+            self.since = at
         if (before.step, before.attempt) != (self.schedule.step, self.schedule.attempt):
             self.dealt, self.signed, self.said = tuple(sorted(self.schedule.members)), {}, {}
         elif isinstance(event, Noted) and event.what == "sign":
@@ -137,15 +144,18 @@ class Logbook:
         elif isinstance(event, PartsSaid):
             self.said |= {(event.what, site): note for site, note in event.notes.items()}
         if isinstance(event, Boundary):
-            self.boundary, self.chapter, self.items, self.notes = event, entry.number, None, dict(event.notes)
+            self.boundary, self.items, self.notes = event, None, dict(event.notes)
             self.named, self.skipped, self.past = frozenset(), frozenset(), past
         elif isinstance(event, WorkGiven):
-            self.since = entry.time
+            self.since = at
         elif isinstance(event, Noted | Unusable | ContributionRefused):
             self.notes[event.site] = event.note + 1
         elif isinstance(event, PartsSaid):
-            self.notes |= {site: max(note + 1, self.notes.get(site, 0)) for site, note in event.notes.items()}
-        self.number, self.tip = entry.number + 1, digest
+            self.pass_over(event.notes)
+
+    def pass_over(self, notes: Mapping[str, int]) -> None:
+        """Note `notes[site]` of each site is read, and those before it."""
+        self.notes |= {site: max(note + 1, self.notes.get(site, 0)) for site, note in notes.items()}
 
     def _take_words(self, event: LogEvent) -> None:
         """Which items are left: what was named is skipped once nobody is left who did not name any. Of a step of which
@@ -177,7 +187,7 @@ class Logbook:
             raise IntegrityError(f"the log refuses what {event.site} did not sign alone")
         if isinstance(event, PartRefused) and event.document not in published_by(event.site, now):
             raise IntegrityError(f"the log refuses a part that {event.site} did not publish")
-        after = now.after(_told(event, now, self.dealing))
+        after = now.after(as_scheduled(event, now, self.dealing))
         if after is now:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
         if isinstance(event, Boundary):
@@ -257,36 +267,6 @@ def first_boundary(digest: bytes, state: str) -> Boundary:
 def published_by(site: str, now: Schedule) -> set[str]:
     """The documents of a site in the attempt under way, whose parts can be shown to be wrong."""
     return {one[site] for one in (now.contributors, now.products, now.means) if site in one}
-
-
-def _told(
-    event: Boundary | Noted | Unusable | ContributionRefused | ContributionOpened | PartsSaid | PartRefused | TimeUp
-    | Failed,
-    now: Schedule,
-    dealing: Dealing | None,
-) -> Event:  # fmt: skip
-    """As the schedule knows it."""
-    if isinstance(event, PartsSaid):
-        phase = OuterPhase.CHECK if event.what == "checked" else OuterPhase(event.what)
-        return PartsTold(now.step, now.attempt, phase, event.documents)
-    if isinstance(event, PartRefused):
-        return PartWrong(event.site, lied=event.document != now.documents.get(event.site) and not event.unseen)
-    if isinstance(event, Boundary):
-        return StepSettled(now.step, event.attempt, bytes.fromhex(event.digest))
-    if isinstance(event, Failed):
-        return StepSettled(now.step, event.attempt, None)
-    if isinstance(event, TimeUp):
-        return PhaseTimeUp(now.step, event.attempt, OuterPhase(event.phase))
-    if isinstance(event, ContributionOpened):
-        return PayloadOpened(event.site, now.step, event.document)
-    if isinstance(event, Unusable | ContributionRefused):
-        return SitePutOut(event.site, disputed=isinstance(event, Unusable))
-    if event.what == "leave":
-        return SiteLeft(event.site, owing=dealing is not None and bool(dealing.of(event.site)))
-    assert event.digest is not None, "a note names it"
-    if event.what == "join":
-        return SiteJoined(event.site, bytes.fromhex(event.digest))
-    return HashesSigned(event.site, now.step, now.digest, event.digest)
 
 
 def _head(exchange: SiteExchange) -> int:

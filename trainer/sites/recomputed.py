@@ -50,11 +50,12 @@ def boundaries_after(exchange: SiteExchange, step: int) -> dict[int, int]:
 
 
 def boundary_at(exchange: SiteExchange, number: int) -> tuple[LogEntry, Boundary]:
-    """The boundary at a place of the log. Raises IntegrityError, UnreachableError."""
+    """The entry at a place of the log and the boundary that it ends with. Raises IntegrityError, UnreachableError."""
     found = exchange.entry(number, None)
-    if found is None or not isinstance(found[0].event, Boundary):
-        raise IntegrityError(f"entry {number} of the log is no boundary")
-    return found[0], found[0].event
+    boundary = None if found is None else found[0].boundary
+    if found is None or boundary is None:
+        raise IntegrityError(f"entry {number} of the log begins no outer step")
+    return found[0], boundary
 
 
 def make_again(exchange: SiteExchange, first: OuterState, boundary: Boundary) -> MadeStep:

@@ -14,7 +14,7 @@ from eth_account.signers.local import LocalAccount
 
 from protocol.errors import MusterError, UnreachableError
 from protocol.sites.layout import Tensors
-from protocol.sites.log import Boundary
+from protocol.sites.log import Boundary, LogEvent
 from protocol.sites.outer import OuterState, OuterStepError
 from protocol.waits import WAITS, wait_for
 from storage.keys import MissingObjectError
@@ -110,8 +110,7 @@ class Site:
             return self._take_step(book.boundary)
         found = book.upcoming()
         if found is not None:
-            check_evidence(book, found[0].event, self.state, self.address)
-            book.take(*found)
+            book.take(*found, self._check)
             return ""
         now = book.schedule
         if self.address not in now.members:
@@ -150,6 +149,9 @@ class Site:
             "inner_steps": self._progress.made, "outer_steps_made": self.steps,
             "chain": None if self._watch is None else self._watch.status(),
         }  # fmt: skip
+
+    def _check(self, book: Logbook, event: LogEvent) -> None:
+        check_evidence(book, event, self.state, self.address)
 
     def _newest(self) -> Logbook | None:
         try:

@@ -12,6 +12,8 @@ from trainer.sites.site import Site
 
 log = logging.getLogger("muster.sites")
 _TIMES, _LONGEST = 1.5, 1.0
+_GATHERING = 1.0
+"""Seconds for which the keeper gathers what nobody acts on before the last has come, for one entry of the log."""
 
 
 def _pause(poll_seconds: float, looked: float) -> float:
@@ -29,7 +31,7 @@ def keep(
     while not stopping.is_set() and not 0 < steps <= keeper.state.step:
         began = time.monotonic()
         try:
-            why = "" if keeper.turn() else keeper.waiting_for()
+            why = "" if keeper.turn(_GATHERING) else keeper.waiting_for()
         except UnreachableError as error:
             why = f"the bucket: {error.what}"
         if why and why != waiting:

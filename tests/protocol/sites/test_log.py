@@ -25,7 +25,7 @@ RUN = SitesRun(
 NEXT = RUN.model_copy(update={"name": "b"})
 NOTE = SiteNote(run=RUN.digest, site=SITE.address, number=3, what="sign", step=1, digest="ab" * 32)
 ENTRY = LogEntry(
-    run=RUN.digest, number=0, previous=FIRST, chapter=0, time=5.0, event=Boundary(step=0, digest="cd" * 32)
+    run=RUN.digest, number=0, previous=FIRST, chapter=0, time=5.0, events=[Boundary(step=0, digest="cd" * 32)]
 )
 STORED = seal_entry(ENTRY, RUN, KEEPER)
 
@@ -91,14 +91,14 @@ def test_an_entry_is_opened_where_it_belongs_alone() -> None:
     ("path", "value", "word"),
     [
         (("entry", "time"), 6.0, "not signed by"),
-        (("entry", "event", "kind"), "won", "event"),
-        (("entry", "event", "members"), [SITE.address] * 65, "members"),
-        (("entry", "event", "made_of"), {"0x0": "ab" * 32}, "made_of"),
-        (("entry", "event", "extra"), 1, "extra"),
+        (("entry", "events", 0, "kind"), "won", "events"),
+        (("entry", "events", 0, "members"), [SITE.address] * 65, "members"),
+        (("entry", "events", 0, "made_of"), {"0x0": "ab" * 32}, "made_of"),
+        (("entry", "events", 0, "extra"), 1, "extra"),
         (("signature",), "0x" + "00" * 65, "27 or 28"),
     ],
 )
-def test_any_other_entry_is_refused(path: tuple[str, ...], value: Any, word: str) -> None:
+def test_any_other_entry_is_refused(path: tuple[str | int, ...], value: Any, word: str) -> None:
     stored = json.loads(STORED)
     place = stored
     for name in path[:-1]:
@@ -113,7 +113,7 @@ def test_a_note_is_taken_with_what_it_is_about(what: str, digest: str | None) ->
     stored = json.loads(STORED)
     event = {"kind": "noted", "site": SITE.address, "note": 0, "what": what, "digest": digest}
     with pytest.raises(MalformedEntry, match="belongs to all but"):
-        open_entry(canonical_json({**stored, "entry": stored["entry"] | {"event": event}}), RUN, 0, FIRST)
+        open_entry(canonical_json({**stored, "entry": stored["entry"] | {"events": [event]}}), RUN, 0, FIRST)
 
 
 def test_a_full_entry_fits_its_limit() -> None:
@@ -128,7 +128,7 @@ def test_a_full_entry_fits_its_limit() -> None:
         before=0,
         marks=dict.fromkeys(sites, MarksOfSite(marks=64, until=10**6, made=64)),
     )
-    made = seal_entry(ENTRY.model_copy(update={"event": event, "number": 10**9}), RUN, KEEPER)
+    made = seal_entry(ENTRY.model_copy(update={"events": [event], "number": 10**9}), RUN, KEEPER)
     assert len(made) < 1 << 15
 
 

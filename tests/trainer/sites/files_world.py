@@ -9,6 +9,7 @@ from benchmarks.site_letters import LetterTable, line
 from protocol.sites.log import LogEvent
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
+from tests.trainer.sites.replaying import events
 from tests.trainer.sites.world import SITES, TRUSTED, SitesWorld, make_run
 from trainer.sites.catching_up import step_to
 from trainer.sites.inner import ItemsUnusable, Share
@@ -72,9 +73,7 @@ class FilesWorld(SitesWorld):
             self.start(number)._patience.seconds = 0.0
 
     def events(self) -> Iterator[LogEvent]:
-        book = Logbook.at(self.keeper.exchange, 0)
-        while (entry := book.advance()) is not None:
-            yield entry.event
+        return events(self.keeper.exchange)
 
     def files_of(self, step: int) -> dict[str, str]:
         """Of an outer step that was made: the site of each file, empty for nobody's."""

@@ -1,7 +1,11 @@
 """What was published of a run, made again: by whoever has the bucket and the first weights, and no state of others."""
 
+from collections.abc import Iterator
+
+import pytest
+
 from benchmarks.site_letters import LetterTable
-from protocol.sites.log import Boundary, TimeUp
+from protocol.sites.log import Boundary, LogEvent, TimeUp
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.world import SitesWorld
 from trainer.sites.catching_up import limits_at, step_to
@@ -15,6 +19,8 @@ from trainer.sites.replica import judge
 def boundaries(exchange: SiteExchange) -> list[Boundary]:
     book = Logbook.newest(exchange)
     assert book is not None
+    while book.advance() is not None:  # past boundaries that strangers' places hide
+        pass
     return [boundary for _, boundary in book.chapters_back()][::-1]
 
 
@@ -61,3 +67,34 @@ def time_is_up_for(world: SitesWorld, site: str) -> None:
             break
         world.turn()
     world.keeper._tell(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
+
+
+def events(exchange: SiteExchange) -> Iterator[LogEvent]:
+    """All that a log tells of."""
+    book = Logbook.at(exchange, 0)
+    while (entry := book.advance()) is not None:
+        yield from entry.events
+
+
+def book_before(exchange: SiteExchange, boundary: Boundary) -> Logbook:
+    """The log as it stands before one of its boundaries, in the middle of an entry."""
+    assert boundary.before is not None
+    book = Logbook.at(exchange, boundary.before)
+    while (found := book.upcoming()) is not None and found[0].boundary is None:
+        book.take(*found)
+    assert found is not None
+    for event in found[0].events[:-1]:
+        book.apply(event, found[0].time)
+    return book
+
+
+def held_at_the_end(world: SitesWorld) -> None:
+    """All payloads of the step under way are in the log, and the keeper has not settled it."""
+    keeper = world.keeper
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeper, "_settle", lambda: None)
+        for _ in range(10_000):
+            if keeper.book.schedule.phase == OuterPhase.SETTLE:
+                return
+            world.turn()
+    raise AssertionError(keeper.waiting_for())

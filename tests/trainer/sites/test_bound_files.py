@@ -15,7 +15,7 @@ from benchmarks.site_letters import LetterTable
 from protocol.errors import IntegrityError
 from protocol.sites.contribution import Contribution, SignedContribution
 from protocol.sites.forms import MalformedContribution
-from protocol.sites.log import Boundary, ContributionRefused
+from protocol.sites.log import Boundary, ContributionRefused, LogEvent
 from protocol.sites.outer import OuterState
 from tests.protocol.sites.samples import sealed_as_it_is
 from tests.trainer.sites.files_world import BAD, NAMES, FilesWorld, run_of
@@ -169,21 +169,24 @@ def test_anybody_who_comes_later_judges_the_same(world: FilesWorld, caplog: pyte
     """Each refusal follows again from the log and the bucket, with the same words."""
     with caplog.at_level(logging.CRITICAL), pytest.MonkeyPatch.context() as monkeypatch:
         attacked(world, ATTACKS["one more"][0], monkeypatch)
-    exchange, book, found = world.keeper.exchange, Logbook.at(world.keeper.exchange, 0), 0
+    exchange, book = world.keeper.exchange, Logbook.at(world.keeper.exchange, 0)
+    found: list[LogEvent] = []
     states = {0: OuterState.start(LetterTable().weights())}
     newest = Logbook.newest(exchange)
     assert newest is not None
     boundaries = list(newest.chapters_back())[-2::-1]
     for _, boundary in boundaries:
         states[boundary.step] = step_to(exchange, states[boundary.step - 1], boundary)[0]
-    while True:
-        dealing, step, entry = book.dealing, book.schedule.step, book.advance()
-        if entry is None:
-            break
-        if isinstance(entry.event, ContributionRefused):
+
+    def look(before: Logbook, event: LogEvent) -> None:
+        if isinstance(event, ContributionRefused):
+            limits = limits_at(exchange, states[before.schedule.step], before.dealing)
             with pytest.raises(MalformedContribution) as caught:
-                exchange.contribution(entry.event.document, BAD, limits_at(exchange, states[step], dealing))
-            assert caught.value.what == entry.event.why
-            found += 1
-    assert found == 1
+                exchange.contribution(event.document, BAD, limits)
+            assert caught.value.what == event.why
+            found.append(event)
+
+    while (upcoming := book.upcoming()) is not None:
+        book.take(*upcoming, look)
+    assert len(found) == 1
     assert list(caught_up(exchange, states[0], newest))[-1].digest == world.keeper.state.digest

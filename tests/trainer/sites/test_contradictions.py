@@ -175,7 +175,7 @@ def test_a_keeper_that_goes_on_from_another_entry_is_shown(world: SiteChainWorld
     now = world.keeper.book.schedule
     following = LogEntry(
         run=world.run.digest, number=tip + 1, previous=sha256_hex(replaced), chapter=world.keeper.book.chapter,
-        time=9.0, event=TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}),
+        time=9.0, events=[TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value})],
     )  # fmt: skip
     objects(world)[entry_place(world, tip + 1)] = seal_entry(following, world.run, KEEPER)
     watch.look()

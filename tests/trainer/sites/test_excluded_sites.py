@@ -11,12 +11,11 @@ import trainer.sites.site as site_module
 from protocol.errors import IntegrityError
 from protocol.sites.log import Boundary, ContributionRefused, LogEvent, MarksOfSite, Noted, Unusable
 from tests.trainer.sites.files_world import BAD, NAMES, FilesWorld, file_at, run_of
+from tests.trainer.sites.replaying import book_before, held_at_the_end
 from tests.trainer.sites.test_bound_files import ATTACKS, OtherFiles
 from tests.trainer.sites.world import MemoryBucket
-from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks
 from trainer.sites.handed_in import StepOutcome
-from trainer.sites.logbook import Logbook
 from trainer.sites.site import Site
 
 
@@ -77,9 +76,7 @@ def test_a_boundary_that_leaves_out_somebody_else_is_refused(
     assert right.marks == {BAD: MarksOfSite(marks=2, until=4, made=0)}
     assert right.before is not None
     for marks in ({}, right.marks | {NAMES[0]: MarksOfSite(marks=7, until=66, made=0)}):
-        book = Logbook.at(world.keeper.exchange, right.before)
-        while not (found := book.upcoming()) or not isinstance(found[0].event, Boundary):
-            book.advance()
+        book = book_before(world.keeper.exchange, right)
         assert book.next(right).marks == {BAD: SiteMarks(2, 4)}
         with pytest.raises(IntegrityError, match="leaves out others"):
             book.next(right.model_copy(update={"marks": marks}))
@@ -206,12 +203,8 @@ def test_a_step_of_which_too_little_counts_is_not_begun_again_for_who_is_left_ou
 ) -> None:
     """That would go on without an end; a newcomer may be the one that was missing."""
     one_turn_before(world)
-    keeper, book = world.keeper, world.keeper.book
-    while book.schedule.phase != OuterPhase.SETTLE:
-        for site in world.sites.values():
-            site.turn()
-        keeper._read_notes()
-        keeper._open()
+    held_at_the_end(world)
+    keeper, book = world.keeper, world.keeper._next
     monkeypatch.setattr(keeper._handed, "outcome", lambda *_: StepOutcome(None, {}, {}))
     monkeypatch.setattr(keeper, "_waited", lambda: 0.0)
     for out, fails in (("left out", False), ("new", True)):

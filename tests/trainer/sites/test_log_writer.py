@@ -49,7 +49,7 @@ def test_one_entry_is_signed_for_each_place(seed: int, tmp_path: Path) -> None:
         world.start(number)
     bucket.calm = False
     kills = losses = 0
-    while world.keeper.state.step < 4:
+    while world.keeper.state.step < 12:
         try:
             world.keeper.turn()
         except UnreachableError:

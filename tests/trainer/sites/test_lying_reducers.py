@@ -13,14 +13,13 @@ import trainer.sites.site as site_module
 from benchmarks.site_letters import LetterTable
 from protocol.errors import IntegrityError
 from protocol.sites.contribution import make_contribution, seal_contribution
-from protocol.sites.log import Boundary, LogEvent, MarksOfSite, PartRefused
+from protocol.sites.log import MarksOfSite, PartRefused
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.files_world import FilesWorld, run_of
-from tests.trainer.sites.replaying import agreed, boundaries, time_is_up_for
+from tests.trainer.sites.replaying import agreed, book_before, boundaries, events, time_is_up_for
 from tests.trainer.sites.test_excluded_sites import go_on
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
-from trainer.sites.logbook import Logbook
 from trainer.sites.recomputed import boundaries_after, boundary_at, make_again
 from trainer.sites.reduction import Payloads, place_of
 from trainer.sites.share_of_step import OwnContribution, make_own
@@ -69,13 +68,6 @@ def lies(world: SitesWorld, what: str) -> None:
     reducing._tell_means = instead(reducing._tell_means)
 
 
-def events(world: SitesWorld) -> list[LogEvent]:
-    book, found = Logbook.at(world.keeper.exchange, 0), []
-    while (entry := book.advance()) is not None:
-        found.append(entry.event)
-    return found
-
-
 def world_of(home: Path, sites: int = 4, **settings: Any) -> SitesWorld:
     given = {"window_seconds": 1000, "training_seconds": 1000, "shards": sites, "audited": 0, "checks": 0.0} | settings
     run = make_run(sites, "liar", exchange="shards", admission=TRUSTED, inner_steps=2, **given)
@@ -104,7 +96,7 @@ def test_a_lie_that_is_drawn_moves_nothing_and_costs_its_teller_the_next_steps(
     lies(world, what)
     step = world.keeper.state.step
     world.until(step + 1)
-    refused = [one for one in events(world) if isinstance(one, PartRefused)]
+    refused = [one for one in events(world.keeper.exchange) if isinstance(one, PartRefused)]
     assert [one.site for one in refused] == [BAD]
     made = boundaries(world.keeper.exchange)[step + 1]
     assert (made.attempt, sorted(made.made_of)) == (1, sorted({*NAMES[:2], NAMES[3]}))
@@ -196,7 +188,7 @@ def test_who_says_that_an_honest_reducer_lies_is_not_believed(tmp_path: Path) ->
     world.sites.pop(2)
     time_is_up_for(world, BAD)
     world.until(step + 1)
-    assert not any(isinstance(one, PartRefused) for one in events(world))
+    assert not any(isinstance(one, PartRefused) for one in events(world.keeper.exchange))
     made = boundaries(world.keeper.exchange)[step + 1]
     assert (made.attempt, len(made.made_of)) == (0, 4)
     assert world.keeper.book.schedule.marks[BAD].marks == 1, "it has not said that it has the means"
@@ -266,7 +258,7 @@ def test_a_payload_that_does_not_decode_has_no_part_in_the_step(
         world.begin(0, 1, 2)
         world.until(1)
     world.until(max(2, world.keeper.state.step))
-    refused = [one for one in events(world) if isinstance(one, PartRefused)]
+    refused = [one for one in events(world.keeper.exchange) if isinstance(one, PartRefused)]
     assert refused
     assert {one.site for one in refused} == {BAD}
     assert all(BAD not in one.made_of for one in boundaries(world.keeper.exchange)[2:])
@@ -310,9 +302,7 @@ def test_a_boundary_of_other_parts_than_were_told_is_refused(tmp_path: Path) -> 
     assert right.before is not None
     updates: list[dict[str, Any]] = [{"means": right.products}, {"products": {}}]
     for update in updates:
-        book = Logbook.at(world.keeper.exchange, right.before)
-        while not (found := book.upcoming()) or not isinstance(found[0].event, Boundary):
-            book.advance()
+        book = book_before(world.keeper.exchange, right)
         assert book.next(right).step == right.step
         with pytest.raises(IntegrityError, match="does not follow"):
             book.next(right.model_copy(update=update))

@@ -29,7 +29,7 @@ def world_of(home: Path) -> SitesWorld:
 def write(exchange: SiteExchange, number: int, previous: str, chapter: int, event: LogEvent) -> None:
     """As a keeper that heeds no rule."""
     entry = LogEntry(
-        run=exchange.run.digest, number=number, previous=previous, chapter=chapter, time=time.time(), event=event
+        run=exchange.run.digest, number=number, previous=previous, chapter=chapter, time=time.time(), events=[event]
     )
     assert exchange.append(number, seal_entry(entry, exchange.run, KEEPER))
 

@@ -7,8 +7,8 @@ import pytest
 
 from protocol.errors import IntegrityError
 from protocol.sites.log import Failed, LogEvent, PartRefused
-from tests.trainer.sites.replaying import agreed
-from tests.trainer.sites.test_lying_reducers import BAD, NAMES, events, lies, until_phase, world_of
+from tests.trainer.sites.replaying import agreed, events
+from tests.trainer.sites.test_lying_reducers import BAD, NAMES, lies, until_phase, world_of
 from tests.trainer.sites.world import MemoryBucket, SitesWorld
 from trainer.sites.catching_up import limits_at
 from trainer.sites.events import OuterPhase
@@ -37,7 +37,9 @@ def test_a_site_that_overwrites_its_payload_makes_no_liar_of_who_reduced_it(tmp_
         overwrite(world, made.shards[shard].sha256)
     world.sites[0]._mouth.say("accuse", now, now.products[BAD])
     world.until(step + 1)
-    assert {one.site for one in events(world) if isinstance(one, PartRefused)} <= {NAMES[0]}, "its own payload is gone"
+    assert {one.site for one in events(world.keeper.exchange) if isinstance(one, PartRefused)} <= {NAMES[0]}, (
+        "its own payload is gone"
+    )
     assert BAD not in keeper.book.schedule.marks
 
 
@@ -52,7 +54,7 @@ def test_a_mean_that_is_overwritten_begins_the_attempt_again(tmp_path: Path) -> 
             site.turn()
     world.keeper._parts._fetcher.forget()
     world.until(step + 1)
-    assert sum(isinstance(one, Failed) for one in events(world)) == 1
+    assert sum(isinstance(one, Failed) for one in events(world.keeper.exchange)) == 1
     # these sites learn alike, so the mean of all is what that site published: its payload is gone with it
     assert all(one.marks == 1 for one in world.keeper.book.schedule.marks.values()), "nobody is a liar"
     agreed(world)
@@ -62,7 +64,7 @@ def test_a_keeper_that_makes_a_liar_of_who_saw_nothing_is_found_out(tmp_path: Pa
     world = world_of(tmp_path)
     lies(world, "frames another")
     wrong: list[PartRefused] = []
-    honest, keeper = world.keeper._tell, world.keeper
+    honest, keeper = world.keeper._written.add, world.keeper
 
     def tell(event: LogEvent) -> None:
         if isinstance(event, PartRefused):
@@ -70,7 +72,7 @@ def test_a_keeper_that_makes_a_liar_of_who_saw_nothing_is_found_out(tmp_path: Pa
             event = event.model_copy(update={"unseen": False})
         honest(event)
 
-    keeper._tell = tell  # type: ignore[method-assign]
+    keeper._written.add = tell  # type: ignore[method-assign]
     with pytest.raises(IntegrityError, match="that is right"):
         world.until(world.keeper.state.step + 1)
     assert [one.unseen for one in wrong] == [True]

@@ -15,7 +15,7 @@ from protocol.sites.log import Boundary
 from storage.bucket import Bucket
 from tests.demo.services.running import ServiceProcess, running, settings_of
 from tests.trainer.sites.killing import SiteKilled, kill_keeper_anywhere, kill_site_anywhere
-from tests.trainer.sites.replaying import boundaries, replayed
+from tests.trainer.sites.replaying import boundaries, held_at_the_end, replayed
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
 from trainer.sites.exchange import SiteExchange
@@ -196,10 +196,7 @@ def test_a_site_that_has_another_base_takes_the_published_state(bucket: MemoryBu
 def test_what_no_honest_keeper_writes_is_refused(bucket: MemoryBucket, tmp_path: Path) -> None:
     world = SitesWorld(bucket, make_run(2, "liar", admission=TRUSTED, training_seconds=1000), tmp_path)
     site, keeper = world.start(0), world.keeper
-    while keeper.book.schedule.phase.value != "settle":
-        site.turn()
-        keeper._read_notes()
-        keeper._open()
+    held_at_the_end(world)
     now = keeper.book.schedule
     wrong = Boundary(
         step=1, digest="ab" * 32, attempt=now.attempt, members=sorted(now.members), made_of=dict(now.contributors),

@@ -11,8 +11,8 @@ import pytest
 import tests.trainer.sites.test_lying_reducers as lying_module
 from protocol.sites.config import AdmissionConfig
 from protocol.sites.log import Failed, PartRefused
-from tests.trainer.sites.replaying import agreed, boundaries
-from tests.trainer.sites.test_lying_reducers import BAD, NAMES, LyingPayloads, events, lies
+from tests.trainer.sites.replaying import agreed, boundaries, events
+from tests.trainer.sites.test_lying_reducers import BAD, NAMES, LyingPayloads, lies
 from tests.trainer.sites.world import MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
 from trainer.sites.exclusion import SiteMarks
@@ -50,8 +50,8 @@ def test_it_is_left_out_and_the_step_is_made(what: str, tmp_path: Path, monkeypa
     lies(world, what)
     step = world.keeper.state.step
     world.until(step + 1, seconds=20)
-    assert [one.site for one in events(world) if isinstance(one, PartRefused)] == [BAD]
-    assert not any(isinstance(one, Failed) for one in events(world))
+    assert [one.site for one in events(world.keeper.exchange) if isinstance(one, PartRefused)] == [BAD]
+    assert not any(isinstance(one, Failed) for one in events(world.keeper.exchange))
     assert sorted(boundaries(world.keeper.exchange)[step + 1].made_of) == sorted({*NAMES[:2], NAMES[3]})
     assert world.keeper.book.schedule.marks == {BAD: SiteMarks(7, step + 64)}
     agreed(world)
@@ -72,9 +72,9 @@ def test_where_honest_contributions_are_too_few_nobody_is_blamed(tmp_path: Path)
     assert keeper._parts.outcome is not None
     assert not keeper._parts.outcome.shares
     assert keeper.book.schedule.phase == OuterPhase.MEANS
-    keeper.book.since = keeper._started = 0
+    keeper._next.since = keeper._started = 0
     keeper.turn()
     now = keeper.book.schedule
     assert (now.step, now.barred, len(now.members)) == (0, frozenset(), 3)
-    assert [one.kind for one in events(world)].count("failed") == 1
-    assert not any(isinstance(one, PartRefused) for one in events(world))
+    assert [one.kind for one in events(world.keeper.exchange)].count("failed") == 1
+    assert not any(isinstance(one, PartRefused) for one in events(world.keeper.exchange))

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import IntegrityError
 from protocol.sites.log import MAX_ENTRY_BYTES
-from tests.trainer.sites.replaying import boundaries, replayed
+from tests.trainer.sites.replaying import boundaries, held_at_the_end, replayed
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 
 JUNK = (b"{}", b"x" * (MAX_ENTRY_BYTES + 1))
@@ -73,12 +73,8 @@ def test_a_step_whose_payload_is_gone_is_taken_as_it_was_published(tmp_path: Pat
 
 def test_a_payload_is_sent_again_in_another_attempt(tmp_path: Path) -> None:
     world = run_of_two(tmp_path)
-    sites, keeper = world.sites, world.keeper
-    while keeper.book.schedule.phase.value != "settle":
-        for site in sites.values():
-            site.turn()
-        keeper._read_notes()
-        keeper._open()
+    keeper = world.keeper
+    held_at_the_end(world)
     gone = [place for place in objects(world) if place.startswith("contributions/")]
     for place in gone:
         del objects(world)[place]

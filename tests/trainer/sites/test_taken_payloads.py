@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tests.trainer.sites.replaying import held_at_the_end
 from tests.trainer.sites.world import TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
 
@@ -13,12 +14,7 @@ def test_the_outer_step_begins_again(tmp_path: Path) -> None:
     for number in range(3):
         world.start(number)
     world.until(1)
-    for _ in range(2000):
-        if world.keeper.book.schedule.phase == OuterPhase.SETTLE:
-            break
-        for site in world.sites.values():
-            site.turn()
-        world.keeper.turn()
+    held_at_the_end(world)
     now = world.keeper.book.schedule
     assert now.phase == OuterPhase.SETTLE
     for document in now.contributors.values():

@@ -97,7 +97,7 @@ def test_a_broken_log_blinds_nobody(world: SiteChainWorld) -> None:
     number = world.keeper.book.number
     broken = LogEntry(
         run=world.run.digest, number=number, previous=world.keeper.book.tip, chapter=number - 1, time=9.0,
-        event=TimeUp(attempt=0, phase="open"),
+        events=[TimeUp(attempt=0, phase="open")],
     )  # fmt: skip
     objects(world)[entry_place(world, number)] = seal_entry(broken, world.run, KEEPER)
     watch = world.contradictions(world.deployed.chain.account(), "watch")
