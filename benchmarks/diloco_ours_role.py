@@ -57,8 +57,14 @@ class CountedBucket(Bucket):
     def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
         answer = super()._call(what, request, expected)
         with self._lock:
-            self._asked[what.partition(" ")[0] + (", in vain" if answer is None else "")] += 1
+            self._asked[_kind(what) + (", in vain" if answer is None else "")] += 1
         return answer
+
+
+def _kind(what: str) -> str:
+    """Of a request, by its words: what it does with what, such as `read log`."""
+    does, _, key = what.rpartition(" ")
+    return f"{does} {next((one for one in ('log', 'notes') if f'/{one}/' in key), 'file')}"
 
 
 class PushedWeights:

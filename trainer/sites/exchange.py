@@ -18,6 +18,7 @@ from protocol.sites.payload import decode_shard
 from protocol.sites.run import SitesRun
 from protocol.sites.state_files import MAX_LIST_BYTES, list_state, open_list, read_state, shard_bytes, state_shards
 from storage.keys import object_key
+from trainer.sites.known_documents import KnownDocuments
 
 log = logging.getLogger("muster.sites")
 ReadShard = Callable[[ShardEntry], bytes]
@@ -44,10 +45,11 @@ class SiteExchange:
 
     def __init__(self, bucket: SiteBucket, run: SitesRun) -> None:
         self._bucket, self.run = bucket, run
+        self._known = KnownDocuments()
 
-    def publish(self, document: bytes) -> None:
-        """A contribution's document, or a shard of its payload."""
-        self._bucket.put(_key("contributions", sha256_hex(document)), document)
+    def publish(self, data: bytes) -> None:
+        """A document, or a shard of a payload or of means."""
+        self._bucket.put(_key("contributions", sha256_hex(data)), data)
 
     def contribution(self, document: str, site: str, limits: ContributionLimits) -> Contribution:
         """The contribution of `site` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
@@ -64,10 +66,17 @@ class SiteExchange:
     def shard(self, entry: ShardEntry) -> bytes:
         """A file that somebody signed, of a payload or of means. Raises IntegrityError, MissingObjectError,
         UnreachableError."""
-        return self.document(entry.sha256, entry.size)
+        return self._fetch(entry.sha256, entry.size)
 
     def document(self, digest: str, limit: int) -> bytes:
-        """What was published of that SHA-256, `limit` bytes at most. Raises as `shard`."""
+        """What was published of that SHA-256, `limit` bytes at most; a short one is fetched once. Raises as `shard`."""
+        data = self._known.get(digest, limit)
+        if data is None:
+            data = self._fetch(digest, limit)
+            self._known.keep(digest, data)
+        return data
+
+    def _fetch(self, digest: str, limit: int) -> bytes:
         return self._bucket.get(_key("contributions", digest), limit)
 
     def has_shard(self, entry: ShardEntry) -> bool:

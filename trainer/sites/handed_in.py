@@ -2,7 +2,8 @@
 and judged once, however often the keeper looks."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,6 +15,9 @@ from storage.keys import MissingObjectError
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.fetching import ShardFetcher, as_sent
 from trainer.sites.replica import judge, settled_by
+from trainer.sites.rhythm import Rhythm
+from trainer.sites.schedule import Schedule
+from trainer.sites.seldom import Seldom
 
 log = logging.getLogger("muster.sites")
 _Named = tuple[str, str]
@@ -44,6 +48,7 @@ class HandedIn:
         self._gradients: dict[_Named, Tensors] = {}
         self._refused: set[_Named] = set()
         self._judged: tuple[object, StepOutcome] | None = None
+        self._rhythm, self._every = Rhythm(), Seldom()
 
     def begin(self, step: int, attempt: int) -> None:
         """Forget what was fetched for an attempt that is over; pseudo-gradients are as large as the model."""
@@ -81,8 +86,22 @@ class HandedIn:
             return False
         return True
 
-    def is_there(self, site: str, digest: str, limits: ContributionLimits) -> bool:
-        """Whether its payload is published whole, in the sizes that were signed: those who reduce it decode it."""
+    def published(self, now: Schedule, limits: ContributionLimits, late: bool) -> Iterator[str]:
+        """Sites whose payloads are there, in the sizes that were signed: those who reduce them decode them. It looks
+        for one once that may be there, and for the next once it is; for all of them seldom, or where it is `late`."""
+        if not (late or self._rhythm.due(now)):
+            return
+        every = late or self._every.due()
+        with self._every if every else nullcontext():
+            for site, digest in sorted(now.documents.items()):
+                if site in now.opened:
+                    continue
+                if self._is_there(site, digest, limits):
+                    yield site
+                elif not every:
+                    return
+
+    def _is_there(self, site: str, digest: str, limits: ContributionLimits) -> bool:
         try:
             files = as_sent(digest, self.document(site, digest, limits).shards)
             while files and files[-1].sha256 in self._there:

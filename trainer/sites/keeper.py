@@ -7,7 +7,7 @@ the run's first state: a kill at any moment costs the time since.
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from trainer.sites.log_writer import LogWriter
 from trainer.sites.logbook import Logbook
 from trainer.sites.note_reader import NoteReader
 from trainer.sites.replica import passed_over
+from trainer.sites.schedule import Schedule
 from trainer.sites.status_file import awaited, standing
 from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
@@ -228,16 +229,16 @@ class SitesKeeper:
 
     def _open(self) -> None:
         now, limits = self._next.schedule, self._limits()
-        for site, document in sorted(now.documents.items()):
-            if site in self._next.schedule.opened or not self._is_open(site, document, limits):
-                continue
-            if self._written.takes(event := ContributionOpened(site=site, document=document)):
+        for site in self._opened(now, limits):
+            event = ContributionOpened(site=site, document=now.documents[site])
+            if self._written.takes(event):
                 self._written.add(event)
 
-    def _is_open(self, site: str, document: str, limits: ContributionLimits) -> bool:
+    def _opened(self, now: Schedule, limits: ContributionLimits) -> Iterator[str]:
         if self.run.reducing:
-            return self._handed.is_there(site, document, limits)
-        return self._handed.is_open(site, document, limits, self.state)
+            return self._handed.published(now, limits, self._waited() > self.timeouts.window)
+        waiting = sorted(site for site in now.documents if site not in now.opened)
+        return (one for one in waiting if self._handed.is_open(one, now.documents[one], limits, self.state))
 
     def _reduce(self) -> None:
         """Hear what the reducers' parts lead to; the step is settled once all members have said that they have them."""

@@ -29,6 +29,7 @@ from trainer.sites.mouth import SiteMouth
 from trainer.sites.places import OthersPlaces
 from trainer.sites.record_watch import RecordWatch
 from trainer.sites.reducing import SiteReducing
+from trainer.sites.rhythm import Rhythm
 from trainer.sites.schedule import Schedule
 from trainer.sites.share_of_step import InnerProgress, InnerSteps, OwnContribution, make_own, on_top
 from trainer.sites.site_disk import SiteDisk
@@ -64,6 +65,7 @@ class Site:
         self._own: OwnContribution | None = None
         self._progress = InnerProgress()
         self._book: Logbook | None = None
+        self._read_all, self._rhythm = False, Rhythm()
         self.steps = 0
 
     @property
@@ -108,9 +110,8 @@ class Site:
         book = self.book
         if book.boundary.step > self.state.step:
             return self._take_step(book.boundary)
-        found = book.upcoming()
-        if found is not None:
-            book.take(*found, self._check)
+        may_be_there = self.awaits_work or not self._read_all or self._rhythm.due(book.schedule)
+        if may_be_there and self._read_entry():
             return ""
         now = book.schedule
         if self.address not in now.members:
@@ -149,6 +150,16 @@ class Site:
             "inner_steps": self._progress.made, "outer_steps_made": self.steps,
             "chain": None if self._watch is None else self._watch.status(),
         }  # fmt: skip
+
+    def _read_entry(self) -> bool:
+        """Take the log's next entry, if it is there; whether another may be there already, or an outer step is to be
+        made. What follows an entry that was waited for is not there yet."""
+        found, waited_for = self.book.upcoming(), self._read_all
+        self._read_all = waited_for or found is None
+        if found is None:
+            return False
+        self.book.take(*found, self._check)
+        return not waited_for or self.book.boundary.step > self.state.step
 
     def _check(self, book: Logbook, event: LogEvent) -> None:
         check_evidence(book, event, self.state, self.address)

@@ -30,17 +30,18 @@ def keep(
     waiting = ""
     while not stopping.is_set() and not 0 < steps <= keeper.state.step:
         began = time.monotonic()
+        wrote = False
         try:
-            why = "" if keeper.turn(_GATHERING) else keeper.waiting_for()
+            wrote = keeper.turn(_GATHERING)
+            why = keeper.waiting_for()
         except UnreachableError as error:
             why = f"the bucket: {error.what}"
-        if why and why != waiting:
+        if why != waiting:
             log.info("waiting for %s", why)
         waiting = why
         shown()
-        if why:
-            with WAITS.on(why):
-                stopping.wait(_pause(poll_seconds, time.monotonic() - began))
+        with WAITS.on(why):  # also after an entry: nobody has read it yet
+            stopping.wait(poll_seconds if wrote else _pause(poll_seconds, time.monotonic() - began))
 
 
 def take_part(

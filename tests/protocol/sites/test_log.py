@@ -6,10 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocol import eip712
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
-from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, MarksOfSite, open_entry, seal_entry
+from protocol.sites.identity import DOMAIN
+from protocol.sites.log import (
+    FIRST,
+    MAX_EVENTS,
+    STRUCT,
+    Boundary,
+    LogEntry,
+    LogEvent,
+    MalformedEntry,
+    MarksOfSite,
+    TimeUp,
+    open_entry,
+    seal_entry,
+)
 from protocol.sites.notes import MAX_NAMED, MalformedNote, SiteNote, open_note, seal_note
 from protocol.sites.run import SitesRun
 from protocol.sites.state_files import MalformedState, list_state, open_list, read_state, state_shards
@@ -114,6 +128,42 @@ def test_a_note_is_taken_with_what_it_is_about(what: str, digest: str | None) ->
     event = {"kind": "noted", "site": SITE.address, "note": 0, "what": what, "digest": digest}
     with pytest.raises(MalformedEntry, match="belongs to all but"):
         open_entry(canonical_json({**stored, "entry": stored["entry"] | {"events": [event]}}), RUN, 0, FIRST)
+
+
+def events_of(number: int) -> list[LogEvent]:
+    return [TimeUp(attempt=attempt, phase="open") for attempt in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("events", "word"),
+    [
+        ([], "events"),
+        (events_of(MAX_EVENTS + 1), "events"),
+        ([ENTRY.events[0], *events_of(1)], "a boundary is the last event"),
+        ([ENTRY.events[0], ENTRY.events[0]], "a boundary is the last event"),
+    ],
+)
+def test_an_entry_of_other_events_than_it_may_have_is_refused(events: list[LogEvent], word: str) -> None:
+    """Also where the keeper signed it: whoever reads the log passes it over, as what strangers put there."""
+    entry = ENTRY.model_copy(update={"events": events})
+    with pytest.raises(MalformedEntry, match=word):
+        open_entry(sealed_as_it_is(entry), RUN, 0, FIRST)
+
+
+def test_as_many_events_as_it_may_have_and_a_boundary() -> None:
+    entry = ENTRY.model_copy(update={"events": [*events_of(MAX_EVENTS - 1), *ENTRY.events]})
+    assert open_entry(seal_entry(entry, RUN, KEEPER), RUN, 0, FIRST).boundary == ENTRY.events[0]
+    assert ENTRY.model_copy(update={"events": events_of(2)}).boundary is None
+
+
+def sealed_as_it_is(entry: LogEntry) -> bytes:
+    """Signed by the keeper, whatever it says."""
+    digest = eip712.digest(
+        RUN.pool_id.domain(DOMAIN), STRUCT, RUN.pool_id.pool, entry.number, bytes.fromhex(RUN.digest),
+        bytes.fromhex(entry.previous), entry.body,
+    )  # fmt: skip
+    signature = "0x" + eip712.sign(KEEPER, digest).hex()
+    return canonical_json({"entry": entry.model_dump(mode="json"), "signature": signature})
 
 
 def test_a_full_entry_fits_its_limit() -> None:

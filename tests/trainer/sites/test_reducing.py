@@ -105,7 +105,9 @@ def test_a_reducer_that_falls_silent_is_done_without(phase: OuterPhase, tmp_path
         world.start(number)
     world.until(1)
     while not (world.keeper.book.schedule.phase == phase and len(world.keeper.book.schedule.members) == 3):
-        world.turn()
+        for site in world.sites.values():
+            site.turn()
+        world.keeper.turn()
     gone, step = str(SITES[2].address), world.keeper.state.step
     before = dict(world.keeper.book.schedule.documents)
     world.sites.pop(2)

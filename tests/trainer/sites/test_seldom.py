@@ -25,11 +25,11 @@ def looked(every: Seldom, clock: SetClock, seconds: float) -> None:
 
 
 def test_the_first_look_is_due_at_once(clock: SetClock) -> None:
-    assert Seldom(clock).due()
+    assert Seldom(clock=clock).due()
 
 
 def test_a_look_that_took_long_is_repeated_later(clock: SetClock) -> None:
-    every = Seldom(clock)
+    every = Seldom(clock=clock)
     looked(every, clock, 0.01)
     clock.now += 0.079
     assert not every.due()
@@ -38,7 +38,7 @@ def test_a_look_that_took_long_is_repeated_later(clock: SetClock) -> None:
 
 
 def test_no_wait_is_longer_than_the_most(clock: SetClock) -> None:
-    every = Seldom(clock)
+    every = Seldom(clock=clock)
     looked(every, clock, 60.0)
     clock.now += seldom.MOST - 0.01
     assert not every.due()
@@ -52,7 +52,7 @@ def failed(clock: SetClock, seconds: float) -> None:
 
 
 def test_a_look_that_failed_counts_as_well(clock: SetClock) -> None:
-    every = Seldom(clock)
+    every = Seldom(clock=clock)
     with pytest.raises(OSError, match="gone"), every:
         failed(clock, 0.1)
     assert not every.due()
