@@ -133,8 +133,8 @@ class SitesKeeper:
             self._reduce()
         elif self._next.schedule.phase == OuterPhase.SETTLE:
             self._settle()
-        if self.book.number == number and not self._written.events:
-            self._look_at_the_clock()
+        # Whatever else there is to tell: or whoever says something new every second would stop the clock.
+        self._look_at_the_clock()
         self._written.end_turn(patience)
         return self.book.number > number
 
