@@ -89,6 +89,8 @@ def _check_part(book: Logbook, refused: PartRefused, state: OuterState, reader: 
     now, site, document = book.schedule, refused.site, refused.document
     why = printable(refused.why)
     log.warning("a part of %s in outer step %d is refused, shard %d: %s", site, now.step, refused.shard, why)
+    if refused.shard >= (shards := book.exchange.run.settings.shards):
+        raise IntegrityError(f"the log refuses shard {refused.shard} of {site}, of {shards} that there are", _STOP)
     if document == now.contributors.get(site):
         _check_note(book, site, book.signed[site], ("sign", document, ()), reader)
     else:

@@ -166,6 +166,17 @@ def test_a_keeper_that_refuses_what_is_right_is_found_out(what: str, tmp_path: P
             go_on(world.sites[number])
 
 
+@pytest.mark.parametrize("what", FRAMED)
+def test_a_keeper_that_refuses_a_shard_that_there_is_none_of_is_found_out(what: str, tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    until_phase(world, OuterPhase.CHECK)
+    now = world.keeper.book.schedule
+    world.keeper._tell(PartRefused(site=BAD, document=FRAMED[what](now), shard=999, why="it is wrong"))
+    for number in (0, 2):
+        with pytest.raises(IntegrityError, match="shard 999"):
+            go_on(world.sites[number])
+
+
 def test_a_keeper_that_makes_up_a_part_is_found_out_by_its_site(tmp_path: Path) -> None:
     """The note that it names says something else."""
     world = world_of(tmp_path)
