@@ -17,9 +17,9 @@ class JudgedExchange(SiteExchange):
     def __init__(self, exchange: SiteExchange) -> None:
         super().__init__(exchange._bucket, exchange.run)
 
-    def document(self, digest: str, limit: int) -> bytes:
+    def _fetch(self, digest: str, limit: int) -> bytes:
         try:
-            return super().document(digest, limit)
+            return super()._fetch(digest, limit)
         except IntegrityError as error:
             raise MissingObjectError(f"something else lies where {digest[:16]}… was: {error.what}") from None
 

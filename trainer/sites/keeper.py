@@ -175,8 +175,8 @@ class SitesKeeper:
         self._written.add(event)
         self._written.write()
 
-    def _read_notes(self) -> None:
-        for note in self._notes.new(self._next):
+    def _read_notes(self, every: bool = False) -> None:
+        for note in self._notes.new(self._next, every):
             self._heed(note)
         self._tell_parts()
 
@@ -310,10 +310,17 @@ class SitesKeeper:
         return time.time() - max(self._next.since, self._started)
 
     def _look_at_the_clock(self) -> None:
+        """Time is up for those only of whom there is nothing yet."""
         now = self._next.schedule
         if not now.members or now.phase == OuterPhase.SETTLE or (self.run.work == "given" and self._next.items is None):
             return
         limit = self.timeouts.collect if now.phase == OuterPhase.COLLECT else self.timeouts.window
-        if self._waited() > limit:
+        if self._waited() <= limit:
+            return
+        self._read_notes(every=True)
+        if self._next.schedule.phase == now.phase == OuterPhase.OPEN:
+            self._open()
+        after = self._next.schedule
+        if (after.step, after.attempt, after.phase) == (now.step, now.attempt, now.phase):
             log.warning("time is up for %s", self.waiting_for())
             self._written.add(TimeUp.model_validate({"attempt": now.attempt, "phase": now.phase.value}))

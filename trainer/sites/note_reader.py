@@ -25,11 +25,12 @@ class NoteReader:
         self._exchange, self._heard = exchange, heard
         self._others, self._rhythm = Seldom(OTHERS_TIMES), Rhythm()
 
-    def new(self, book: Logbook) -> Iterator[SiteNote]:
-        """What was left since; `book` says from where on. Raises UnreachableError."""
+    def new(self, book: Logbook, every: bool = False) -> Iterator[SiteNote]:
+        """What was left since; `book` says from where on. `every`: by whomever, and whenever it looked last. Raises
+        UnreachableError."""
         left = [site for site in self._exchange.run.sites if self._heard(site)]
         now = book.schedule
-        expected = speakers(now) if self._rhythm.due(now) else frozenset[str]()
+        expected = speakers(now) if self._rhythm.due(now) and not every else frozenset[str]()
         for site in [site for site in left if site in expected]:
             left.remove(site)
             spoken = False
@@ -41,7 +42,7 @@ class NoteReader:
                     break
             if not spoken:
                 break
-        if self._others.due():
+        if every or self._others.due():
             with self._others:
                 for site in left:
                     for note in self._of(site, book):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.encoding import sha256_hex
+from protocol.sites.notes import NoteWhat
 from storage.keys import MissingObjectError
 from tests.trainer.sites.test_seldom import SetClock
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
@@ -119,6 +120,35 @@ def test_who_is_silent_keeps_no_other_from_being_heard(tmp_path: Path) -> None:
             break
     assert set(world.keeper.book.schedule.documents) == {str(one.address) for one in SITES[1:3]}
     assert silent.address not in world.keeper.book.schedule.documents
+
+
+@pytest.mark.parametrize("phase", [OuterPhase.COLLECT, OuterPhase.PRODUCTS])
+def test_who_has_spoken_just_before_time_is_up_is_not_silent(phase: OuterPhase, tmp_path: Path) -> None:
+    run = make_run(
+        3, "late", admission=TRUSTED, training_seconds=1000, window_seconds=1000, exchange="shards", shards=3
+    )
+    world = SitesWorld(MemoryBucket(), run, tmp_path)
+    for number in range(3):
+        world.start(number)
+    world.until(1)
+    while len(world.keeper.book.schedule.members) < 3:
+        world.turn()
+    world.until(world.keeper.state.step)
+    while world.keeper.book.schedule.phase != phase:
+        for site in world.sites.values():
+            site.turn()
+        world.keeper.turn()
+    keeper, silent = world.keeper, str(SITES[0].address)
+    keeper._notes._others._next = float("inf")  # it has just looked
+    what: NoteWhat = "sign" if phase == OuterPhase.COLLECT else "products"
+    for number in (1, 2):
+        while not world.sites[number]._mouth.said_any(what, keeper.book.schedule):
+            world.sites[number].turn()
+    keeper.turn(patience=60.0)
+    assert keeper._next.schedule.phase == phase
+    keeper._next.since = keeper._started = 0.0
+    keeper.turn()
+    assert keeper.book.schedule.barred == {silent}
 
 
 @pytest.mark.parametrize("way", ["all", "shards"])
