@@ -182,7 +182,7 @@ def test_what_was_judged_once_is_not_judged_at_every_look(tmp_path: Path, monkey
         world.keeper.turn()
     assert judged == [3]
     assert sorted(world.keeper.status()["excluded"]) == sorted(world.run.sites)
-    monkeypatch.setattr(world.keeper, "_waited", lambda: 1e9)
+    world.keeper._next.since = world.keeper._started = 0.0
     world.keeper.turn()
     monkeypatch.undo()
     assert (world.keeper.book.schedule.attempt, world.keeper.state.step) == (2, 0)

@@ -54,15 +54,14 @@ def looked_at(rhythm: Rhythm, clock: SetClock, schedule: Schedule, seconds: floa
 def test_a_phase_is_looked_at_once_it_may_have_ended() -> None:
     clock, collect = SetClock(), Schedule(b"\1" * 32)
     rhythm, opening = Rhythm(clock), replace(collect, phase=OuterPhase.OPEN)
-    assert looked_at(rhythm, clock, collect, 1.0)[0] == 0.0
-    assert len(looked_at(rhythm, clock, opening, 0.4)) == 4, "it is not known yet how long it takes"
-    second = replace(collect, step=1)
-    assert looked_at(rhythm, clock, second, 1.0) == [0.8, 0.9], "three quarters of 1 s"
-    rhythm.due(replace(opening, step=1))
-    shorter = looked_at(rhythm, clock, replace(collect, step=2), 0.8)
-    assert shorter == []
-    rhythm.due(replace(opening, step=2))
-    assert looked_at(rhythm, clock, replace(collect, step=3), 0.8)[0] == 0.6, "of the shortest of three"
+    assert len(looked_at(rhythm, clock, collect, 40.0)) == 400, "it is not known yet how long it takes"
+    assert len(looked_at(rhythm, clock, opening, 29.0)) == 290
+    found = looked_at(rhythm, clock, replace(collect, step=1), 40.0)
+    assert 95 <= len([one for one in found if one >= 30.0]) <= 100, "three quarters of 40 s"
+    assert len([one for one in found if one < 29.9]) <= 15, "every two seconds"
+    assert len(looked_at(rhythm, clock, replace(opening, step=1), 29.0)) == 290, "a short one whenever it is asked"
+    found = looked_at(rhythm, clock, replace(collect, step=2), 32.0)
+    assert len(looked_at(rhythm, clock, replace(collect, step=3), 32.0)) > len(found), "of the shortest of three"
 
 
 def test_a_long_phase_is_looked_at_every_two_seconds() -> None:
