@@ -63,11 +63,6 @@ class FilesWorld(SitesWorld):
             self.keeper.give([file_at(self.keeper.state.step, number) for number in range(6)])
         self.keeper.turn()
 
-    def turn(self) -> None:
-        self.keeper_turn()
-        for site in self.sites.values():
-            site.turn()
-
     def begin(self, *numbers: int) -> None:
         for number in numbers:
             self.start(number)._patience.seconds = 0.0

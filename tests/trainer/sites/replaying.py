@@ -88,6 +88,14 @@ def book_before(exchange: SiteExchange, boundary: Boundary) -> Logbook:
     return book
 
 
+def just_told(world: SitesWorld, phase: OuterPhase) -> None:
+    """The log stands in `phase`, and no site has read that yet."""
+    while world.keeper.book.schedule.phase != phase:
+        for site in world.sites.values():
+            site.turn()
+        world.keeper_turn()
+
+
 def held_at_the_end(world: SitesWorld) -> None:
     """All payloads of the step under way are in the log, and the keeper has not settled it."""
     keeper = world.keeper

@@ -16,7 +16,7 @@ from protocol.sites.contribution import make_contribution, seal_contribution
 from protocol.sites.log import MarksOfSite, PartRefused
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.files_world import FilesWorld, run_of
-from tests.trainer.sites.replaying import agreed, book_before, boundaries, events, time_is_up_for
+from tests.trainer.sites.replaying import agreed, book_before, boundaries, events, just_told, time_is_up_for
 from tests.trainer.sites.test_excluded_sites import go_on
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.events import OuterPhase
@@ -296,8 +296,7 @@ def test_a_reducer_of_given_files_that_is_gone_has_them_dealt_anew(tmp_path: Pat
     world = FilesWorld(MemoryBucket(), reducing(run_of(3, 2)), tmp_path)
     world.begin(0, 1, 2)
     world.until(1)
-    while world.keeper.book.schedule.phase != OuterPhase.MEANS:
-        world.turn()
+    just_told(world, OuterPhase.MEANS)
     step = world.keeper.state.step
     world.sites.pop(2)
     world.given = 2

@@ -106,8 +106,11 @@ class SitesWorld:
         self.sites[number] = site
         return site
 
-    def turn(self) -> None:
+    def keeper_turn(self) -> None:
         self.keeper.turn()
+
+    def turn(self) -> None:
+        self.keeper_turn()
         for site in self.sites.values():
             site.turn()
 
