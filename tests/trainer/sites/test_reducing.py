@@ -11,7 +11,7 @@ from benchmarks.site_faults import signed_twice
 from protocol.sites.codebook import bin_width
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.killing import kill_keeper_anywhere, kill_site_anywhere
-from tests.trainer.sites.replaying import agreed, boundaries, time_is_up_for
+from tests.trainer.sites.replaying import agreed, boundaries, just_told, time_is_up_for
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from trainer.sites.catching_up import limits_at
 from trainer.sites.events import OuterPhase
@@ -134,8 +134,7 @@ def test_who_leaves_with_shards_to_reduce_begins_the_attempt_again(tmp_path: Pat
     for number in range(3):
         world.start(number)
     world.until(1)
-    while not (world.keeper.book.schedule.phase == OuterPhase.PRODUCTS and not world.keeper.book.schedule.products):
-        world.turn()
+    just_told(world, OuterPhase.PRODUCTS)
     step = world.keeper.state.step
     world.sites.pop(2).leave()
     world.until(step + 1)
