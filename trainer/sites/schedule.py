@@ -141,7 +141,8 @@ class Schedule:
             made = replace(made, documents=_without(self.documents, {site}))
             if self.whole and site in self.members:
                 return (made._barring({site}) if event.owing else made)._begun()
-        if site in self.reducers & self.untold:
+        mean_due = self.phase == OuterPhase.PRODUCTS  # whether or not its products are told
+        if site in self.reducers and (mean_due or site in self.untold):
             return made._barring({site})._begun()
         return made._moved_on()
 

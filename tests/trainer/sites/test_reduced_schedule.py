@@ -1,11 +1,13 @@
 """Kills, joins, leaves and lies in any order where members reduce shards."""
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from tests.trainer.sites.test_schedule import SITES, OuterSteps
-from trainer.sites.events import OuterPhase, PartsTold, PartWrong
+from tests.trainer.sites.test_schedule import SITES, OuterSteps, member_run, told
+from trainer.sites.events import HashesSigned, OuterPhase, PartsTold, PartWrong, PayloadOpened, SiteLeft
 
 
 class ReducedOuterSteps(OuterSteps):
@@ -40,6 +42,22 @@ class ReducedOuterSteps(OuterSteps):
         if now.phase == OuterPhase.SETTLE and now.opened:
             assert now.products.keys() == now.means.keys() == now.reducers != set()
 
+    @invariant()
+    def nobody_is_waited_for_who_left(self) -> None:
+        now = self.schedule
+        if now.phase in (OuterPhase.PRODUCTS, OuterPhase.MEANS):
+            assert now.reducers - now.means.keys() <= now.members
+
 
 ReducedOuterSteps.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestReducedOuterSteps = ReducedOuterSteps.TestCase
+
+
+def test_a_reducer_that_leaves_with_its_mean_untold_is_not_waited_for() -> None:
+    run = replace(member_run("a", "b", "c"), reducing=True)
+    run = told(
+        run, *(HashesSigned(site, 1, b"1", site) for site in "abc"), *(PayloadOpened(site, 1, site) for site in "abc")
+    )
+    assert (run.phase, run.reducers) == (OuterPhase.PRODUCTS, {"a", "b", "c"})
+    left = told(run, PartsTold(1, run.attempt, run.phase, {"a": "products"}), SiteLeft("a"))
+    assert (left.attempt, left.members, left.barred) == (run.attempt + 1, {"b", "c"}, {"a"})
