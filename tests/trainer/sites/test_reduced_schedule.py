@@ -58,6 +58,6 @@ def test_a_reducer_that_leaves_with_its_mean_untold_is_not_waited_for() -> None:
     run = told(
         run, *(HashesSigned(site, 1, b"1", site) for site in "abc"), *(PayloadOpened(site, 1, site) for site in "abc")
     )
-    assert (run.phase, run.reducers) == (OuterPhase.PRODUCTS, {"a", "b", "c"})
+    assert (run.phase, run.reducers) == (OuterPhase.PRODUCTS, frozenset("abc"))
     left = told(run, PartsTold(1, run.attempt, run.phase, {"a": "products"}), SiteLeft("a"))
-    assert (left.attempt, left.members, left.barred) == (run.attempt + 1, {"b", "c"}, {"a"})
+    assert (left.attempt, left.members, left.barred) == (run.attempt + 1, frozenset("bc"), frozenset("a"))
