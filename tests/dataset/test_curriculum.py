@@ -32,6 +32,8 @@ from validator.context import CheckContext, SubmissionFacts
 
 ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
 """What rests once every problem was tried."""
+FILES = 10
+"""Of twelve draws from twelve problems: one of the eight is in none of them once in 4,000 times (of five, in 23)."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearningPool]:
 def play(pool: LearningPool, chain: Chain) -> None:
     (_, honest), (_, cheat) = pool.game.node(), pool.game.node()
     pool.publish()
-    for _ in range(5):
+    for _ in range(FILES):
         pool.submit(honest, 0, Code.ACCEPT)
     pool.submit(cheat, 0, Code.REJECT_SAMPLING)
     chain.later(61)
@@ -104,7 +106,7 @@ def test_anybody_finds_every_table_from_chain_and_bucket(pool: LearningPool, tmp
     for step in range(6):
         found = pool.check(step)
         assert found.findings.told == []
-        assert found.files == (5 if step in (2, 3) else 0)
+        assert found.files == (FILES if step in (2, 3) else 0)
     assert pool.check(2).rows() == [("reasoning_gym/chain_sum", 12, 4, 4)]
     again = pool.tables("another-machine")
     for step in range(6):
@@ -117,7 +119,7 @@ def test_refused_files_and_files_that_are_not_final_do_not_count(pool: LearningP
     state = pool.game.state
     sequences = [sub.sequence for sub in counted(state, pool.game.pool, 2, 2)]
     statuses = {sub.sequence: str(sub.status) for sub in state.submissions_of(pool.game.pool)}
-    assert [statuses[sequence] for sequence in sequences] == ["accepted"] * 5
+    assert [statuses[sequence] for sequence in sequences] == ["accepted"] * FILES
     assert sorted(statuses.values()) == ["accepted"] * 6 + ["rejected"]
 
 
@@ -126,7 +128,7 @@ def test_disputed_files_never_count(pool: LearningPool) -> None:
     place = (pool.game.pool, counted(state, pool.game.pool, 2, 2)[0].sequence)
     state.disputes[place] = None  # type: ignore[assignment]
     try:
-        assert len(counted(state, pool.game.pool, 2, 2)) == 4
+        assert len(counted(state, pool.game.pool, 2, 2)) == FILES - 1
     finally:
         del state.disputes[place]
 
