@@ -120,7 +120,7 @@ def test_refused_files_and_files_that_are_not_final_do_not_count(pool: LearningP
     sequences = [sub.sequence for sub in counted(state, pool.game.pool, 2, 2)]
     statuses = {sub.sequence: str(sub.status) for sub in state.submissions_of(pool.game.pool)}
     assert [statuses[sequence] for sequence in sequences] == ["accepted"] * FILES
-    assert sorted(statuses.values()) == ["accepted"] * 6 + ["rejected"]
+    assert sorted(statuses.values()) == ["accepted"] * (FILES + 1) + ["rejected"]
 
 
 def test_disputed_files_never_count(pool: LearningPool) -> None:
