@@ -66,7 +66,7 @@ def rank(number: int) -> Kill:
 def made(home: Path, s3: S3Settings, base: Path, text: dict[str, Any], name: str) -> RunOfProcesses:
     home.mkdir()
     config = TextConfig.model_validate(text)
-    run: SitesRun = make_run(1, name, admission=TRUSTED, inner_steps=60, window_seconds=30, training_seconds=60)
+    run: SitesRun = make_run(1, name, admission=TRUSTED, inner_steps=200, window_seconds=30, training_seconds=60)
     digest = data_digest(text_corpus(config, home), config, base)
     address = Account.from_key(bytes([SECRET]) * 32).address
     run = run.model_copy(update={"sites": (address,), "data": digest})
