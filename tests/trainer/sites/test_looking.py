@@ -8,6 +8,7 @@ import pytest
 
 from protocol.encoding import sha256_hex
 from protocol.sites.notes import NoteWhat
+from protocol.sites.run import SitesRun
 from storage.keys import MissingObjectError
 from tests.trainer.sites.test_seldom import SetClock
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
@@ -103,15 +104,21 @@ def test_the_keeper_looks_for_one_after_the_other(tmp_path: Path) -> None:
     bucket.looks.clear()
 
 
-def test_who_is_silent_keeps_no_other_from_being_heard(tmp_path: Path) -> None:
-    run = make_run(3, "silent", admission=TRUSTED, training_seconds=1000, window_seconds=1000)
-    world = SitesWorld(MemoryBucket(), run, tmp_path)
+def three_members(run: SitesRun, folder: Path) -> SitesWorld:
+    """At the beginning of an outer step of which all three are."""
+    world = SitesWorld(MemoryBucket(), run, folder)
     for number in range(3):
         world.start(number)
     world.until(1)
     while len(world.keeper.book.schedule.members) < 3:
         world.turn()
     world.until(world.keeper.state.step)
+    return world
+
+
+def test_who_is_silent_keeps_no_other_from_being_heard(tmp_path: Path) -> None:
+    run = make_run(3, "silent", admission=TRUSTED, training_seconds=1000, window_seconds=1000)
+    world = three_members(run, tmp_path)
     silent = world.sites.pop(0)
     for _ in range(2000):
         world.turn()
@@ -126,13 +133,7 @@ def test_who_has_spoken_just_before_time_is_up_is_not_silent(phase: OuterPhase, 
     run = make_run(
         3, "late", admission=TRUSTED, training_seconds=1000, window_seconds=1000, exchange="shards", shards=3
     )
-    world = SitesWorld(MemoryBucket(), run, tmp_path)
-    for number in range(3):
-        world.start(number)
-    world.until(1)
-    while len(world.keeper.book.schedule.members) < 3:
-        world.turn()
-    world.until(world.keeper.state.step)
+    world = three_members(run, tmp_path)
     while world.keeper.book.schedule.phase != phase:
         for site in world.sites.values():
             site.turn()
