@@ -27,7 +27,7 @@ from benchmarks.evidence_files import STEERING
 from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Lives, ProblemBlock, Table, edges
 from benchmarks.evidence_lives import PROBLEMS as IN_FILE
 from benchmarks.evidence_making import Making, means
-from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, SETTINGS, EvidenceSetting, Kind
+from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, MILDER, SETTINGS, EvidenceSetting, Kind
 from benchmarks.evidence_watchers import bound, watch
 from benchmarks.journal import append, resumed
 from engines.runtime import vllm_installed
@@ -37,6 +37,7 @@ from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
 
 HOME = Path(__file__).parent.parent / "build" / "evidence"
 KEPT_RUNS = Path(__file__).parent / "results" / "evidence_runs.jsonl"
+KINDS = (*CHEATS, *MILDER, *DRIFT)
 MOST_FILES = 16
 AUDITS = (AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16, AUDIT_EVERYTHING // 64)
 MARGINS = (1.0, 4.0, 8.0)
@@ -115,7 +116,7 @@ def _key(line: Row) -> Wanted:
 
 def _kinds(row: Wanted) -> list[Kind]:
     """Whose files a row needs."""
-    named = [kind for kind in (*CHEATS, *DRIFT) if kind.name == row.name]
+    named = [kind for kind in KINDS if kind.name == row.name]
     return [HONEST[0], *(HONEST[1:] if row.table in ("lives", "watchers") else ()), *named]
 
 
@@ -125,7 +126,7 @@ def _made(row: Wanted, making: Making, quick: bool, progress: Progress) -> Row:
         return making.law(row.engines, row.audit)[1]
     if row.table == "lives":
         return _lives(row.engines, making, quick, rng, progress)
-    kind = next(kind for kind in (*CHEATS, *DRIFT) if kind.name == row.name)
+    kind = next(kind for kind in KINDS if kind.name == row.name)
     blocks = making.blocks(row.engines, kind, row.audit)
     table = Table.of(making.law(row.engines, row.audit)[0], blocks)
     if row.table == "watchers":

@@ -59,6 +59,12 @@ CHEATS = (
 OF_TEXT = ("temperature-proven=0.98", "top-p=0.999", "ghostwriter-int8", "steer")
 """Cheats on sampling whose text is proven honestly: how much of it there is decides how soon they show. Greedy rows are
 not among them: two long ones of a problem are equal, which refuses the file."""
+MILDER = tuple(
+    Kind(f"{name}, a gap of {gap}", attack, gap)
+    for name, attack in (("steer", "steer"), ("steer for length", "shorten"))
+    for gap in (0.3, 0.1)
+)
+"""Steering that stays further below the allowed score gap: it gains less, and shows less."""
 PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "vllm"), ("vllm", "transformers"))
 
 
@@ -150,8 +156,10 @@ DEMO = EvidenceSetting(
     whole=True,
 )
 """With transformers files cost little, and the more there are, the better rare events are known."""
+_OF_TEXT = tuple(kind for kind in CHEATS if kind.name in OF_TEXT)
 SETTINGS = (
     DEMO,
+    EvidenceSetting("large law", demo_model, {"transformers": 6000}, cheats=(*_OF_TEXT, *MILDER), lives=160),
     EvidenceSetting("trained", trained_model, {"transformers": 384}),
     EvidenceSetting(
         "long",
@@ -159,7 +167,7 @@ SETTINGS = (
         {"transformers": 192},
         environment=LONG_SUMS,
         work=LONG,
-        cheats=tuple(kind for kind in CHEATS if kind.name in OF_TEXT),
+        cheats=(*_OF_TEXT, *MILDER[:2]),
         batch=128,
     ),
     EvidenceSetting(
@@ -168,7 +176,7 @@ SETTINGS = (
         {"transformers": 96},
         environment=LONG_SUMS,
         work=LONG,
-        cheats=tuple(kind for kind in CHEATS if kind.name in OF_TEXT),
+        cheats=_OF_TEXT,
         batch=128,
     ),
 )
