@@ -149,8 +149,8 @@ LONG = FULL_WORK.model_copy(update={"max_new_tokens": 96})
 DEMO = EvidenceSetting(
     "",
     demo_model,
-    {"transformers": 768, "vllm": 384},
-    fewer={("transformers", "vllm"): 192},
+    {"transformers": 768, "vllm": 1536},
+    fewer={("transformers", "vllm"): 192, ("vllm", "transformers"): 384},
     lives=160,
     pairs=PAIRS,
     whole=True,
@@ -159,7 +159,9 @@ DEMO = EvidenceSetting(
 _OF_TEXT = tuple(kind for kind in CHEATS if kind.name in OF_TEXT)
 SETTINGS = (
     DEMO,
-    EvidenceSetting("large law", demo_model, {"transformers": 6000}, cheats=(*_OF_TEXT, *MILDER), lives=160),
+    EvidenceSetting(
+        "large law", demo_model, {"transformers": 6000}, cheats=(*CHEATS, *MILDER), lives=160, whole=True
+    ),
     EvidenceSetting("trained", trained_model, {"transformers": 384}),
     EvidenceSetting(
         "long",

@@ -203,14 +203,23 @@ def _paying(attacks: Sequence[Row], network: str, rate: str, law: bool = False) 
 
 
 def _add_lives(attacks: Sequence[Row], lives: Sequence[Row]) -> None:
-    """`life` of every attack's values. Where several pairs of engines were measured, the one that sees most counts: a
-    case is brought before a jury that has the worker's engine."""
+    """`life` of every attack's values: a case is brought before a jury that has the worker's engine, so of the pairs of
+    a worker's engine the one that sees most counts, and of the engines the one whose cheats are worth most."""
     for row in attacks:
         for network, by_rate in row["values"].items():
             for rate, value in by_rate.items():
                 same = [one for one in lives if (one["name"], str(one["audit"])) == (row["name"], rate)]
-                worth = [one["values"][network] for one in same if one["values"][network] is not None]
-                value["life"] = min(worth, default=None) if row["dtype"] == "bfloat16" else None
+                value["life"] = worst_life(same, network) if row["dtype"] == "bfloat16" else None
+
+
+def worst_life(lives: Sequence[Row], network: str) -> float | None:
+    """None where nothing was measured, or no case can name what shows one engine's cheats."""
+    by_worker: dict[str, list[float]] = {}
+    for one in lives:
+        known = by_worker.setdefault(one["pair"].split()[0], [])
+        if one["values"][network] is not None:
+            known.append(one["values"][network])
+    return max(map(min, by_worker.values())) if by_worker and all(by_worker.values()) else None
 
 
 def _least(attacks: Sequence[Row], network: str, rate: str) -> Row:
@@ -256,6 +265,8 @@ def _evidence() -> list[Row]:
     sources = (("evidence", "attacks"), ("margins", "lives"))
     paths = [(RESULTS / f"{name}.json", key) for name, key in sources]
     found: list[list[Row]] = [json.loads(path.read_text())[key] if path.exists() else [] for path, key in paths]
+    if paths[0][0].exists():
+        found[0] += json.loads(paths[0][0].read_text())["settings"]["large law"]["attacks"]
     known = {one["name"] for one in found[0]}
     return found[0] + [one for one in found[1] if one["name"] not in known and not one["name"].startswith("honest")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.attack_rows import specs
 from benchmarks.audits import CLOSE, rows_wanted
-from benchmarks.price import RESULTS, cost_of_checking, outcome_of, priced, shown, stakes_of
+from benchmarks.price import RESULTS, cost_of_checking, outcome_of, priced, shown, stakes_of, worst_life
 from benchmarks.price_gains import Costs, motive
 from benchmarks.price_table import DOCUMENT, tables
 from benchmarks.price_value import (
@@ -143,6 +143,17 @@ def test_what_is_never_found_pays_and_what_is_always_found_does_not() -> None:
     sure = 0.9455  # 99 of 100, at the 95% limit
     worth = sure * (3 * 0.4096 - 0.8192 - 200) + (1 - sure) * 256 * 0.4096
     assert found["evidence"][0]["values"]["local"] == pytest.approx(worth, rel=1e-3)
+
+
+def test_a_cheat_is_worth_what_the_worst_seen_engine_gains_by_it() -> None:
+    def life(pair: str, value: float | None) -> dict[str, object]:
+        return {"pair": pair, "values": {"local": value}}
+
+    a, b = life("a to a", -200.0), life("a to b", None)
+    assert worst_life([a, b], "local") == -200, "a jury has the worker's engine"
+    assert worst_life([a, b, life("b to b", -90.0), life("b to a", -10.0)], "local") == -90
+    assert worst_life([a, life("b to b", None)], "local") is None, "nothing shows those of the other engine"
+    assert worst_life([], "local") is None
 
 
 def test_a_life_that_no_case_can_name_is_worth_nothing_known() -> None:
