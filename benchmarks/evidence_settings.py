@@ -1,5 +1,6 @@
 """What the benchmark of evidence looks at: kinds of files, honest and cheated; settings, each a model and a task."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,12 +11,16 @@ from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK
 from protocol.config import BF16_CHECKS, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.files import user_cache
+from protocol.folders import write_folder
 from trainer.basemodel import base_model, warmed_up
 from trainer.tiny_model import tiny_model_config
 from trainer.warmup import Recipe
 
 DARES = 0.9
 """Of the largest score gap that the pool's thresholds allow, what the steering worker uses."""
+
+SURE = 8.0
+"""Weights of the last norm of a random model: scores spread by 4.8 nats."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,34 @@ def trained_model() -> Path:
     return trained(STEPS, lambda line: None)[1]
 
 
+def half_billion_model() -> Path:
+    """Random weights in the shape of Qwen2.5-0.5B over the demo's vocabulary. The last norm is scaled so that a token
+    is about as sure as a language model's."""
+    folder = user_cache("models") / "half-billion"
+    if not folder.is_dir():
+        write_folder(folder, _random_weights)
+    return folder
+
+
+def _random_weights(folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    small = demo_model()
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in small.iterdir():
+        if path.suffix == ".json":
+            shutil.copy(path, folder)
+    shape = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
+    heads = {"num_attention_heads": 14, "num_key_value_heads": 2}
+    config = Qwen2Config.from_pretrained(small, **shape, **heads, layer_types=["full_attention"] * 24)
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(SURE)
+    model.save_pretrained(folder)
+
+
 LONG_SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 10, "max_terms": 12, "min_digits": 1, "max_digits": 1}
 )
@@ -145,6 +178,8 @@ def _long(recipe: Recipe) -> Path:
     return warmed_up(LONG_SUMS, 1, user_cache("models"), lambda line: None, recipe)
 
 
+OF_ANY_TEXT = tuple(kind for kind in CHEATS if not kind.rate and kind.attack not in ("steer", "shorten"))
+"""Without rewards there is nothing to learn, so no step to be behind, and nothing to steer."""
 LONG = FULL_WORK.model_copy(update={"max_new_tokens": 96})
 DEMO = EvidenceSetting(
     "",
@@ -159,9 +194,7 @@ DEMO = EvidenceSetting(
 _OF_TEXT = tuple(kind for kind in CHEATS if kind.name in OF_TEXT)
 SETTINGS = (
     DEMO,
-    EvidenceSetting(
-        "large law", demo_model, {"transformers": 6000}, cheats=(*CHEATS, *MILDER), lives=160, whole=True
-    ),
+    EvidenceSetting("large law", demo_model, {"transformers": 20000}, cheats=(*CHEATS, *MILDER), lives=160, whole=True),
     EvidenceSetting("trained", trained_model, {"transformers": 384}),
     EvidenceSetting(
         "long",
@@ -179,6 +212,15 @@ SETTINGS = (
         environment=LONG_SUMS,
         work=LONG,
         cheats=_OF_TEXT,
+        batch=128,
+    ),
+    EvidenceSetting(
+        "half-billion",
+        half_billion_model,
+        {"transformers": 40},
+        work=FULL_WORK.model_copy(update={"max_new_tokens": 16}),
+        cheats=OF_ANY_TEXT,
+        each=4,
         batch=128,
     ),
 )
