@@ -106,7 +106,9 @@ class EvidenceSetting:
 
     def count(self, engine: str, kind: Kind) -> int:
         """Files of a kind."""
-        return {"calibration": self.calibration[engine], "honest": self.lives}.get(kind.name, self.each)
+        if kind in (HONEST[1], *DRIFT):
+            return self.lives
+        return self.calibration[engine] if kind == HONEST[0] else self.each
 
     def home(self, under: Path) -> Path:
         """Where its files are kept."""
