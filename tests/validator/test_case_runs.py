@@ -1,12 +1,15 @@
 """Which run of a node's files a case should name."""
 
+import random
+from collections.abc import Sequence
+
 import pytest
 
-from protocol.evidence.process import LIMIT_NATS
+from protocol.evidence.process import LIMIT_NATS, NodeCase
 from protocol.verdict import Code
 from tests.validator.test_case_verdict import case, final, verdicts
 from tests.validator.test_node_evidence import LAW, document
-from validator.case_runs import SPARE_NATS, shortest_run
+from validator.case_runs import SPARE_NATS, NameableRun, shortest_run
 from validator.case_verdict import judge_case
 from validator.node_evidence import FileEvidence, evidence_of
 
@@ -59,3 +62,28 @@ def test_refused_files_within_a_run_are_not_counted() -> None:
 def test_no_run_where_nothing_is_shown() -> None:
     assert shortest_run(life(*[0] * 40), 256) is None
     assert shortest_run([], 256) is None
+
+
+def by_definition(found: Sequence[FileEvidence], most: int, spare: float) -> NameableRun | None:
+    """Every run by itself, as a jury adds it up."""
+    best: NameableRun | None = None
+    accepted = [one.submission.code == Code.ACCEPT for one in found]
+    for first in reversed(range(len(found))):
+        case = NodeCase(files=first)
+        for last in range(first, len(found)):
+            case.add(found[last].nats)
+            files = sum(accepted[first : last + 1])
+            shows = accepted[first] and accepted[last] and case.peak >= LIMIT_NATS + spare
+            if shows and files <= most and (best is None or files < best.files):
+                numbers = (found[first].submission.sequence, found[last].submission.sequence)
+                best = NameableRun(*numbers, files, case.peak)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_runs_side_by_side_come_to_what_each_comes_to_alone(seed: int) -> None:
+    drawn = random.Random(seed)
+    kinds = [0, 0, 1, 1, 1, Code.LATE, Code.MALFORMED]
+    found = life(*drawn.choices(kinds, weights=[drawn.random() for _ in kinds], k=40))
+    for most, spare in ((256, SPARE_NATS), (256, -8.0), (5, -8.0), (2, -12.0)):
+        assert shortest_run(found, most, spare) == by_definition(found, most, spare)
