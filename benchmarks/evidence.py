@@ -8,11 +8,12 @@ false accusations 1e-6 for its error, safety factor 1.1). A cheat's 100 nodes an
 blocks of eight problems, which are independent, from the measured files. Keys: attacks [{name, pair, audit,
 files_median, files_p99, found, by, unexplained: such misses of a file, and of steering what it gained in one}],
 watchers [{name, pair, files, bound: files that a node may cheat in, on average, without being accused; runs: by the
-margin that it keeps}], lives, accused, life_runs, drift (honest work after training that the law was not measured on),
-pairs {pair: files, tokens of one, mean rates and bets}, left (rows that are not made yet). At audit rates below 1
-(`audit`, of 65536) the same files count by the rows that such audits draw, honest ones for the law too; a node may hand
-in as many more files as there are fewer rows. Lives and drift are of rate 1. All that is of the demo's model; settings
-{name: the same} has others (evidence_settings.py).
+margin that it keeps}], lives, accused, life_runs, scaled (honest work whose figures are all larger by the safety
+factor), drift (honest work after training that the law was not measured on), pairs {pair: files, tokens of one, mean
+rates and bets}, left (rows that are not made yet). At audit rates below 1 (`audit`, of 65536) the same files count by
+the rows that such audits draw, honest ones for the law too; a node may hand in as many more files as there are fewer
+rows. Lives, scaled and drift are of rate 1. All that is of the demo's model; settings {name: the same} has others
+(evidence_settings.py).
 """
 
 import statistics
@@ -26,7 +27,7 @@ import numpy as np
 from benchmarks.evidence_files import STEERING
 from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Lives, ProblemBlock, Table, edges
 from benchmarks.evidence_lives import PROBLEMS as IN_FILE
-from benchmarks.evidence_making import Making, means
+from benchmarks.evidence_making import Making, means, scaled
 from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, MILDER, SETTINGS, EvidenceSetting, Kind
 from benchmarks.evidence_watchers import bound, watch
 from benchmarks.journal import append, resumed
@@ -49,7 +50,7 @@ Row = dict[str, Any]
 
 
 class Wanted(NamedTuple):
-    """A row of a table of a setting: `law`, `attacks`, `watchers`, `lives`, `drift`."""
+    """A row of a table of a setting: `law`, `attacks`, `watchers`, `lives`, `scaled`, `drift`."""
 
     table: str
     pair: str
@@ -105,6 +106,7 @@ def wanted(setting: EvidenceSetting, quick: bool) -> list[Wanted]:
         rows += [Wanted("attacks", name, kind.name, rate) for rate in audits for kind in cheats]
         rows += [Wanted("watchers", name, kind.name) for kind in cheats if setting.whole]
         rows += [Wanted("lives", name)]
+        rows += [Wanted("scaled", name)] if setting.scaled else []
         rows += [Wanted("drift", name, kind.name) for kind in DRIFT if setting.whole and not quick]
     rows = [row._replace(setting=setting.name) for row in rows]
     return rows if quick else sorted(rows, key=lambda row: (row.table == "watchers", -row.audit))
@@ -117,7 +119,7 @@ def _key(line: Row) -> Wanted:
 def _kinds(row: Wanted) -> list[Kind]:
     """Whose files a row needs."""
     named = [kind for kind in KINDS if kind.name == row.name]
-    return [HONEST[0], *(HONEST[1:] if row.table in ("lives", "watchers") else ()), *named]
+    return [HONEST[0], *(HONEST[1:] if row.table in ("lives", "scaled", "watchers") else ()), *named]
 
 
 def _made(row: Wanted, making: Making, quick: bool, progress: Progress) -> Row:
@@ -126,6 +128,8 @@ def _made(row: Wanted, making: Making, quick: bool, progress: Progress) -> Row:
         return making.law(row.engines, row.audit)[1]
     if row.table == "lives":
         return _lives(row.engines, making, quick, rng, progress)
+    if row.table == "scaled":
+        return _scaled(row.engines, making, quick, rng)
     kind = next(kind for kind in KINDS if kind.name == row.name)
     blocks = making.blocks(row.engines, kind, row.audit)
     table = Table.of(making.law(row.engines, row.audit)[0], blocks)
@@ -142,7 +146,7 @@ def _made(row: Wanted, making: Making, quick: bool, progress: Progress) -> Row:
 
 def _document(rows: Sequence[Wanted], kept: dict[Wanted, Row]) -> Row:
     """The result from the rows that there are, in their order."""
-    tables: dict[str, list[Row]] = {name: [] for name in ("law", "attacks", "watchers", "lives", "drift")}
+    tables: dict[str, list[Row]] = {name: [] for name in ("law", "attacks", "watchers", "lives", "scaled", "drift")}
     for row in rows:
         if row in kept:
             tables[row.table].append({name: value for name, value in kept[row].items() if name != "table"})
@@ -153,6 +157,7 @@ def _document(rows: Sequence[Wanted], kept: dict[Wanted, Row]) -> Row:
         "lives": sum(one["lives"] for one in lives),
         "accused": sum(one["accused"] for one in lives),
         "life_runs": lives,
+        "scaled": tables["scaled"],
         "drift": tables["drift"],
         "pairs": {one["pair"]: one for one in tables["law"]},
         "left": sum(row not in kept for row in rows),
@@ -203,3 +208,12 @@ def _lives(pair: tuple[str, str], making: Making, quick: bool, rng: np.random.Ge
         progress(f"{lives // 10} lives at the edge of {name}: {peaks.accused} accused, largest e^{peaks.largest:.1f}")
         accused, total, largest = accused + peaks.accused, total + lives // 10, max(largest, peaks.largest)
     return {"lives": total, "accused": accused, "files": files, "largest": float(f"{largest:.3g}")}
+
+
+def _scaled(pair: tuple[str, str], making: Making, quick: bool, rng: np.random.Generator) -> Row:
+    """Lives of honest work that is worse than what was measured by as much as the safety factor provides for."""
+    lives, files = (20, 50) if quick else (200, 1000)
+    law, _ = making.law(pair, AUDIT_EVERYTHING)
+    table = Table.of(law, scaled(making.blocks(pair, HONEST[1])))
+    peaks, _ = Lives(table.files(TOGETHER, rng), rng, each=1).run(lives, files)
+    return {"lives": lives, "accused": peaks.accused, "files": files, "largest": float(f"{peaks.largest:.3g}")}

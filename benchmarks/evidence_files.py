@@ -13,13 +13,14 @@ from attacks.registry import REGISTRY
 from attacks.small import SMALL_ATTACKS
 from attacks.steering import Shorten, Steer
 from benchmarks.attack_rows import policies
-from benchmarks.evidence_settings import DEMO, EvidenceSetting, Kind
+from benchmarks.evidence_settings import DEMO, RESTRICTED, EvidenceSetting, Kind
 from benchmarks.offline_pool import BFLOAT16, OfflinePool, work_of
 from calibration.process import context_of
 from engines.base import Engine
 from engines.factory import make_engine
 from environments.pool import PoolEnvironments
 from protocol.encoding import tagged_hash
+from protocol.errors import ConfigError
 from protocol.evidence.figures import RowFigures
 from protocol.proofs.drift import Drift
 from protocol.rollouts.file import read
@@ -76,9 +77,7 @@ def produce(engine: str, kinds: Sequence[Kind], home: Path, setting: EvidenceSet
         if not missing:
             continue
         # One whose insides are changed is of no use to the other kinds.
-        own = (
-            shared if shared is not None and not kind.inside else make_engine(engine, BFLOAT16, max_batch=setting.batch)
-        )
+        own = shared if shared is not None and not kind.inside else _engine(engine, setting.batch)
         shared = shared if kind.inside else own
         producer = _producer(kind, own, home, setting)
         for number in missing:
@@ -91,7 +90,7 @@ def produce(engine: str, kinds: Sequence[Kind], home: Path, setting: EvidenceSet
 
 def measured(engine: str, verifier: str, kinds: Sequence[Kind], home: Path, setting: EvidenceSetting) -> int:
     """Measure what is not measured yet. Returns the count of newly measured files."""
-    found, own, loaded = 0, make_engine(verifier, BFLOAT16, max_batch=16), Path()
+    found, own, loaded = 0, _engine(verifier, 16), Path()
     for kind in kinds:
         paths = [_figures_path(engine, verifier, kind, number, home) for number in range(setting.count(engine, kind))]
         missing = [number for number, path in enumerate(paths) if not path.exists()]
@@ -136,7 +135,7 @@ def figures(
 def steered(engine: str, kind: Kind, home: Path, setting: EvidenceSetting) -> dict[str, float]:
     """What steering changed in a file on average, against honest work on the same problems with the same noise: mean
     reward and mean length of a rollout."""
-    honest = Producer(setting.config, make_engine(engine, BFLOAT16, max_batch=setting.batch))
+    honest = Producer(setting.config, _engine(engine, setting.batch))
     honest.load(weights(kind, home, setting)[0])
     changes = []
     for number in range(setting.count(engine, kind)):
@@ -155,6 +154,15 @@ def work_for(engine: str, kind: Kind, number: int, setting: EvidenceSetting = DE
     name = " ".join(filter(None, (engine, setting.name, kind.name)))
     seed = tagged_hash("muster/benchmark-evidence/1", tagged_hash(f"muster/benchmark-evidence/1 {name}"))
     return replace(work_of(number), step_seed=seed)
+
+
+def _engine(name: str, batch: int) -> Engine:
+    """An engine by its name here. Raises ConfigError where the processor that the name wants was not had."""
+    own, _, device = RESTRICTED.get(name, (name, {}, ""))
+    made = make_engine(own, BFLOAT16, max_batch=batch)
+    if not made.info.device.endswith(device):
+        raise ConfigError(f"{name} computes on {made.info.device}", f"start it where the device is one of {device}")
+    return made
 
 
 def _producer(kind: Kind, engine: Engine, home: Path, setting: EvidenceSetting) -> Producer:

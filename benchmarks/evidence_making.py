@@ -1,8 +1,10 @@
 """Files that rows of the benchmark of evidence want, the laws that honest ones give, and what cheated ones pay."""
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,13 @@ import numpy as np
 
 from benchmarks.evidence_files import MeasuredRow, figures, folder_of, measured, produce, steered, train
 from benchmarks.evidence_lives import BLOCKS, ProblemBlock, Table
-from benchmarks.evidence_settings import HONEST, PAIRS, EvidenceSetting, Kind
+from benchmarks.evidence_settings import HONEST, RESTRICTED, EvidenceSetting, Kind
 from calibration.envelope import HonestSums, as_block, as_problem, pair_law
 from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.encoding import tagged_hash
 from protocol.evidence.coherence import PROBLEMS, coherence
 from protocol.evidence.law import PairLaw
-from protocol.evidence.sums import block_sums, problem_sums
+from protocol.evidence.sums import Sum, block_sums, problem_sums
 from protocol.proofs.drift import Drift
 
 SAFETY = 1.1
@@ -40,10 +42,12 @@ class Making:
         worker, verifier = pair
         if missing := [kind for kind in dict.fromkeys(kinds) if (worker, verifier, kind) not in self._there]:
             if any(kind.rate and not folder_of(kind, self.home).is_dir() for kind in missing):
-                self._apart("policy steps", train, missing, self.home, self.setting)
+                self._apart("transformers", "policy steps", train, missing, self.home, self.setting)
             setting = self.setting.of(pair)
-            self._apart(f"{worker} made", produce, worker, missing, self.home, setting)
-            self._apart(f"{verifier} measured files of {worker}", measured, *pair, missing, self.home, setting)
+            self._apart(worker, f"{worker} made", produce, worker, missing, self.home, setting)
+            self._apart(
+                verifier, f"{verifier} measured files of {worker}", measured, *pair, missing, self.home, setting
+            )
             self._there |= {(worker, verifier, kind) for kind in missing}
 
     def law(self, pair: tuple[str, str], rate: int) -> tuple[PairLaw, Row]:
@@ -65,21 +69,47 @@ class Making:
         return [one for blocks in drawn for one in blocks]
 
     def steered(self, worker: str, kind: Kind) -> Row:
-        found: Row = self._apart(f"{worker} {kind.name}", steered, worker, kind, self.home, self.setting)
+        found: Row = self._apart(worker, f"{worker} {kind.name}", steered, worker, kind, self.home, self.setting)
         return found
 
-    def _apart(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+    def _apart(self, engine: str, what: str, function: Callable[..., Any], *arguments: object) -> Any:
+        with _environment_of(engine), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             found = process.submit(function, *arguments).result()
         self._progress(f"{what}: {found}")
         return found
+
+
+def scaled(blocks: Iterable[ProblemBlock]) -> list[ProblemBlock]:
+    """Blocks whose figures are all larger by the safety factor, as a calibration moves them: the most that the law's
+    factor provides for in machines that were not measured."""
+    return [ProblemBlock([_scaled(one) for one in block.problems], _scaled(block.together)) for block in blocks]
+
+
+def _scaled(sums: Mapping[str, Sum]) -> dict[str, Sum]:
+    return {name: Sum(one.total + (SAFETY - 1) * abs(one.total), one.count) for name, one in sums.items()}
+
+
+@contextmanager
+def _environment_of(engine: str) -> Iterator[None]:
+    """What a process that is started meanwhile inherits: libraries read it when they are imported."""
+    wanted = RESTRICTED[engine][1] if engine in RESTRICTED else {}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _law(pair: tuple[str, str], home: Path, setting: EvidenceSetting, rate: int) -> tuple[PairLaw, Row]:
     drawn = list(audited(figures(*pair, HONEST[0], home, setting), rate, 1, setting.work.samples_per_problem))
     pilot = [block for number, file in enumerate(drawn) if number % PILOT == 0 for block in file]
     rest = [block for number, file in enumerate(drawn) if number % PILOT for block in file]
-    law = pair_law(*pair, [_measured(rest)], _measured(pilot), SAFETY, len(PAIRS))
+    law = pair_law(*pair, [_measured(rest)], _measured(pilot), SAFETY, setting.laws)
     own = _measured(rest)
     sums = [*np.array(own.problems).sum(axis=0), *np.array(own.blocks).sum(axis=0)]
     rates = {name: float(f"{s / n:.4g}") if n else 0.0 for name, (s, n) in zip(law.bets, sums, strict=True)}

@@ -64,6 +64,8 @@ CHEATS = (
 OF_TEXT = ("temperature-proven=0.98", "top-p=0.999", "ghostwriter-int8", "steer")
 """Cheats on sampling whose text is proven honestly: how much of it there is decides how soon they show. Greedy rows are
 not among them: two long ones of a problem are equal, which refuses the file."""
+OF_PROCESSORS = ("weights-int8", "weights-noise=0.001", "temperature=0.98", "ghostwriter-int8")
+"""One of each way to cheat, for pairs of processors."""
 MILDER = tuple(
     Kind(f"{name}, a gap of {gap}", attack, gap)
     for name, attack in (("steer", "steer"), ("steer for length", "shorten"))
@@ -71,6 +73,12 @@ MILDER = tuple(
 )
 """Steering that stays further below the allowed score gap: it gains less, and shows less."""
 PAIRS = (("transformers", "transformers"), ("vllm", "vllm"), ("transformers", "vllm"), ("vllm", "transformers"))
+AVX2 = "transformers-avx2"
+"""Transformers on a processor without AVX-512: torch and oneDNN are told to use no more than AVX2."""
+PROCESSOR_PAIRS = ((AVX2, AVX2), (AVX2, "transformers"), ("transformers", AVX2))
+RESTRICTED = {AVX2: ("transformers", {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, "avx2")}
+"""Engine that is no name of engines/factory.py → the engine, the environment that torch has to be imported in, and how
+its device's name ends then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,8 @@ class EvidenceSetting:
     from, by the worker's engine, `fewer` where a pair has not as many; `lives`: those that honest lives are drawn from
     (of 16 the mean payment of some bet exceeds 1 by chance in a hundredth of draws, of 160 in none); `each`: files of
     every other kind. `batch`: completions decoded together. Without `whole` only the law, honest lives and what is
-    found of whole audits is wanted."""
+    found of whole audits is wanted. `scaled`: wanted are lives of honest work whose figures are all larger by the
+    safety factor too. `laws`: pairs of engines that share the false-accusation probability of the pool's laws."""
 
     name: str
     base: Callable[[], Path]
@@ -93,6 +102,8 @@ class EvidenceSetting:
     each: int = 16
     batch: int = 64
     whole: bool = False
+    scaled: bool = False
+    laws: int = len(PAIRS)
 
     @cached_property
     def config(self) -> PoolConfig:
@@ -224,5 +235,15 @@ SETTINGS = (
         cheats=OF_ANY_TEXT,
         each=4,
         batch=128,
+    ),
+    EvidenceSetting(
+        "processors",
+        demo_model,
+        {"transformers": 96, AVX2: 96},
+        pairs=PROCESSOR_PAIRS,
+        cheats=tuple(kind for kind in CHEATS if kind.name in OF_PROCESSORS),
+        lives=48,
+        scaled=True,
+        laws=len(PAIRS) + len(PROCESSOR_PAIRS),
     ),
 )

@@ -1,15 +1,17 @@
 """Many lives at once are what one node's case is, file by file; the edges are laws at which some bet pays 1."""
 
+import os
 import random
 
 import numpy as np
 import pytest
 
 from benchmarks.evidence import _key, wanted
-from benchmarks.evidence_files import MeasuredRow
+from benchmarks.evidence_files import MeasuredRow, _engine
 from benchmarks.evidence_lives import BLOCKS, Lives, ProblemBlock, Table, edges
-from benchmarks.evidence_making import audited, means
-from benchmarks.evidence_settings import DEMO, SETTINGS
+from benchmarks.evidence_making import _environment_of, audited, means, scaled
+from benchmarks.evidence_settings import AVX2, DEMO, SETTINGS
+from protocol.errors import ConfigError
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
@@ -81,3 +83,27 @@ def test_a_line_without_a_setting_is_the_demos() -> None:
     others = [row for setting in SETTINGS[1:] for row in wanted(setting, quick=False)]
     assert _key(line | {"setting": "long"}) in others
     assert _key(line) not in others
+
+
+def test_a_restricted_engine_is_started_in_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    with _environment_of(AVX2):
+        assert (os.environ["ATEN_CPU_CAPABILITY"], os.environ["ONEDNN_MAX_CPU_ISA"]) == ("avx2", "AVX2")
+    assert os.environ["ATEN_CPU_CAPABILITY"] == "default"
+    assert "ONEDNN_MAX_CPU_ISA" not in os.environ
+
+
+def test_an_engine_on_the_wrong_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    with pytest.raises(ConfigError, match="transformers-avx2 computes on cpu"):
+        _engine(AVX2, 16)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
+    assert _engine(AVX2, 16).info.device.endswith("avx2")
+
+
+def test_scaled_figures_are_worse_by_the_safety_factor() -> None:
+    (block,) = scaled([ProblemBlock([{"misses": Sum(2.0, 5.0)}], {"coherence": Sum(-1.0, 3.0)})])
+    assert block.problems[0]["misses"].total == pytest.approx(2.2)
+    assert block.together["coherence"].total == pytest.approx(-0.9), "up, whatever its sign"
+    assert (block.problems[0]["misses"].count, block.together["coherence"].count) == (5.0, 3.0)
