@@ -24,7 +24,7 @@ from protocol.seeds import noise_key
 
 BATCH = 16
 LENGTHS = (128, 512)
-ROUNDS = 5
+ROUNDS = 3
 DRAWN = (0, GROUP)
 """Rows that are checked: one of each problem, so that none shares its prompt."""
 

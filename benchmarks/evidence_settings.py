@@ -1,10 +1,12 @@
 """What the benchmark of evidence looks at: kinds of files, honest and cheated; settings, each a model and a task."""
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 from benchmarks.attacks_trained import STEPS, trained
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK
@@ -159,14 +161,25 @@ def _random_weights(folder: Path) -> None:
 
     small = demo_model()
     folder.mkdir(parents=True, exist_ok=True)
-    for path in small.iterdir():
-        if path.suffix == ".json":
-            shutil.copy(path, folder)
-    shape = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
-    heads = {"num_attention_heads": 14, "num_key_value_heads": 2}
-    config = Qwen2Config.from_pretrained(small, **shape, **heads, layer_types=["full_attention"] * 24)
+    for path in small.glob("*.json"):
+        shutil.copy(path, folder)
+    read = json.loads((small / "config.json").read_text())
+    config = Qwen2Config(
+        vocab_size=read["vocab_size"],
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=read["eos_token_id"],
+        pad_token_id=read["pad_token_id"],
+        dtype="bfloat16",
+    )
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model: Any = cast(Any, AutoModelForCausalLM).from_config(config, dtype=torch.bfloat16)
     with torch.no_grad():
         model.model.norm.weight.fill_(SURE)
     model.save_pretrained(folder)
