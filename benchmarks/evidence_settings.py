@@ -205,7 +205,7 @@ def _long(recipe: Recipe) -> Path:
 
 
 OF_ANY_TEXT = tuple(kind for kind in CHEATS if not kind.rate and kind.attack not in ("steer", "shorten"))
-"""Without rewards there is nothing to learn, so no step to be behind, and nothing to steer."""
+"""A random model earns nothing that could be steered; its policy steps are not trained."""
 LONG = FULL_WORK.model_copy(update={"max_new_tokens": 96})
 DEMO = EvidenceSetting(
     "",

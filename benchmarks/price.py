@@ -98,7 +98,7 @@ def priced(audits: dict[str, Any], evidence: Sequence[Row], cost: dict[str, Any]
     whole = Fraction(str(cost["rates"][str(AUDITS[-1])]["share"]))
     costs = Costs(min(Fraction(1), whole), FULL_WORK.samples_per_problem)
     stakes = {name: stakes_of(name) for name in NETWORKS}
-    lives = [_life(row, costs, stakes) for row in evidence if row["name"].split("=")[0].split(" ")[0] != "steer"]
+    lives = [_life(row, costs, stakes) for row in evidence if not row["name"].startswith("steer")]
     attacks = [_attack(row, costs, stakes) for row in audits["attacks"] if row["name"] != "honest"]
     _add_lives(attacks, lives)
     return {
