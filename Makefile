@@ -71,15 +71,15 @@ format: setup
 	$(FORGE) fmt contracts
 
 long: setup  ## 200 policy steps on the local network: reward, memory, disk; an hour; goes on where it stopped
-	@$(BIN)/python -m demo.long
+	@$(BIN)/python -m localnet.long
 
 real: setup build/real/packages  ## a pretrained model through the whole network, an hour; goes on where it stopped
-	@$(BIN)/python -m demo.real
+	@$(BIN)/python -m localnet.real
 
 swarm: setup  ## eight members of a swarm, each killed once, the bucket gone for a minute; three minutes
-	@$(BIN)/python -m demo.swarm
+	@$(BIN)/python -m localnet.swarm
 
-build/real/packages: demo/real-packages.txt
+build/real/packages: localnet/real-packages.txt
 	rm -rf $@ $@.part
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --target $@.part -r $<
 	mv $@.part $@ && touch $@

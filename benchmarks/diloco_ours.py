@@ -128,7 +128,7 @@ def _bucket(host: Host, folder: Path, round_trip: float) -> Iterator[tuple[dict[
     it; and what it has used of the processor so far, with the proxy."""
     data = folder / "s3"
     seen = ["--port", str(BEHIND)] if round_trip else ["--port", str(PORT), "--everywhere"]
-    served = _started(host, ["demo.services.s3", "--data", str(data), *seen, "--with-parent"], folder)
+    served = _started(host, ["localnet.services.s3", "--data", str(data), *seen, "--with-parent"], folder)
     made = [served]
     if round_trip:
         made.append(_started(host, ["benchmarks.delay", str(PORT), str(BEHIND), str(round_trip / 2)], folder))

@@ -14,8 +14,8 @@ from botocore.config import Config
 from benchmarks.fault import Fault
 from benchmarks.fault_network import CHEATER, HONEST, WORKER, FaultNetwork
 from chain.standing import Standing, standing_of
-from demo.onboarding import CONSENT_SECONDS
-from demo.plan import POOL
+from localnet.onboarding import CONSENT_SECONDS
+from localnet.plan import POOL
 from protocol.amounts import GRAINS
 from protocol.errors import MusterError
 from storage.bucket import Bucket

@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.journal import append, lines, resumed
 from chain.records import Status
-from demo.monitor import RunMonitor
-from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from demo.resumable import ResumableDemo, kept_ports, make_ready
+from localnet.monitor import RunMonitor
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.resumable import ResumableDemo, kept_ports, make_ready
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from benchmarks.joiner_network import SHAPES, JoinerNetwork
 from benchmarks.joiner_role import TIMELINE
-from demo.supervisor import Child
 from engines.runtime import torch_environment, vllm_installed
+from localnet.supervisor import Child
 from protocol.errors import ConfigError, MusterError
 
 ROOT = Path(__file__).parent.parent

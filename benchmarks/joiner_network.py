@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from demo.lasting.folder import SEATS
-from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from demo.pool import DEMO_ENVIRONMENT, training
-from demo.ports import claim_port
-from demo.run import Demo
+from localnet.lasting.folder import SEATS
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.pool import DEMO_ENVIRONMENT, training
+from localnet.ports import claim_port
+from localnet.run import Demo
 from protocol.config import ModelConfig, PoolConfig, WeightsConfig, WorkConfig
 from protocol.identity import PoolId
 from protocol.models.tokenizer import save_byte_tokenizer

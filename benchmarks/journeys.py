@@ -26,8 +26,8 @@ import httpx
 
 from benchmarks.guides import commands
 from benchmarks.terminal import TerminalCommand
-from demo.network import BUCKET
-from demo.ports import is_free
+from localnet.network import BUCKET
+from localnet.ports import is_free
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 from protocol.waits import wait_for

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from demo.pool import DEMO_ENVIRONMENT, training
 from engines.factory import make_engine
 from engines.loading import set_threads
+from localnet.pool import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId

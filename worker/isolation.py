@@ -12,16 +12,16 @@ from pydantic import ValidationError
 
 from engines.runtime import torch_environment
 from environments.sandbox.image import copy_made
-from isolation import launch
-from isolation.choose import Choice, choose
-from isolation.claims import claims
-from isolation.host import python_mounts
-from isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from protocol.documents import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
 from runtime.logs import start_logging
 from runtime.process import make_home
+from sandbox import launch
+from sandbox.choose import Choice, choose
+from sandbox.claims import claims
+from sandbox.host import python_mounts
+from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from worker.config import WorkerConfig
 
 log = logging.getLogger("muster.isolation")

@@ -9,7 +9,7 @@ from cli.options import JsonOption, YesOption
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from demo.lasting.folder import NetworkFolder
+    from localnet.lasting.folder import NetworkFolder
 
 FolderOption = Annotated[
     Path | None, typer.Option("--folder", help="The network's folder. [default: the user's own network]")
@@ -18,7 +18,7 @@ _SHOWN = 20
 
 
 def _folder(path: Path | None) -> "NetworkFolder":
-    from demo.lasting.folder import NetworkFolder
+    from localnet.lasting.folder import NetworkFolder
 
     return NetworkFolder.at(path)
 
@@ -42,7 +42,7 @@ def up(
     is settled when it is made."""
     from cli.output import emit
     from cli.views.local_network import network_lines
-    from demo.lasting import control
+    from localnet.lasting import control
 
     where = _folder(folder)
     wanted = {"workers": workers, "validators": validators, "steps": steps, "seed": seed, "port": port}
@@ -64,7 +64,7 @@ def down(
     """Take the local network down, once the files under way are judged. It keeps everything."""
     from cli.output import emit
     from cli.plan import confirm
-    from demo.lasting import control
+    from localnet.lasting import control
 
     where = _folder(folder)
     where.known_settings()

@@ -5,8 +5,8 @@ from cli.doctor.base import Prerequisite, note, ok
 
 def look(image: str) -> Prerequisite:
     """One line: what `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
-    from isolation.choose import choose
-    from isolation.policy import Mode
+    from sandbox.choose import choose
+    from sandbox.policy import Mode
 
     choice = choose("auto", image)
     reasons = "; ".join(f"{mode.value}: {why}" for mode, why in choice.why_not.items())

@@ -15,9 +15,9 @@ from chain.abi import CONTRACTS
 from chain.resources import abi_folder, artifacts_folder
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from cli.hardware import existing
-from demo.ports import is_free
-from demo.services.anvil import find_anvil
-from demo.services.swift_conf import check_attributes
+from localnet.ports import is_free
+from localnet.services.anvil import find_anvil
+from localnet.services.swift_conf import check_attributes
 
 ROOT = Path(cli.__file__).parents[1]
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")

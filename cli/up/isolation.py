@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cli.profile import Profile
-from isolation.policy import Wanted
 from protocol.documents import load_document
 from protocol.errors import ConfigError
+from sandbox.policy import Wanted
 
 
 def with_isolation(profile: Profile, wanted: str | None) -> Profile:
@@ -26,7 +26,7 @@ def isolation_values(profile: Profile) -> dict[str, Any]:
 def isolation_words(config_path: Path) -> str:
     """The mode that a worker's configuration comes to on this machine, and what that protects. Raises ConfigError when
     the one asked for does not work here."""
-    from isolation.choose import choose
+    from sandbox.choose import choose
     from worker.config import WorkerConfig
     from worker.isolation import absolute, words, worker_policy
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from cli.profile import Profile
-from demo.supervisor import Child, Supervisor
 from engines.runtime import torch_environment
+from localnet.supervisor import Child, Supervisor
 
 EJECTED = 3
 _POLL_SECONDS = 1.0

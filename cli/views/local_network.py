@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.output import clock, fields, seconds, table
-from demo.lasting.folder import LastingSettings, NetworkFolder, plan_of
-from demo.lasting.network import service_status
-from demo.lasting.state import NetworkPhase, NetworkState, ProcessEntry, ProcessState
-from demo.supervisor import exit_text
+from localnet.lasting.folder import LastingSettings, NetworkFolder, plan_of
+from localnet.lasting.network import service_status
+from localnet.lasting.state import NetworkPhase, NetworkState, ProcessEntry, ProcessState
+from localnet.supervisor import exit_text
 from protocol.errors import UnreachableError
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from environments.errors import ScoringUnavailable
 from environments.sandbox import guest
 from environments.sandbox.program import MIB, Ending, Isolation, SandboxLimits, SandboxOutcome, SandboxProgram
-from isolation.choose import choose
-from isolation.launch import IsolatedProcess, Launch
-from isolation.policy import NOBODY, IsolationPolicy, Mode, Mount
 from protocol.errors import ConfigError
+from sandbox.choose import choose
+from sandbox.launch import IsolatedProcess, Launch
+from sandbox.policy import NOBODY, IsolationPolicy, Mode, Mount
 
 _KILLED, _SIGNALLED = 128 + 9, 128
 _LEAST_MEMORY, _SCRATCH = 64 * MIB, 16 * MIB

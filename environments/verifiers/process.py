@@ -16,11 +16,11 @@ from typing import IO, Any, TypedDict
 
 from environments.errors import ScoringUnavailable
 from environments.verifiers import guest
-from isolation.choose import try_mode
-from isolation.launch import IsolatedProcess, Launch
-from isolation.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, printable
+from sandbox.choose import try_mode
+from sandbox.launch import IsolatedProcess, Launch
+from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 
 START_SECONDS, LOAD_SECONDS, SCORE_SECONDS, ROW_SECONDS = 60.0, 300.0, 30.0, 30.0
 SCORE_MEMORY = 512 * MIB

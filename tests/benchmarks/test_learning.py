@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning import demo_config, learn
-from demo.pool import pool_config
+from localnet.pool import pool_config
 
 
 @pytest.mark.slow

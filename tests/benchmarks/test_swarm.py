@@ -9,8 +9,8 @@ import pytest
 from benchmarks import swarm
 from benchmarks.swarm import spread, summary
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
-from demo.pool import DEMO_ENVIRONMENT
 from environments.catalogue import load_environment
+from localnet.pool import DEMO_ENVIRONMENT
 from protocol.folders import write_folder
 from trainer.warmup import Recipe, warm_up
 

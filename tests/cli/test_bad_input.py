@@ -15,7 +15,7 @@ from tests.cli.muster import CLOSED, PASSED_ON, ROOT, Key, Muster, make_key
 
 def test_a_service_names_its_taken_port(tmp_path: Path, taken: int) -> None:
     data = tmp_path / "chain"
-    argv = [sys.executable, "-m", "demo.services.chain", "--data", str(data), "--port", str(taken)]
+    argv = [sys.executable, "-m", "localnet.services.chain", "--data", str(data), "--port", str(taken)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert f"port {taken} for the chain is in use; stop what uses it" in done.stderr

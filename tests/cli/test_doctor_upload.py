@@ -19,7 +19,7 @@ from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.transfer import http_client
 from tests.chain.game import Game
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.orchestrator.test_process import Process, game, pool_of, process, s3, slot_of
 
 __all__ = ["game", "process", "s3"]

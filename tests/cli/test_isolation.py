@@ -10,10 +10,10 @@ from cli.profile import Profile, load_profile
 from cli.profile_defaults import option_values
 from cli.profile_file import profile_text
 from cli.up.isolation import isolation_values, isolation_words, with_isolation
-from isolation import choose as choosing
-from isolation.choose import Probed
-from isolation.policy import Mode
 from protocol.errors import ConfigError
+from sandbox import choose as choosing
+from sandbox.choose import Probed
+from sandbox.policy import Mode
 
 IMAGE = "sha256:" + "12" * 32
 

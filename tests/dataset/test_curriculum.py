@@ -25,7 +25,7 @@ from tests.chain.game import begin
 from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain, deploy_on
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from trainer.resting_tables import RestingTables
 from validator.checks import FILE_CHECKS
 from validator.context import CheckContext, SubmissionFacts

@@ -19,7 +19,7 @@ from tests.chain.game import begin
 from tests.chain.game_pool import GamePool
 from tests.conftest import Chain, deploy_on
 from tests.dataset.world import SoldWork
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
 from tests.validator.world import CONFIG

@@ -25,7 +25,7 @@ from storage.bucket import Bucket
 from tests.chain.game import begin
 from tests.conftest import Chain, deploy_on
 from tests.dataset.world import SoldWork
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator import tiny
 from trainer.data.offline_filter import FilterPlan, run_filter
 from validator.pipeline import judge

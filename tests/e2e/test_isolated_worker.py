@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from chain.records import Status, Submission
-from demo.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan
-from demo.pool import pool_config
-from demo.run import Demo
+from localnet.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan
+from localnet.pool import pool_config
+from localnet.run import Demo
 from tests.e2e.building import build_wheel
-from tests.isolation.conftest import need
+from tests.sandbox.conftest import need
 from tools.sources import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]

@@ -13,13 +13,13 @@ import pytest
 from chain.judging import CaseOutcome
 from chain.records import Status, Submission
 from chain.state import State
-from demo.monitor import RunMonitor
-from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from demo.pool import STAKE, pool_config
-from demo.ports import claim_port
-from demo.run import Demo
 from engines.arithmetic import arithmetic_of
 from engines.runtime import vllm_installed
+from localnet.monitor import RunMonitor
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.pool import STAKE, pool_config
+from localnet.ports import claim_port
+from localnet.run import Demo
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig

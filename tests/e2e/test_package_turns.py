@@ -8,15 +8,15 @@ import pytest
 
 from chain.records import Status
 from chain.state import State
-from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from demo.pool import pool_config
-from demo.ports import claim_port
 from environments.base import InTurns, Problem
 from environments.catalogue import load_environment
 from environments.data import data_folder
 from environments.pool import PoolEnvironments
 from environments.verifiers.install import wheel_requirement
 from environments.verifiers.locking import AskedPackage, lock_package
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.pool import pool_config
+from localnet.ports import claim_port
 from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig
 from tests.e2e.test_package import check_nodes, check_seats, check_training

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
-SWARM = [sys.executable, "-m", "demo.swarm", "--members", "3", "--problems", "16"]
+SWARM = [sys.executable, "-m", "localnet.swarm", "--members", "3", "--problems", "16"]
 
 
 def left(runs: Path) -> list[int]:

@@ -11,14 +11,14 @@ import pytest
 
 from chain.records import Status
 from chain.state import State
-from demo.disputer import Disputer
-from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from demo.pool import mixed_config
-from demo.ports import claim_port
-from demo.run import Demo, Onlooker
-from demo.settlement import settle_accounts
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
+from localnet.disputer import Disputer
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.pool import mixed_config
+from localnet.ports import claim_port
+from localnet.run import Demo, Onlooker
+from localnet.settlement import settle_accounts
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout

@@ -31,8 +31,8 @@ from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from tests.chain.game import Game, begin
 from tests.conftest import Deployed, free_port
-from tests.demo.services.running import ServiceProcess as Background
-from tests.demo.services.running import running, settings_of
+from tests.localnet.services.running import ServiceProcess as Background
+from tests.localnet.services.running import running, settings_of
 
 CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),))
 

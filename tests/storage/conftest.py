@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from storage.bucket import Bucket
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from storage.keys import MissingObjectError, object_key
 from storage.settings import S3Settings
 from storage.upload import TicketRefusedError, upload
 from tests.conftest import free_port
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.storage.clock import signed_at
 from tests.storage.mirror import NEAR
 

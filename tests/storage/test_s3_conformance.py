@@ -20,7 +20,7 @@ from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.presign import Presigner, sign_url
 from storage.settings import AccessKey
-from tests.demo.services.running import ServiceProcess, settings_of
+from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.clock import signed_at
 
 DATA = os.urandom(20_000)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from demo.pool import DEMO_ENVIRONMENT
 from environments.catalogue import load_environment
 from environments.pool import PoolEnvironments
 from environments.prompts import prompt_tokens
+from localnet.pool import DEMO_ENVIRONMENT
 from protocol.config import ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.environments import EnvironmentConfig

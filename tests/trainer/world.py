@@ -9,9 +9,9 @@ from eth_account import Account as KeyPair
 
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
-from demo.pool import DEMO_ENVIRONMENT
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
+from localnet.pool import DEMO_ENVIRONMENT
 from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig

@@ -18,7 +18,7 @@ from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
 from storage.settings import S3Settings
 from tests.chain.game import Game, work
-from tests.demo.services.running import ServiceProcess, settings_of
+from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.mirror import mirror, send
 from tests.validator.mortal import Life, Moment, live
 from validator.ballots import BallotBox

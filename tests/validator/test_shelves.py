@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from storage.bucket import Bucket
 from storage.keys import object_key
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from validator.config import RepublishConfig, ServeConfig
 from validator.kept_files import KeptFiles
 from validator.shelves import BucketShelf, open_shelf

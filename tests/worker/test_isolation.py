@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from environments.sandbox.pool import make
-from isolation.host import python_mounts
-from isolation.launch import IsolatedProcess, Launch
-from isolation.policy import MIB, Mode, Mount, NetworkAccess
 from protocol.errors import ConfigError
 from runtime import keystore
+from sandbox.host import python_mounts
+from sandbox.launch import IsolatedProcess, Launch
+from sandbox.policy import MIB, Mode, Mount, NetworkAccess
 from worker.config import WorkerConfig
 from worker.isolation import INSIDE, _bring_images, absolute, enter, worker_policy
 

@@ -13,7 +13,7 @@ from environments.errors import ScoringUnavailable
 from environments.sandbox.bubblewrap import FullPython
 from environments.sandbox.program import MIB, Ending, Isolation, SandboxLimits, SandboxProgram
 from environments.scorers.code import score
-from isolation.policy import Mode
+from sandbox.policy import Mode
 
 LIMITS = SandboxLimits(memory=128 * MIB, output=100_000)
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH")
@@ -61,6 +61,6 @@ def test_a_machine_without_bubblewrap_has_no_score(monkeypatch: pytest.MonkeyPat
     def nothing(mode: Mode, image: str) -> Nothing:
         return Nothing()
 
-    monkeypatch.setattr("isolation.choose.try_mode", nothing)
+    monkeypatch.setattr("sandbox.choose.try_mode", nothing)
     with pytest.raises(ScoringUnavailable, match="not on the PATH"):
         FullPython()(SandboxProgram("print(1)"), LIMITS)

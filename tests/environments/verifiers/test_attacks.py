@@ -10,8 +10,8 @@ import pytest
 from environments.errors import ScoringUnavailable
 from environments.verifiers import process as process_module
 from environments.verifiers.process import PackageProcess
-from isolation.choose import try_mode
-from isolation.policy import Mode
+from sandbox.choose import try_mode
+from sandbox.policy import Mode
 from tests.environments.verifiers.small import ROWS, small_package, turns
 
 MakeProcess = Callable[[str, str], PackageProcess]

@@ -8,7 +8,6 @@ from textwrap import dedent
 
 import pytest
 
-from demo.pool import pool_config
 from environments.checking.compare import check_environment
 from environments.data import data_folder
 from environments.errors import ScoringUnavailable
@@ -16,6 +15,7 @@ from environments.verifiers.environment import VerifiersEnvironment
 from environments.verifiers.install import wheel_requirement
 from environments.verifiers.lock import PackageLock, read_lock
 from environments.verifiers.locking import AskedPackage, lock_package
+from localnet.pool import pool_config
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError
 from runtime.environment_files import fetch_files, publish_files

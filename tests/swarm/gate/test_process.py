@@ -20,7 +20,7 @@ from swarm.config import GateAccess
 from swarm.gate.main import run
 from swarm.gate_exchange import GateExchange
 from tests.conftest import free_port
-from tests.demo.services.running import ServiceProcess, settings_of
+from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.conftest import bucket, s3
 from tests.swarm.chain_world import ChainWorld, run_rounds
 from tests.swarm.conftest import learnt_a_little, on_chain, world

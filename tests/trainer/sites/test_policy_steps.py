@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from demo.sites_summary import logged_steps
 from engines.loading import load_model
+from localnet.sites_summary import logged_steps
 from protocol.errors import ConfigError
 from protocol.identity import PoolId
 from protocol.sites.config import SitesConfig

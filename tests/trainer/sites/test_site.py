@@ -13,7 +13,7 @@ from benchmarks.site_letters import LetterTable
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.sites.log import Boundary
 from storage.bucket import Bucket
-from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.trainer.sites.killing import SiteKilled, kill_keeper_anywhere, kill_site_anywhere
 from tests.trainer.sites.replaying import boundaries, held_at_the_end, replayed
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run

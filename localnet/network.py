@@ -1,0 +1,224 @@
+"""The whole network on one machine, as supervised processes: chain, S3, orchestrator, validators, workers, trainer."""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from chain.network import NetworkConfig
+from engines.runtime import torch_environment
+from localnet.accounts import KeyRing, voter_names
+from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
+from localnet.ports import claim_port
+from localnet.progress import Stop
+from localnet.supervisor import Child, Supervisor
+from protocol.config import PoolConfig
+from protocol.errors import MusterError
+from protocol.http.transport import tls_context
+from protocol.waits import wait_for
+from runtime.environment_files import publish_files
+from storage.bucket import Bucket
+from storage.keys import object_key
+from storage.settings import S3Settings
+from trainer.exits import EXIT_DONE, EXIT_UNSTABLE
+
+LOCAL = NetworkConfig.load("local")
+BUCKET = "muster"
+_STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
+EJECTED = 3  # a worker whose node was ejected has nothing left to do
+_LASTING_PAUSE, _READY_SECONDS = 60.0, 60.0
+
+
+class Network:
+    """Starts the processes of a plan in order and stops them in reverse. Configuration files name everything."""
+
+    def __init__(self, plan: DemoPlan, ring: KeyRing, notice: Callable[[str], None], stop: Stop) -> None:
+        self.plan, self.ring, self.stop_requested = plan, ring, stop
+        self.supervisor = Supervisor(notice)
+        self.config_path = plan.root / "pool.json"
+        self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
+        self.service_settings: dict[str, Any] = {}
+        """Further fields of the orchestrator's configuration."""
+
+    def check(self) -> None:
+        """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
+        failing."""
+        self.stop_requested.check()
+        self.supervisor.check()
+
+    # ---- Services
+
+    def start_chain(self) -> None:
+        plan = self.plan
+        argv = ["-m", "localnet.services.chain", "--data", str(plan.home("chain")), "--port", str(plan.chain_port)]
+        argv += ["--chain-id", str(plan.chain_id), "--with-parent"]
+        self._start("chain", argv)
+
+    def start_storage(self) -> None:
+        argv = ["-m", "localnet.services.s3", "--data", str(self.plan.home("s3")), "--port", str(self.plan.s3_port)]
+        self._start("s3", [*argv, "--bucket", BUCKET, "--with-parent"])
+
+    def wait_services(self) -> None:
+        for name in ("chain", "s3"):
+            self.wait(f"{name} to start", partial(self._is_ready, name), name)
+
+    def _is_ready(self, name: str) -> bool:
+        return "READY" in self._child(name).said()
+
+    # ---- The pool owner's processes
+
+    def s3_settings(self) -> S3Settings:
+        credentials = self.plan.home("s3") / "etc" / "credentials.json"
+        return S3Settings(endpoint=self.plan.s3_url, bucket=BUCKET, credentials=credentials)
+
+    def publish_config(self, config: PoolConfig) -> None:
+        """The configuration document, beside the run and, for everybody else, in the bucket under its hash."""
+        self.config_path.write_bytes(config.canonical())
+        bucket = Bucket(self.s3_settings())
+        bucket.put(object_key("configs", config.digest), config.canonical())
+        publish_files(config, bucket)
+
+    def start_orchestrator(self, pool: int) -> None:
+        values = self._role_settings(pool, "orchestrator") | {
+            "host": "127.0.0.1",
+            "port": self.plan.http_port,
+            "public_url": self.plan.http_url,
+            "public_rpc": [self.plan.rpc_url],
+            "pool_config": self.config_path,
+            "owner": self.ring["owner"].address,
+            "key": self.ring["service"].reference(),
+            "s3": self.s3_settings().model_dump(mode="json"),
+        }
+        self._start_role("orchestrator", "orchestrator", values | self.service_settings)
+        self.wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
+
+    def start_trainer(self, pool: int, base: Path) -> None:
+        carriers = [self.ring[f"node-{node.name}"].reference() for node in self.plan.nodes if node.carrier]
+        values = self._client_settings(pool, "trainer") | {
+            "key": self.ring["owner"].reference(),
+            "s3": self.s3_settings().model_dump(mode="json"),
+            "base": base,
+            "carrier": carriers[0] if carriers else None,
+            "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
+            "memory": {"row_tokens": self.plan.trainer_row_tokens},
+        }
+        if self.plan.site_names:
+            values["sites"] = self.plan.sites_run
+        if self.plan.metrics_port:
+            values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
+        self._start_role("trainer", "trainer", values, torch=True)
+
+    def start_sites(self, base: Path) -> None:
+        """Those that train in the trainer's place, from the folder of policy step 0."""
+        for name in self.plan.site_names:
+            values = {
+                "home": self.plan.home(name),
+                "run": self.plan.sites_run,
+                "model": base,
+                "key": self.ring[name].reference(),
+                "s3": self.s3_settings().model_dump(mode="json"),
+                "poll_seconds": 0.4,
+                "reinforcement": {
+                    "pool": self.config_path,
+                    "threads": self.plan.trainer_threads,
+                    "memory": {"row_tokens": self.plan.trainer_row_tokens},
+                },
+            }
+            self._start_role(name, "site", values, torch=True)
+
+    # ---- Workers and validators
+
+    def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
+        name = f"validator-{spec.name}"
+        shown = f"127.0.0.1:{claim_port(name, None)}"
+        values = self._client_settings(pool, name) | {
+            "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
+            "engine": {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": spec.batch},
+            "serve": {"listen": shown, "public_url": f"http://{shown}"},
+            "allow_private_sources": True,  # each other's kept files are on this machine
+        }
+        self._start_role(name, "validator", values, torch=True, attack=spec.attack)
+
+    def start_worker(self, pool: int, spec: NodeSpec) -> None:
+        name = f"worker-{spec.name}"
+        values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
+        values["engine"] = {
+            "name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch,
+        }  # fmt: skip
+        values["claim_seconds"] = 5
+        values |= self.worker_isolation
+        self._start_role(name, "worker", values, torch=True, attack=spec.attack)
+
+    # ---- Shared
+
+    def _role_settings(self, pool: int, process: str) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "home": plan.home(process),
+            "deployment": plan.deployment,
+            "rpc": [plan.rpc_url],
+            "pool": pool,
+            "confirmations": LOCAL.confirmations,
+        }
+
+    def _client_settings(self, pool: int, process: str) -> dict[str, Any]:
+        more = {"orchestrator": self.plan.http_url, "cache": self.plan.home(process) / "weights", "name": process}
+        return self._role_settings(pool, process) | more | {"poll_seconds": 0.4}
+
+    def _start_role(self, name: str, role: str, values: dict[str, Any], torch: bool = False, attack: str = "") -> None:
+        path = self.plan.write_config(name, values)
+        if attack:
+            argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
+        else:
+            argv = ["-m", "cli.main", role, "run", "--config", str(path)]
+        self._start(name, argv, torch)
+
+    def _start(self, name: str, argv: list[str], torch: bool = False) -> None:
+        env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
+        if torch:
+            env |= torch_environment()
+        argv, stage = [sys.executable, "-P", *argv], _STAGES.get(name, 2)
+        child = Child(
+            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.lasting)
+        )
+        if self.plan.lasting:
+            child.max_restarts, child.longest_pause = None, _LASTING_PAUSE
+        self.supervisor.start(child)
+
+    def _child(self, name: str) -> Child:
+        return self.supervisor.children[name]
+
+    def wait(self, what: str, ready: Callable[[], bool], child: str, seconds: float = _READY_SECONDS) -> None:
+        """Until `ready`, which `child` is to bring about within `seconds` on an idle machine. Raises as `check` does,
+        and MusterError with the child's last words."""
+
+        def alive() -> bool:
+            self.check()
+            return ready()
+
+        try:
+            wait_for(what, alive, timeout=seconds * self.plan.patience, hint=f"see {self._child(child).log_path}")
+        except MusterError as error:
+            raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
+
+
+def final_exits(name: str, lasting: bool) -> frozenset[int]:
+    """Exit codes after which a process is left alone. In a lasting network an end without a reason of its own is
+    somebody's mistake: what a stray SIGTERM stopped is started again."""
+    role = name.partition("-")[0]
+    if role == "trainer":
+        return frozenset({EXIT_DONE, EXIT_UNSTABLE} if lasting else {EXIT_DONE})
+    ended = frozenset({EJECTED}) if role == "worker" else frozenset[int]()
+    return ended if lasting else ended | {0}
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP GET gives 200 within two seconds."""
+    try:
+        return httpx.get(url, timeout=2, trust_env=False, verify=tls_context()).status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,97 @@
+"""Brings the demo's participants onto the chain: money, bonds, nodes, a pool."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from web3.types import RPCEndpoint
+
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.suite import Suite
+from localnet.accounts import KeyRing, names, voter_names
+from localnet.plan import POOL, DemoPlan
+from localnet.pool import STAKE, budget, pool_terms
+from protocol.amounts import GRAINS
+from protocol.config import PoolConfig
+
+T = TypeVar("T")
+ETHER = 10**18
+SPARE = 100 * GRAINS
+CONSENT_SECONDS = 3600
+
+
+class Onboarding:
+    """One client per key, so that transactions of different keys go out side by side."""
+
+    def __init__(self, plan: DemoPlan, ring: KeyRing) -> None:
+        self.plan, self.ring = plan, ring
+        self._suites: dict[str, Suite] = {}
+
+    def client(self, name: str) -> ChainClient:
+        return ChainClient([self.plan.rpc_url], self.plan.chain_id, self.ring[name].account)
+
+    def suite(self, name: str) -> Suite:
+        if name not in self._suites:
+            deployment = Deployment.load(self.plan.deployment)
+            self._suites[name] = Suite(self.client(name), deployment, check=False)
+        return self._suites[name]
+
+    def give_gas(self) -> None:
+        """Ether for everybody, which a local chain creates on request (a public test network has faucets)."""
+        manager = self.client("deployer").w3.manager
+        for name in names(self.plan):
+            manager.request_blocking(RPCEndpoint("anvil_setBalance"), [self.ring[name].address, hex(100 * ETHER)])
+
+    def give_tokens(self) -> None:
+        """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""
+        suite = self.suite("deployer")
+        bond = suite.seats.bond()
+        amounts = {"owner": budget(self.plan.steps) + SPARE}
+        amounts |= {f"operator-{name}": STAKE + SPARE for name in self.plan.members}
+        amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
+        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]).send(), amounts.items())
+
+    def bond_and_register(self) -> None:
+        """Validators bond their seats, operators stake for their nodes; side by side."""
+        jobs: list[Callable[[], object]] = [partial(self._bond, v.name, v.seats) for v in self.plan.validators]
+        jobs += [partial(self._register, name) for name in self.plan.members]
+        each(lambda job: job(), jobs)
+
+    def _bond(self, name: str, seats: int) -> None:
+        """Seats that judge the pool to come."""
+        suite = self.suite(f"validator-{name}")
+        approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
+        if approval is not None:
+            approval.send()
+        for voter in voter_names(name, seats):
+            suite.seats.open_seat(self.ring[voter].address, [POOL]).send()
+
+    def _register(self, name: str) -> None:
+        suite, node = self.suite(f"operator-{name}"), self.ring[f"node-{name}"]
+        expiry = suite.client.now() + CONSENT_SECONDS
+        consent = suite.stakes.sign_consent(node.account, suite.client.address, expiry)
+        suite.stakes.register_node(node.address, STAKE, expiry, consent).send()
+
+    def create_pool(self, config: PoolConfig) -> int:
+        """Once the seats are drawable: escrow the budget, name the service, let every node join. Returns the pool's
+        number."""
+        suite = self.suite("owner")
+        blocks = suite.seats.epoch_blocks()
+        suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
+        pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), budget(self.plan.steps)).send()
+        suite.court.set_service(pool, self.ring["service"].address).send()
+        suite.court.announce_service(pool, self.plan.http_url).send()
+        each(lambda name: self._join(pool, name), self.plan.members)
+        return pool
+
+    def _join(self, pool: int, name: str) -> None:
+        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address).send()
+
+
+def each(work: Callable[[T], object], items: Iterable[T]) -> None:
+    """Do all at once; the first failure is raised after every one has ended."""
+    with ThreadPoolExecutor(16) as pool:
+        for future in [pool.submit(work, item) for item in items]:
+            future.result()

@@ -1,0 +1,193 @@
+"""What a demo run consists of: its processes, ports and folders, from what a person chose."""
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from engines.runtime import vllm_installed
+from localnet.ports import claim_port
+
+POOL = 1  # the first pool of a fresh chain
+CHEAT = "weights-noise=0.02"
+CANARY = "weights-noise=0.05"
+WORKER_BATCH = 128
+"""A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person chooses; port 0 means any free one. `sites`: how many places the policy is trained at;
+    `exchange`: of these, `SitesRun.exchange`."""
+
+    seed: int
+    steps: int
+    runs: Path
+    chain_port: int = 0
+    s3_port: int = 0
+    http_port: int = 0
+    sites: int = 1
+    exchange: Literal["all", "shards"] = "all"
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `carrier`
+    belongs to the pool's owner and cheats on purpose: its files are canaries."""
+
+    name: str
+    engine: str
+    attack: str = ""
+    carrier: bool = False
+
+    @property
+    def cheats(self) -> bool:
+        return bool(self.attack) and not self.carrier
+
+
+@dataclass(frozen=True)
+class ValidatorSpec:
+    """One validator process, how many bonded seats it serves, and what it computes with: engine, and rollouts in one
+    pass. `attack`: see `attacks/validator.py`."""
+
+    name: str
+    seats: int
+    attack: str = ""
+    engine: str = "transformers"
+    batch: int = 64
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """Everything that is chosen before the network starts."""
+
+    root: Path
+    seed: int
+    steps: int
+    chain_port: int
+    s3_port: int
+    http_port: int
+    nodes: tuple[NodeSpec, ...]
+    validators: tuple[ValidatorSpec, ...]
+    absentee: str = "dave"
+    """A registered node without a process, which hands in a file that it never uploads; empty for none."""
+    chain_id: int = 31337
+    dtype: str = "float32"
+    """What workers, validators and the evaluation compute in."""
+    worker_batch: int = 64
+    """How many rollouts workers generate at once."""
+    trainer_threads: int = 1
+    trainer_row_tokens: int = 8192
+    """How many tokens are trained at once: what the trainer's memory grows with."""
+    patience: int = 1
+    """How much longer than the demo's the pool's windows are, and the wait for something to move."""
+    lasting: bool = False
+    """Whether processes are restarted for ever."""
+    metrics_port: int = 0
+    """Where Prometheus may scrape the trainer, 0 for nowhere."""
+    sites: int = 1
+    """Several sites train in the trainer's place, which keeps their log."""
+    exchange: Literal["all", "shards"] = "all"
+    """Whether each of them fetches everything, or reduces a shard."""
+
+    @property
+    def members(self) -> list[str]:
+        """Names of all nodes that join the pool."""
+        return [*(node.name for node in self.nodes), *([self.absentee] if self.absentee else [])]
+
+    @property
+    def site_names(self) -> list[str]:
+        """Of the trainer's sites, where there are several."""
+        return [f"site-{number + 1}" for number in range(self.sites)] if self.sites > 1 else []
+
+    @property
+    def sites_run(self) -> Path:
+        """The document of their run."""
+        return self.root / "sites.json"
+
+    @property
+    def rpc_url(self) -> str:
+        return f"http://127.0.0.1:{self.chain_port}"
+
+    @property
+    def s3_url(self) -> str:
+        return f"http://127.0.0.1:{self.s3_port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def deployment(self) -> Path:
+        return self.root / "deployment" / "deployment.json"
+
+    def home(self, process: str) -> Path:
+        return self.root / "homes" / process
+
+    def log(self, process: str) -> Path:
+        return self.root / "logs" / f"{process}.log"
+
+    def write_config(self, process: str, values: dict[str, Any]) -> Path:
+        path = self.root / "configs" / f"{process}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values, indent=2, default=str))
+        return path
+
+
+def new_run_folder(runs: Path, seed: int) -> Path:
+    """A fresh `runs/<time>-seed<seed>-<random>`; `runs/latest` points to it."""
+    root = runs / f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}-{secrets.token_hex(2)}"
+    root.mkdir(parents=True)
+    link = runs / "latest"
+    fresh = runs / f".latest-{os.getpid()}"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(root.name)
+    fresh.replace(link)
+    return root
+
+
+def make_plan(options: Options) -> DemoPlan:
+    """A fresh run's, at free ports; see `cast` for who takes part."""
+    chain_port = claim_port("chain", options.chain_port)
+    s3_port = claim_port("s3", options.s3_port)
+    http_port = claim_port("http", options.http_port)
+    nodes, validators = cast(CHEAT, CANARY)
+    return DemoPlan(
+        root=new_run_folder(options.runs, options.seed),
+        seed=options.seed,
+        steps=options.steps,
+        chain_port=chain_port,
+        s3_port=s3_port,
+        http_port=http_port,
+        nodes=nodes,
+        validators=validators,
+        worker_batch=WORKER_BATCH,
+        sites=options.sites,
+        exchange=options.exchange,
+    )
+
+
+def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
+    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
+    to hold it up, one that never looks."""
+    fast = "vllm" if vllm_installed() else "transformers"
+    nodes = (
+        NodeSpec("ada", fast),
+        NodeSpec("bob", "transformers"),
+        NodeSpec("mallory", "transformers", cheat),
+        NodeSpec("carol", "transformers", canary, carrier=True),
+    )
+    # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
+    # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it. The
+    # colluding one has as many as it takes to be a majority twice in the few dozen lanes of a run.
+    validators = (
+        ValidatorSpec("xena", 3),
+        ValidatorSpec("wanda", 3, engine=fast, batch=16),
+        ValidatorSpec("yuri", 5, "colluder", batch=7),
+        ValidatorSpec("zoe", 1, "lazy"),
+    )
+    return nodes, validators

@@ -1,0 +1,53 @@
+"""A local S3 server that really checks signatures and checksums: `python -m localnet.services.s3 --data DIR --port N`.
+
+OpenStack Swift's S3 API as one foreground process. Prints one READY line; SIGTERM and SIGINT stop it (exit 0); data
+survive `kill -9`. The access key is made on the first start: DIR/etc/credentials.json, mode 0600.
+"""
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from localnet.services.process import claim, lock_folder, run_service
+from protocol.errors import ConfigError
+from protocol.lifetime import die_with_parent
+
+
+def main() -> int:
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(prog="python -m localnet.services.s3", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds everything")
+    parser.add_argument("--port", type=int, default=9000, help="port on 127.0.0.1 (default %(default)s)")
+    parser.add_argument("--everywhere", action="store_true", help="listen on every address of this machine")
+    parser.add_argument("--bucket", default="muster", help="bucket made on start (default %(default)s)")
+    parser.add_argument("--region", default="us-east-1", help="region, first start only (default %(default)s)")
+    parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
+    options = parser.parse_args()
+    if options.with_parent:
+        die_with_parent()
+    os.umask(0o077)
+    warnings.filterwarnings("ignore", message="\n*Eventlet is deprecated")
+    try:
+        from localnet.services.swift_conf import prepare
+        from localnet.services.swift_server import SwiftServer
+    except ImportError as error:
+        raise ConfigError(f"Swift is not installed ({error.name})", "run `make setup` (Linux only)") from None
+    lock = lock_folder(options.data, "S3 server")
+    claim(options.port, "the S3 server")
+    layout = prepare(options.data, options.port, options.bucket, options.region)
+    server = SwiftServer(layout, options.everywhere)
+    server.start()
+    seconds = time.monotonic() - started
+    where = f"http://127.0.0.1:{layout.port} bucket={layout.bucket} region={layout.region}"
+    print(f"READY {where} credentials={layout.credentials} seconds={seconds:.2f}", flush=True)
+    server.serve()
+    lock.release()
+    sys.stdout.flush()
+    os._exit(0)  # eventlet's hub would keep threads of its own
+
+
+if __name__ == "__main__":
+    run_service(main)

@@ -1,0 +1,238 @@
+"""Starts a program as a policy says, ends it in time, and leaves nothing behind, not even when it is killed itself."""
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from protocol.errors import ConfigError
+from protocol.files import user_cache
+from protocol.lifetime import die_with_parent
+from sandbox.bubblewrap import Descriptors, bubblewrap_command
+from sandbox.cgroups import Cgroup, plan_cgroup
+from sandbox.containers import Container, container_command, removal
+from sandbox.host import system_view
+from sandbox.podman_profile import profile_file
+from sandbox.policy import IsolationPolicy, Mode, Mount, NetworkAccess
+from sandbox.proxy import INSIDE, AllowListProxy
+from sandbox.seccomp import filter_file
+from sandbox.watchdog import Watchdog
+
+TIMED_OUT = 124
+_INFO_SECONDS = 10.0
+_KILL_SECONDS = 20.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+Stream = int | IO[Any] | None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`argv` under `policy`; `image` is for containers, by its digest. `accounting`: use cgroups with bubblewrap where
+    they can be made."""
+
+    mode: Mode
+    policy: IsolationPolicy
+    argv: tuple[str, ...]
+    image: str = ""
+    accounting: bool = True
+
+
+class IsolatedProcess:
+    """A running program. It ends with the thread that started it; `close` (or `with`) removes what is left of it."""
+
+    def __init__(self, launch: Launch, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None) -> None:
+        self._proxy = AllowListProxy(launch.policy.hosts) if launch.policy.hosts and not _is_plain(launch) else None
+        self.launch, self.timed_out, self._init = _through(self._proxy, launch), False, 0
+        self._left_to_watchdog = False
+        self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+        self._name = f"muster-{secrets.token_hex(8)}"
+        self._cgroup = self._make_cgroup() if launch.mode is Mode.BUBBLEWRAP and launch.accounting else None
+        self._removal = removal(launch.mode, self._name) if launch.mode.is_container else []
+        folders = list(self._cgroup.settings) if self._cgroup else []
+        self._watchdog = Watchdog([self._removal] if self._removal else [], folders)
+        self._end = time.monotonic() + launch.policy.seconds if launch.policy.seconds else None
+        try:
+            self.process = self._start()
+        except BaseException:
+            self._clean()
+            raise
+
+    @property
+    def has_accounting(self) -> bool:
+        """Whether all its processes together are held to the policy's limits."""
+        return self._cgroup is not None or self.launch.mode.is_container
+
+    def wait(self) -> int:
+        """Its exit code (128 + n for signal n); TIMED_OUT once the policy's seconds are over."""
+        left = None if self._end is None else max(0.0, self._end - time.monotonic())
+        try:
+            code = self.process.wait(left)
+        except subprocess.TimeoutExpired:
+            self.timed_out = True
+            self.kill()
+            return TIMED_OUT
+        return 128 - code if code < 0 else code
+
+    def send(self, number: int) -> None:
+        """Send a signal to the program."""
+        if self.launch.mode is not Mode.BUBBLEWRAP:
+            self.process.send_signal(number)  # an engine's client passes it on
+            return
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            for program in psutil.Process(self._init).children():
+                program.send_signal(number)
+
+    def kill(self) -> None:
+        """End it and everything that it started."""
+        if self._removal:
+            try:
+                subprocess.run(self._removal, capture_output=True, timeout=_KILL_SECONDS, check=False)
+            except subprocess.TimeoutExpired:
+                self._left_to_watchdog = True
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(_KILL_SECONDS)
+
+    def close(self) -> None:
+        """Kill it if it still runs, and remove its groups."""
+        try:
+            if self.process.poll() is None:
+                self.kill()
+        finally:
+            self._clean()
+
+    def __enter__(self) -> "IsolatedProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- Starting
+
+    def _make_cgroup(self) -> Cgroup | None:
+        group = plan_cgroup(self.launch.policy, self._name, Path("/proc/self/cgroup").read_text())
+        try:
+            group.make()
+        except OSError:
+            return None
+        return group
+
+    def _start(self) -> "subprocess.Popen[Any]":
+        launch = self.launch
+        if launch.mode.is_container:
+            seccomp = profile_file() if launch.mode is Mode.PODMAN else None
+            box = Container(self._name, launch.image, seccomp)
+            # in a folder of ours: where a container runs out of memory, podman's monitor leaves a file in its folder
+            folder = user_cache("isolation")
+            folder.mkdir(parents=True, exist_ok=True)
+            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box), folder=folder)
+        if launch.mode is Mode.PLAIN:
+            return self._popen(list(launch.argv), {"PATH": _PATH} | launch.policy.environment, launch.policy.folder)
+        return self._start_bubblewrap()
+
+    def _start_bubblewrap(self) -> "subprocess.Popen[Any]":
+        policy = self.launch.policy
+        handles = [filter_file()]
+        try:
+            reading, writing = os.pipe()
+            handles += [reading, writing]
+            view = system_view(policy.network is not NetworkAccess.NONE)
+            argv = bubblewrap_command(policy, self.launch.argv, view, Descriptors(handles[0], writing))
+            env = {"PATH": os.environ.get("PATH", _PATH)}
+            process = self._popen(argv, env, pass_fds=(handles[0], writing))
+            os.close(handles.pop())
+            self._init = _reported(reading)
+            return process
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def _popen(
+        self,
+        argv: list[str],
+        env: dict[str, str] | None = None,
+        folder: Path | None = None,
+        pass_fds: tuple[int, ...] = (),
+    ) -> "subprocess.Popen[Any]":
+        before: Callable[[], None] = self._cgroup.enter if self._cgroup else lambda: None
+        parent = os.getpid()
+
+        def prepare() -> None:
+            die_with_parent(parent)
+            before()
+
+        try:
+            return subprocess.Popen(
+                argv,
+                env=env,
+                cwd=folder,
+                pass_fds=pass_fds,
+                preexec_fn=prepare,
+                start_new_session=True,
+                **self._streams,
+            )
+        except FileNotFoundError:
+            raise ConfigError(f"`{argv[0]}` is not on the PATH", f"install {argv[0]}") from None
+
+    def _clean(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.remove()
+        if self._proxy is not None:
+            self._proxy.close()
+        self._watchdog.dismiss(done=not self._left_to_watchdog)
+
+
+def _is_plain(launch: Launch) -> bool:
+    return launch.mode is Mode.PLAIN
+
+
+def _through(proxy: AllowListProxy | None, launch: Launch) -> Launch:
+    """The same, with its way out through a proxy."""
+    if proxy is None:
+        return launch
+    mounts = (*launch.policy.mounts, Mount(source=proxy.folder, target=INSIDE))
+    policy = launch.policy.model_copy(update={"mounts": mounts})
+    return replace(launch, policy=policy, argv=proxy.through(launch.argv))
+
+
+def run(launch: Launch, grace: float = 15.0) -> int:
+    """Run a program in the foreground and return its exit code. SIGINT and SIGTERM are passed on to it, and it is
+    killed `grace` seconds later if it still runs. Only for a process's main thread."""
+    with IsolatedProcess(launch) as process:
+
+        def stop(number: int, _: object) -> None:
+            process.send(number)
+            last = threading.Timer(grace, process.kill)
+            last.daemon = True
+            last.start()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        return process.wait()
+
+
+def _reported(handle: int) -> int:
+    """The process id of the first process of bubblewrap's new namespace; 0 if it failed before there was one."""
+    told = b""
+    end = time.monotonic() + _INFO_SECONDS
+    while select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]:
+        part = os.read(handle, 4096)
+        if not part:
+            break
+        told += part
+    try:
+        return int(json.loads(told)["child-pid"])
+    except (ValueError, KeyError):
+        return 0

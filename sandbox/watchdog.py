@@ -1,0 +1,77 @@
+"""A process that outlives the launcher of a sandbox and cleans up after it, however the launcher ended.
+
+The launcher holds the other end of its standard input: a line means that all is done, the end without one that the
+launcher was killed. Standard library only: it starts with every sandbox.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_TRIES = (0.0, 0.5, 2.0)  # an engine whose client was killed may still be making the container
+_COMMAND_SECONDS = 30.0
+_GROUP_SECONDS = 5.0
+
+
+class Watchdog:
+    """`commands` are run and `folders` of cgroups removed if this process ends before it calls `dismiss`."""
+
+    def __init__(self, commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> None:
+        order = json.dumps({"commands": commands, "folders": [str(folder) for folder in folders]})
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "sandbox.watchdog", order],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def dismiss(self, done: bool = True) -> None:
+        """There is nothing left to clean up; or, if not `done`, it is to clean up now, and nobody waits for it."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(b"done\n" if done else b"")
+            self._process.stdin.close()
+        if done:
+            self._process.wait(_COMMAND_SECONDS)
+
+
+def remove_folders(folders: list[Path], patience: float) -> None:
+    """Kill the processes in some groups and remove these."""
+    end = time.monotonic() + patience
+    while folders := [folder for folder in folders if folder.exists()]:
+        for folder in folders:
+            with suppress(OSError):
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+            with suppress(OSError):
+                folder.rmdir()
+        if time.monotonic() > end:
+            return
+        time.sleep(0.02)
+
+
+def main(order: str) -> None:
+    """Wait for the launcher's end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.stdin.buffer.readline():
+        return
+    wanted = json.loads(order)
+    for pause in _TRIES if wanted["commands"] else ():
+        time.sleep(pause)
+        for command in wanted["commands"]:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(command, capture_output=True, timeout=_COMMAND_SECONDS, check=False)
+    remove_folders([Path(folder) for folder in wanted["folders"]], _GROUP_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,121 @@
+"""A swarm's run is judged by what it left: each thing that must not be is named."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localnet.swarm.outcome import facts, table
+from localnet.swarm.plan import Kill, SwarmPhase, SwarmPlan, member_names, one_kill_each
+from localnet.swarm.traces import BucketContents, MemberTrace, Outage, RoundsMade
+
+NAMES = member_names(3)
+PLAN = SwarmPlan(Path("nowhere"), 1, 1, NAMES, tuple(Kill(name, SwarmPhase.BEFORE, 1.0) for name in NAMES), rounds=4)
+
+
+def line(number: int, *shared: str, alone: bool = False) -> dict[str, Any]:
+    return {"round": number, "own": 2, "shared": list(shared), "alone": alone, "held_out": []}
+
+
+def good() -> tuple[list[MemberTrace], BucketContents]:
+    """Three members of four rounds, of which one is alone; each trains on the next one's group of the round before."""
+    traces = []
+    for place, name in enumerate(NAMES):
+        other = f"0x{(place + 1) % 3}"
+        lines = [line(0), line(1, f"{other}/0/0"), line(2, alone=True), line(3, f"{other}/1/0", f"{other}/2/0")]
+        outage = Outage(made_at_start=2, made_at_end=3, waiting=(2,))
+        trace = MemberTrace(name, f"0x{place}", lines, steps=4, outage=outage, killed=(SwarmPhase.BEFORE,), restarts=1)
+        traces.append(trace)
+    envelopes = Counter((f"0x{place}", number) for place in range(3) for number in range(4))
+    groups = frozenset(f"0x{place}/{number}/0" for place in range(3) for number in range(4))
+    return traces, BucketContents(envelopes, groups)
+
+
+def wrong(traces: Sequence[MemberTrace], shelf: BucketContents) -> list[str]:
+    return [fact.text for fact in facts(PLAN, traces, shelf) if not fact.good]
+
+
+def with_first(**changes: Any) -> tuple[list[MemberTrace], BucketContents]:
+    traces, shelf = good()
+    return [replace(traces[0], **changes), *traces[1:]], shelf
+
+
+def test_a_good_run_has_nothing_wrong() -> None:
+    traces, shelf = good()
+    assert wrong(traces, shelf) == []
+    assert len(table(traces, shelf)) == 4
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([line(0), line(1, "0x1/0/0"), line(2, alone=True), line(3, "0x1/0/0")], "member-1 0x1/0/0"),
+        ([line(0), line(1, "0x1/0/0", "0x1/0/0"), line(2, alone=True), line(3)], "member-1 0x1/0/0"),
+        ([line(0), line(1, "0x1/0/0"), line(1), line(2, alone=True)], "made 4 rounds or more"),
+        ([line(0), line(1, "0x1/0/0"), line(2, alone=True)], "made 4 rounds or more"),
+        ([line(0), line(1, "0x1/0/0"), line(2), line(3)], "alone"),
+        ([line(0), line(1, "0x0/0/0", "0x1/0/0"), line(2, alone=True), line(3)], "own groups for others'"),
+        ([line(0), line(1, "0x1/0/7", "0x1/0/0"), line(2, alone=True), line(3)], "0x1/0/7"),
+        ([line(0), line(1), line(2, alone=True), line(3)], "every member trained on others' groups"),
+    ],
+)
+def test_a_journal_that_tells_of_something_wrong_is_named(lines: list[dict[str, Any]], words: str) -> None:
+    found = wrong(*with_first(lines=lines))
+    assert any(words in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 5}, "as many steps"),
+        ({"killed": ()}, "killed once"),
+        ({"killed": (SwarmPhase.BEFORE, SwarmPhase.AFTER)}, "killed once"),
+        ({"restarts": 0}, "came back"),
+        ({"outage": Outage(2, 2, (2,))}, "went on"),
+        ({"unsent": (3,)}, "waited for the bucket"),
+        ({"breaches": 1}, "found anybody out"),
+    ],
+)
+def test_a_member_that_something_is_wrong_with_is_named(changes: dict[str, Any], words: str) -> None:
+    (text,) = wrong(*with_first(**changes))
+    assert words in text
+    assert "member-1" in text
+
+
+def test_two_envelopes_of_a_round_and_one_that_never_came() -> None:
+    traces, shelf = good()
+    (text,) = wrong(traces, replace(shelf, envelopes=shelf.envelopes + Counter({("0x0", 1): 1})))
+    assert "round 1 of 0x0" in text
+    (text,) = wrong(traces, replace(shelf, envelopes=shelf.envelopes - Counter({("0x2", 2): 1})))
+    assert "member-3 round 2" in text
+
+
+def test_a_member_whom_nobody_hears_is_named() -> None:
+    traces, shelf = good()
+    deaf = replace(traces[0], lines=[line(0), line(1, "0x2/0/0"), line(2, alone=True), line(3)])
+    assert any("taken by others" in text and "member-2" in text for text in wrong([deaf, *traces[1:]], shelf))
+
+
+def test_without_a_waiting_envelope_the_outage_shows_nothing() -> None:
+    traces, shelf = good()
+    none = [replace(one, outage=replace(one.outage, waiting=())) for one in traces]
+    assert wrong(none, shelf) == ["the 0 envelopes that waited for the bucket were sent"]
+
+
+def test_everybody_is_killed_once_in_every_phase_by_turns() -> None:
+    names = member_names(8)
+    kills = one_kill_each(names, 7, outage=60, pace=10)
+    assert tuple(one.member for one in kills) == names
+    assert Counter(one.phase for one in kills) == {SwarmPhase.BEFORE: 3, SwarmPhase.DURING: 3, SwarmPhase.AFTER: 2}
+    assert kills == one_kill_each(names, 7, outage=60, pace=10)
+    assert kills != one_kill_each(names, 8, outage=60, pace=10)
+    assert all(one.seconds <= 30 for one in kills)
+
+
+def test_alone_since() -> None:
+    standing = RoundsMade(5, (1, 3))
+    assert standing.alone_since(3)
+    assert not standing.alone_since(4)

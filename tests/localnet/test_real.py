@@ -1,0 +1,187 @@
+"""A real model through the network: what is kept, what goes on, and how the model folder comes out of its package."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import localnet.real as real
+from environments.catalogue import load_environment
+from environments.prompts import completion_text
+from localnet.plan import DemoPlan
+from localnet.pool import pool_terms
+from localnet.real_model import unpermuted
+from localnet.real_pool import real_config, real_plan
+from protocol.config import BF16_CHECKS, PoolConfig
+from protocol.environments import EnvironmentConfig
+from tests.localnet.test_results import CHEATER, GOOD
+
+CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
+
+
+class Letters:
+    """A tokenizer of letters."""
+
+    def __len__(self) -> int:
+        return 256
+
+    def decode(self, token_ids: list[int], **_: object) -> str:
+        return "".join(map(chr, token_ids))
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("{0} + {1} = {2}", True),
+        ("{0} + {1} = {2}.", True),
+        ("{2}", False),
+        ("{0} + {1} = 1{2}{2}", False),
+        ("{0} + {1} = {2} or perhaps 7", False),
+    ],
+)
+def test_a_sum_counts_when_its_right_side_is_the_number_and_hardly_more(said: str, right: bool) -> None:
+    task = load_environment(CONFIG.environments[0])
+    problem = task.problem(11)
+    one, other = problem.question.removeprefix("Calculate ").removesuffix(".").split(" + ")
+    tokens = [ord(letter) for letter in said.format(one, other, int(one) + int(other))]
+    answer = completion_text(Letters(), tokens, (0,), CONFIG.model.answer_after)  # type: ignore[arg-type]
+    assert task.score(problem, answer) == float(right)
+
+
+def test_the_plan_computes_in_bf16_and_gives_the_larger_model_time() -> None:
+    plan = real_plan(Path("x"), 1, 24, (1, 2, 3))
+    assert (plan.dtype, CONFIG.model.dtype) == ("bfloat16", "bfloat16")
+    assert {node.name for node in plan.nodes if node.cheats} == {"mallory"}
+    slow, quick = pool_terms(CONFIG, plan.patience), pool_terms(CONFIG)
+    assert slow.commitWindow == plan.patience * quick.commitWindow
+    assert slow.maxLag == quick.maxLag
+
+
+def test_rows_of_queries_come_back_from_llama_cpps_order() -> None:
+    heads, size = 3, 8
+    rows = np.arange(heads * size * 5).reshape(heads * size, 5)
+    # As llama.cpp's converter writes them.
+    theirs = rows.reshape(heads, 2, size // 2, 5).swapaxes(1, 2).reshape(rows.shape)
+    assert not np.array_equal(theirs, rows)
+    assert np.array_equal(unpermuted(theirs, heads), rows)
+
+
+RISEN = GOOD.model_copy(update={"reward_first": 0.25, "reward_last": 0.61, "seed": 1})
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders whose run was started; a run leaves a summary and the last policy."""
+    started: list[Path] = []
+
+    class StartedRun:
+        def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
+            self.plan = plan
+
+        def run(self) -> None:
+            started.append(self.plan.root)
+            (self.plan.root / "summary.json").touch()
+            policies = self.plan.home("trainer") / "of-a-chain" / "policies"
+            for step in (9, 10):
+                (policies / f"step-{step:06d}").mkdir(parents=True, exist_ok=True)
+
+    def sampled(_what: str, argv: list[str]) -> None:
+        assert Path(argv[-2]).name == "step-000010", "the last policy is asked"
+        Path(argv[-1]).write_text("[]")
+
+    monkeypatch.setattr(real, "ResumableDemo", StartedRun)
+    monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None, None))
+    monkeypatch.setattr(real, "_command", sampled)
+    return started
+
+
+def seed(root: Path) -> real.SeedRun:
+    return real.run_seed(root, 1, 24, root, BF16_CHECKS)
+
+
+def test_a_finished_seed_is_not_run_again(tmp_path: Path, runs: list[Path]) -> None:
+    assert seed(tmp_path / "seed-1") == seed(tmp_path / "seed-1")
+    assert runs == [tmp_path / "seed-1"]
+
+
+def test_an_interrupted_run_keeps_its_folder_and_ports_once_there_is_a_pool(tmp_path: Path, runs: list[Path]) -> None:
+    root = tmp_path / "seed-1"
+    seed(root)
+    ports = (root / "ports.json").read_text()
+    (root / "summary.json").unlink()
+    (root / "opened").touch()
+    seed(root)
+    assert (root / "ports.json").read_text() == ports
+    assert (root / "opened").exists()
+
+
+def test_a_run_interrupted_before_its_pool_starts_afresh(tmp_path: Path, runs: list[Path]) -> None:
+    root = tmp_path / "seed-1"
+    (root / "homes" / "chain").mkdir(parents=True)
+    seed(root)
+    assert not (root / "homes" / "chain").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"reward_last": 0.59}, "its held-out reward rose by 0.340, less than 0.35"),
+        ({"reward_first": None}, "its held-out reward was not measured twice"),
+        ({"honest_rejected": 1}, "1 honest files were rejected"),
+        ({"cheaters": [CHEATER.model_copy(update={"slashed": False})]}, "the cheater 0xM got away"),
+    ],
+)
+def test_a_seed_that_did_not_learn_or_let_a_cheater_go_fails_the_command_and_says_why(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    good, bad, lines = real.SeedRun(RISEN, []), real.SeedRun(RISEN.model_copy(update=change), []), list[str]()
+    assert not real.report(tmp_path, {1: good, 2: bad}, lines.append)
+    assert [line for line in lines if "NOT GOOD" in line] == [f"seed 2: NOT GOOD: {said}"]
+
+
+def test_results_have_every_seed_with_its_completions(tmp_path: Path) -> None:
+    run = real.SeedRun(RISEN, [{"question": "Calculate 1 + 1."}])
+    assert real.report(tmp_path, {1: run, 2: run}, lambda _line: None)
+    found = json.loads((tmp_path / "results.json").read_text())["seeds"]
+    assert found["2"]["reward_last"] == 0.61
+    assert found["1"]["samples"] == [{"question": "Calculate 1 + 1."}]
+
+
+def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def command(_what: str, argv: list[str]) -> None:
+        """Stands for `muster calibrate --apply`, which rewrites the draft."""
+        asked.append(argv)
+        draft = Path(argv[argv.index("--apply") + 1])
+        found = PoolConfig.load(draft)
+        draft.write_bytes(found.model_copy(update={"checks": BF16_CHECKS}).canonical())
+
+    monkeypatch.setattr(real, "_command", command)
+    model = tmp_path / "model"
+    assert real.calibrated(tmp_path, model) == real.calibrated(tmp_path, model) == BF16_CHECKS
+    assert len(asked) == 1
+    assert asked[0].count("--worker") == asked[0].count("--verifier")
+
+
+def test_thresholds_of_another_task_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(real, "_command", lambda what, _argv: asked.append(what))
+    other = CONFIG.model_copy(update={"environments": (EnvironmentConfig(name="reasoning_gym/chain_sum"),)})
+    (tmp_path / "pool.json").write_bytes(other.canonical())
+    real.calibrated(tmp_path, tmp_path / "model")
+    real.calibrated(tmp_path, tmp_path / "model")
+    assert len(asked) == 1
+
+
+def test_thresholds_that_cannot_be_read_or_were_never_applied_are_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = tmp_path / "calibration.json"
+    figures.write_text("{}")
+    (tmp_path / "pool.json").write_text('{"version": 0}')
+    monkeypatch.setattr(real, "_command", lambda _what, _argv: figures.touch(exist_ok=False))
+    real.calibrated(tmp_path, tmp_path / "model")
+    assert figures.stat().st_size == 0

@@ -1,0 +1,139 @@
+"""Which mode is taken, what is said about it, and which files of cgroups are written."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ConfigError
+from sandbox.cgroups import plan_cgroup
+from sandbox.choose import Choice, Probed, choose
+from sandbox.claims import claims
+from sandbox.podman_profile import narrowed
+from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
+
+IMAGE = "sha256:" + "00" * 32
+P, D, B = Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP
+
+
+def machine(*works: Mode) -> Callable[[Mode, str], Probed]:
+    return lambda mode, image: Probed("", True) if mode in works else Probed("is not there")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "works", "mode", "refused"),
+    [
+        ("auto", (P, D, B), P, ()),
+        ("auto", (D, B), D, (P,)),
+        ("auto", (B,), B, (P, D)),
+        ("auto", (), Mode.PLAIN, (P, D, B)),
+        ("container", (P, D, B), P, ()),
+        ("container", (D,), D, (P,)),
+        ("bubblewrap", (P, D, B), B, ()),
+        ("none", (P, D, B), Mode.PLAIN, ()),
+    ],
+)
+def test_the_strongest_mode_that_works(
+    wanted: Wanted, works: tuple[Mode, ...], mode: Mode, refused: tuple[Mode, ...]
+) -> None:
+    expected = Choice(mode, mode is not Mode.PLAIN, dict.fromkeys(refused, "is not there"))
+    assert choose(wanted, IMAGE, machine(*works)) == expected
+
+
+@pytest.mark.parametrize(("wanted", "works"), [("container", (B,)), ("bubblewrap", (P, D))])
+def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted, works: tuple[Mode, ...]) -> None:
+    with pytest.raises(ConfigError, match=rf"isolation = '{wanted}' does not work here .*is not there.*; install"):
+        choose(wanted, IMAGE, machine(*works))
+
+
+WORKER = IsolationPolicy(network=NetworkAccess.OUTBOUND, memory=None, cpus=None)
+KERNEL = "the kernel, against faults of its own"
+
+
+def test_the_plain_mode_protects_nothing_and_says_so() -> None:
+    found = claims(Mode.PLAIN, IsolationPolicy(), accounting=False)
+    assert found.protected == ()
+    assert found.text().startswith("NOT protected: every file of this user, keys included; the network;")
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy", "accounting", "protected", "unprotected"),
+    [
+        (P, IsolationPolicy(), True, {"the network", "memory", "number of processes", "processor time"}, {KERNEL}),
+        (B, IsolationPolicy(), True, {"the network", "memory", "number of processes", "processor time"}, {KERNEL}),
+        (
+            *(B, IsolationPolicy(), False, {"the network", "number of processes"}),
+            {
+                *("memory of all its processes together (counted per process: no cgroup can be made here)",),
+                *("processor time", KERNEL),
+            },
+        ),
+        (
+            *(P, WORKER, True, {"number of processes"}),
+            {"machines that this one can reach", "memory (no limit is set)", KERNEL},
+        ),
+        (
+            *(B, WORKER, True, {"number of processes"}),
+            {
+                "services on this machine's loopback and abstract sockets (it uses the host's network)",
+                *("machines that this one can reach", "memory (no limit is set)", KERNEL),
+            },
+        ),
+    ],
+)
+def test_a_mode_claims_no_more_than_it_holds(
+    mode: Mode, policy: IsolationPolicy, accounting: bool, protected: set[str], unprotected: set[str]
+) -> None:
+    found = claims(mode, policy, accounting)
+    assert set(found.protected[4:]) == protected
+    assert set(found.unprotected) == unprotected
+
+
+LIMITED = IsolationPolicy(memory=64 * MIB, scratch=MIB, processes=9, cpus=0.5)
+
+
+def test_cgroups_of_version_1_lie_under_our_own() -> None:
+    own = "8:pids:/\n4:memory:/mine/deep\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/\n"
+    assert plan_cgroup(LIMITED, "box", own, Path("/cg")).settings == {
+        Path("/cg/pids/box"): {"pids.max": "9"},
+        Path("/cg/memory/mine/deep/box"): {
+            "memory.limit_in_bytes": "67108864",
+            "memory.memsw.limit_in_bytes?": "67108864",
+        },
+        Path("/cg/cpu/box"): {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"},
+    }
+
+
+def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
+    found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg")).settings
+    limits = {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0", "cpu.max": "50000 100000"}
+    assert found == {Path("/cg/box"): limits}
+
+
+def test_a_cgroup_writes_what_it_says_and_leaves_nothing_when_it_cannot(tmp_path: Path) -> None:
+    group = plan_cgroup(LIMITED, "box", "0::/\n", tmp_path)
+    group.make()
+    assert (tmp_path / "box" / "pids.max").read_text() == "9"
+    assert not (tmp_path / "box" / "memory.swap.max").exists(), "this kernel has no such file"
+    with pytest.raises(FileExistsError):
+        group.make()
+
+
+def test_podmans_filter_is_narrowed() -> None:
+    profile = {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "syscalls": [
+            {"names": ["read", "clone", "unshare", "clone3"], "action": "SCMP_ACT_ALLOW"},
+            {"names": ["socket"], "action": "SCMP_ACT_ALLOW"},
+        ],
+    }
+    found = narrowed(profile)
+    assert found["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert found["syscalls"][0] == {"names": ["read"], "action": "SCMP_ACT_ALLOW"}
+    conditions = [(rule["names"][0], rule["args"][0]["op"], rule["args"][0]["value"]) for rule in found["syscalls"][1:]]
+    assert conditions == [
+        ("clone", "SCMP_CMP_MASKED_EQ", 0x7E020000),
+        ("socket", "SCMP_CMP_LT", 38),
+        ("socket", "SCMP_CMP_EQ", 39),
+        ("socket", "SCMP_CMP_GT", 40),
+    ]

@@ -1,0 +1,177 @@
+"""Policies as command lines, compared in full: every option there, and no other."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from protocol.errors import ConfigError
+from sandbox.bubblewrap import Descriptors, HostView, bubblewrap_command
+from sandbox.containers import Container, container_command, removal
+from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
+
+DIGEST = "sha256:" + "ab" * 32
+ARGV = ["python3", "-c", "print(1)"]
+STRANGERS = IsolationPolicy(user=65534)
+EVERYTHING = IsolationPolicy(
+    network=NetworkAccess.HOST,
+    memory=512 * MIB,
+    cpus=2.5,
+    processes=64,
+    open_files=128,
+    scratch=32 * MIB,
+    mounts=(
+        Mount(source=Path("/srv/data"), target=Path("/data/in")),
+        Mount.same(Path("/srv/home"), writable=True),
+    ),
+    devices=(Path("/dev/fuse"),),
+    gpu=True,
+    environment={"NAME": "two words"},
+    folder=Path("/srv/home"),
+)
+VIEW = HostView((Mount.same(Path("/usr")),), {Path("/bin"): "usr/bin"}, (Path("/dev/nvidia0"),))
+
+CONTAINER_BEFORE = [
+    *("run", "--name=box", "--rm", "--interactive", "--pull=never", "--log-driver=none"),
+    *("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private"),
+]
+PODMAN = ["--read-only-tmpfs=false", "--image-volume=ignore", "--http-proxy=false"]
+STRANGERS_LIMITS = [
+    *("--ulimit=nofile=1024:1024", "--ulimit=nproc=256:256", "--ulimit=core=0:0", "--pids-limit=256"),
+    *("--memory=1073741824", "--memory-swap=1073741824", "--cpus=1"),
+    *("--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=268435456", "--shm-size=268435456"),
+]
+EVERYTHING_OPTIONS = [
+    *("--ulimit=nofile=128:128", "--ulimit=nproc=64:64", "--ulimit=core=0:0", "--pids-limit=64"),
+    *("--memory=536870912", "--memory-swap=536870912", "--cpus=2.5"),
+    *("--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=33554432", "--shm-size=33554432"),
+    *("--mount=type=bind,source=/srv/data,target=/data/in,readonly",),
+    *("--mount=type=bind,source=/srv/home,target=/srv/home", "--device=/dev/fuse"),
+]
+
+
+def test_strangers_code_in_podman() -> None:
+    made = container_command(Mode.PODMAN, STRANGERS, ARGV, Container("box", DIGEST, Path("/filter.json")))
+    assert made == [
+        *("podman", *CONTAINER_BEFORE, *PODMAN, "--security-opt=seccomp=/filter.json", "--network=none"),
+        *STRANGERS_LIMITS,
+        *("--user=65534:65534", "--workdir=/tmp", "--entrypoint=python3", DIGEST, "-c", "print(1)"),
+    ]
+
+
+def test_every_option_in_docker() -> None:
+    made = container_command(Mode.DOCKER, EVERYTHING, ARGV, Container("box", f"name@{DIGEST}"))
+    assert made == [
+        *("docker", *CONTAINER_BEFORE, "--network=host", *EVERYTHING_OPTIONS, "--gpus=all", "--env=NAME=two words"),
+        *("--workdir=/srv/home", "--entrypoint=python3", f"name@{DIGEST}", "-c", "print(1)"),
+    ]
+
+
+def test_podmans_gpu_and_own_network() -> None:
+    policy = EVERYTHING.model_copy(update={"network": NetworkAccess.OUTBOUND, "memory": None, "cpus": None})
+    made = container_command(Mode.PODMAN, policy, ARGV, Container("box", DIGEST))
+    unlimited = [one for one in EVERYTHING_OPTIONS if not one.startswith(("--memory", "--cpus"))]
+    assert made == [
+        *("podman", *CONTAINER_BEFORE, *PODMAN, *unlimited, "--device=nvidia.com/gpu=all", "--env=NAME=two words"),
+        *("--workdir=/srv/home", "--entrypoint=python3", DIGEST, "-c", "print(1)"),
+    ]
+
+
+def test_how_a_container_is_removed() -> None:
+    assert removal(Mode.PODMAN, "box") == ["podman", "rm", "--force", "--time=0", "box"]
+    assert removal(Mode.DOCKER, "box") == ["docker", "rm", "--force", "box"]
+
+
+@pytest.mark.parametrize("image", ["", "python", "python:3.11", "sha256:12", f"--privileged@{DIGEST}", f"{DIGEST} x"])
+def test_an_image_has_a_digest(image: str) -> None:
+    with pytest.raises(ConfigError, match=r"digest|no image"):
+        container_command(Mode.PODMAN, STRANGERS, ARGV, Container("box", image))
+
+
+BWRAP_BEFORE = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
+BWRAP_BEFORE += ["--new-session", "--cap-drop", "ALL", "--clearenv"]
+FILES_BEFORE = ["--symlink", "usr/bin", "/bin", "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+
+
+def scratch(size: int) -> list[str]:
+    return [
+        *("--remount-ro", "/dev", "--perms", "1777", "--size", str(size), "--tmpfs", "/dev/shm"),
+        *("--perms", "1777", "--size", str(size), "--tmpfs", "/tmp"),
+    ]
+
+
+def test_strangers_code_in_bubblewrap() -> None:
+    assert bubblewrap_command(STRANGERS, ARGV, VIEW, Descriptors(seccomp=3, info=4)) == [
+        *BWRAP_BEFORE,
+        *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+        *("--unshare-net", "--seccomp", "3", "--info-fd", "4"),
+        *("--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"),
+        *FILES_BEFORE,
+        *scratch(256 * MIB),
+        *("--ro-bind", "/usr", "/usr", "--remount-ro", "/", "--chdir", "/tmp", "--"),
+        *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"),
+        *("--no-new-privs", "--", "prlimit", "--nofile=1024", "--nproc=256", "--core=0", "--data=1073741824"),
+        *("--fsize=1073741824", "--", *ARGV),
+    ]
+
+
+def test_every_option_in_bubblewrap() -> None:
+    assert bubblewrap_command(EVERYTHING, ARGV, VIEW, Descriptors(seccomp=3, info=4)) == [
+        *BWRAP_BEFORE,
+        *("--unshare-user", "--disable-userns", "--seccomp", "3", "--info-fd", "4"),
+        *("--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--setenv", "NAME", "two words"),
+        *FILES_BEFORE,
+        *("--dev-bind", "/dev/fuse", "/dev/fuse", "--dev-bind", "/dev/nvidia0", "/dev/nvidia0"),
+        *scratch(32 * MIB),
+        *("--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/srv"),
+        *("--ro-bind", "/usr", "/usr", "--ro-bind", "/srv/data", "/data/in", "--bind", "/srv/home", "/srv/home"),
+        *("--remount-ro", "/", "--chdir", "/srv/home", "--"),
+        *("prlimit", "--nofile=128", "--nproc=64", "--core=0", "--data=536870912", "--", *ARGV),
+    ]
+
+
+def test_without_a_limit_of_memory_none_is_set() -> None:
+    policy = STRANGERS.model_copy(update={"memory": None, "user": None})
+    made = bubblewrap_command(policy, ARGV, VIEW, Descriptors(seccomp=3, info=4))
+    assert made[-len(ARGV) - 5 :] == ["prlimit", "--nofile=1024", "--nproc=256", "--core=0", "--", *ARGV]
+
+
+@pytest.mark.parametrize(
+    "path", ["relative", "/a/../b", "/a:/b", "/a,readonly=false", '/a"b', "/a\nb"], ids=lambda one: one.strip()
+)
+def test_a_mount_cannot_smuggle_an_option(path: str) -> None:
+    with pytest.raises(ValidationError, match="absolute path without"):
+        Mount.same(Path(path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("environment", {"A=B": "x"}),
+        ("environment", {"A": "x\nB=y"}),
+        ("environment", {"A": "x\0"}),
+        ("hosts", ["one.example"]),
+        ("hosts", ["One.example:443"]),
+        ("hosts", ["one.example:443\r\n"]),
+        ("devices", ["/etc/shadow"]),
+        ("devices", ["/dev"]),
+        ("devices", ["/dev/../etc"]),
+        ("devices", ["/dev/sda:/dev/sdb"]),
+        ("memory", 1),
+        ("cpus", 0),
+        ("processes", 0),
+        ("scratch", 600 * MIB),
+        ("user", 0),
+        ("seconds", float("inf")),
+        ("unknown", 1),
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValidationError):
+        IsolationPolicy.model_validate({field: value})
+
+
+def test_a_list_of_hosts_goes_with_no_network_only() -> None:
+    assert IsolationPolicy(hosts=("one.example:443",)).hosts == ("one.example:443",)
+    with pytest.raises(ValidationError, match="limit nothing unless `network` is none"):
+        IsolationPolicy(hosts=("one.example:443",), network=NetworkAccess.HOST)

@@ -1,0 +1,216 @@
+"""Whatever a mode claims, the escape suite fails in it; the same suite succeeds without isolation."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.host import python_mounts
+from sandbox.launch import TIMED_OUT, IsolatedProcess, Launch
+from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
+from tests.sandbox.conftest import need
+from tests.sandbox.escapes.base import Attempt
+from tests.sandbox.escapes.every import ATTEMPTS, HARMLESS
+from tests.sandbox.escapes.limits import TOGETHER
+from tests.sandbox.escapes.privilege import DEVICES, PRIVILEGE
+from tests.sandbox.planted import planted, running, text_of
+
+MEMORY = 160 * MIB
+ROOT = os.geteuid() == 0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A mode as it is tried: `user` as in a policy; `accounting` as in a launch."""
+
+    mode: Mode
+    user: int | None = NOBODY if ROOT else None
+    accounting: bool = True
+
+    @property
+    def name(self) -> str:
+        words = [self.mode.value, "" if self.user else "same-user", "" if self.accounting else "without-cgroup"]
+        return "-".join(filter(None, words))
+
+
+VARIANTS = [
+    Variant(Mode.PODMAN),
+    Variant(Mode.PODMAN, user=None),
+    Variant(Mode.DOCKER),
+    Variant(Mode.BUBBLEWRAP),
+    Variant(Mode.BUBBLEWRAP, user=None),
+    Variant(Mode.BUBBLEWRAP, accounting=False),
+]
+UNCLAIMED = {
+    VARIANTS[-1]: {one.__name__ for one in TOGETHER},
+    # what stands in for Docker's daemon here has podman's default filter, not Docker's
+    Variant(Mode.DOCKER): {"hypervisor_socket", "a_user_namespace"},
+}
+each_mode = pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
+Start = Callable[..., IsolatedProcess]
+
+
+@pytest.fixture
+def start(request: pytest.FixtureRequest, suite: Path) -> Start:
+    """Starts the escape suite with some arguments in a variant of a mode."""
+
+    def begin(variant: Variant, *arguments: str, mounts: tuple[Mount, ...] = (), **policy: Any) -> IsolatedProcess:
+        image = image_for(request, variant)
+        inside = "python3" if variant.mode.is_container else sys.executable
+        if variant.mode is Mode.BUBBLEWRAP:
+            mounts = (*mounts, *python_mounts())
+        wanted = IsolationPolicy(
+            mounts=(*mounts, Mount.same(suite)),
+            memory=MEMORY,
+            scratch=MEMORY // 4,
+            processes=64,
+            open_files=256,
+            user=variant.user,
+            environment={"PYTHONPATH": str(suite)},
+            **policy,
+        )
+        argv = (inside, "-S", "-m", "escapes", *arguments)
+        launch = Launch(variant.mode, wanted, argv, image, variant.accounting)
+        return IsolatedProcess(launch, subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE)
+
+    return begin
+
+
+def image_for(request: pytest.FixtureRequest, variant: Variant) -> str:
+    """The image that a variant runs, empty where it needs none; skips the test where a tool is missing."""
+    if variant.mode is Mode.BUBBLEWRAP:
+        need("bwrap")
+    if not variant.mode.is_container:
+        return ""
+    image: str = request.getfixturevalue("image")
+    if variant.mode is Mode.DOCKER:
+        request.getfixturevalue("docker_daemon")
+    return image
+
+
+def attempted(
+    start: Start, variant: Variant, folder: Path, attempts: tuple[Attempt, ...] = ATTEMPTS
+) -> dict[str, tuple[bool, str]]:
+    """Attempt → (whether it got out, in words)."""
+    with planted(folder) as told:
+        if variant.mode.is_container:
+            told["writable"] += ["/dev", "/run", "/var"]  # file systems in memory, the container's own
+        told |= {"memory": MEMORY, "open_files": 256, "attempts": [one.__name__ for one in attempts]}
+        mounts = (Mount.same(folder / "writable", writable=True), Mount.same(folder / "read_only"))
+        with start(variant, json.dumps(told), mounts=mounts, seconds=120) as process:
+            out, err = process.process.communicate(timeout=150)
+            assert process.wait() == 0, err.decode()
+        found = dict(json.loads(out))
+        if found["writing_beside_a_mount"][0] and not Path(told["beside"]).exists():
+            found["writing_beside_a_mount"] = (False, "only inside")
+        return found
+
+
+@each_mode
+def test_nothing_gets_out(start: Start, variant: Variant, tmp_path: Path) -> None:
+    found = attempted(start, variant, tmp_path)
+    assert set(found) == {one.__name__ for one in ATTEMPTS}
+    out = {name: words for name, (got_out, words) in found.items() if got_out}
+    assert out.keys() <= UNCLAIMED.get(variant, set()), out
+
+
+def test_without_isolation_the_same_suite_gets_out(start: Start, tmp_path: Path) -> None:
+    found = attempted(start, Variant(Mode.PLAIN, user=None), tmp_path, HARMLESS)
+    root_only = {"kernel_settings", "writing_anywhere", "shadow_file", "environment_of_the_first_process"}
+    here = {
+        "hypervisor_socket": Path("/dev/vsock").exists(),
+        "tracing_a_process_of_the_host": ROOT,
+        "environment_of_the_first_process": bool(text_of(Path("/proc/1/environ"))),
+    }
+    for one in HARMLESS:
+        if here.get(one.__name__, ROOT or one.__name__ not in root_only):
+            assert found[one.__name__][0], (one.__name__, found[one.__name__])
+
+
+@each_mode
+def test_what_takes_too_long_is_ended(start: Start, variant: Variant) -> None:
+    token = f"late-{os.getpid()}-{variant.name}"
+    with start(variant, "--sleep", token, seconds=4) as process:
+        began = time.monotonic()
+        assert process.wait() == TIMED_OUT
+        assert time.monotonic() - began < 100
+        assert process.timed_out
+        assert gone(token)
+
+
+@each_mode
+def test_nothing_survives_its_launcher(request: pytest.FixtureRequest, start: Start, variant: Variant) -> None:
+    """`kill -9` of the launcher, whose program has a child in a session of its own."""
+    image_for(request, variant)  # a test that is skipped must not be two processes
+    token = f"orphan-{os.getpid()}-{variant.name}"
+    reading, writing = os.pipe()
+    launcher = os.fork()
+    if launcher == 0:
+        try:
+            process = start(variant, "--sleep", token)
+            assert process.process.stdout is not None
+            os.write(writing, process.process.stdout.readline())
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.read(reading, 64) == b"resting\n"
+    os.close(reading)
+    inside = running(token)
+    assert len(inside) >= 2
+    groups = groups_of(inside)
+    os.kill(launcher, signal.SIGKILL)
+    os.waitpid(launcher, 0)
+    assert gone(token)
+    assert not any(path.exists() for path in wait_until_removed(groups))
+
+
+def groups_of(processes: list[int]) -> set[Path]:
+    """The cgroups that we made for some processes; another sandbox of this machine may have left its own behind."""
+    found = set()
+    for folder in Path("/sys/fs/cgroup").rglob("muster-*"):
+        with suppress(OSError):
+            if set(processes) & {int(pid) for pid in (folder / "cgroup.procs").read_text().split()}:
+                found.add(folder)
+    return found
+
+
+def wait_until_removed(paths: set[Path]) -> set[Path]:
+    end = time.monotonic() + 60
+    while any(path.exists() for path in paths) and time.monotonic() < end:
+        time.sleep(0.1)
+    return paths
+
+
+def gone(token: str) -> bool:
+    """Whether no process with that word is left within a minute."""
+    end = time.monotonic() + 60
+    while running(token) and time.monotonic() < end:
+        time.sleep(0.1)
+    return not running(token)
+
+
+@pytest.mark.skipif(not ROOT, reason="only root has these powers to lose")
+def test_the_suite_notices_each_power(suite: Path, tmp_path: Path) -> None:
+    """All capabilities, all devices, no filter: in mounts of its own, so that nothing comes of it."""
+    need("bwrap")
+    attempts = (*PRIVILEGE, *DEVICES)
+    told = {"token": "powers", "attempts": [one.__name__ for one in attempts]}
+    view = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp", "--ro-bind", str(suite), "/tmp/suite"]
+    python = str(Path(sys.executable).resolve())  # a virtual environment below /tmp is out of sight
+    argv = ["bwrap", *view, "--cap-add", "ALL", "--chdir", "/tmp/suite", python, "-S", "-m", "escapes"]
+    done = subprocess.run([*argv, json.dumps(told)], capture_output=True, text=True, timeout=60, check=True)
+    found = json.loads(done.stdout)
+    there = {"physical_memory": Path("/dev/mem"), "kernel_log": Path("/dev/kmsg")}
+    # bubblewrap itself sets no_new_privs
+    expected = {one.__name__ for one in attempts if there.get(one.__name__, Path("/")).exists()}
+    assert {name for name, (got_out, _) in found.items() if got_out} == expected - {"privileges_from_files"}
