@@ -42,4 +42,3 @@ def place(path: Path) -> int:
     """Where a file comes: in its place above, or behind all of those."""
     name = path.relative_to(ROOT).as_posix()
     return FIRST.index(name) if name in FIRST else len(FIRST)
-
