@@ -10,6 +10,7 @@ from orchestrator.summary import DodgedCanary, Safeguards, SilentCommittee
 from protocol.amounts import show_tokens
 from protocol.verdict import LANE
 
+
 def safeguards(state: State, pool: int) -> Safeguards:
     """Read from events alone."""
     lanes = [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool]
