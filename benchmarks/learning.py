@@ -16,7 +16,7 @@ from typing import Any
 
 from engines.factory import make_engine
 from engines.loading import set_threads
-from localnet.pool import DEMO_ENVIRONMENT, training
+from localnet.plan import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engines.runtime import torch_environment
-from localnet.services.process import run_service
-from localnet.supervisor import Child
 from protocol.config import PoolConfig
+from runtime.entry import run_main
+from runtime.supervisor import Child
 
 SILENCE_SECONDS = 8.0
 
@@ -55,4 +55,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_service(main)
+    run_main(main)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chain.state import State
-from localnet.accounts import KeyRing
+from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
 from orchestrator.summary import SitesSummary, SiteSummary
 from protocol.documents import load_document

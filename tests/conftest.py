@@ -19,7 +19,7 @@ from chain.deployment import Deployment
 from chain.network import NetworkConfig
 from chain.suite import Suite
 from localnet.ports import claim_port
-from localnet.services.anvil import find_anvil
+from localnet.services.chain import find_anvil
 from protocol.http.transport import tls_context
 from tests.order import place
 

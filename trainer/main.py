@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from protocol.lifetime import die_with_parent
+from runtime.entry import run_role
 from runtime.process import Daemon, start
 from trainer.config import TrainerConfig
 from trainer.exits import EXIT_LOST
@@ -47,3 +48,7 @@ def _rank(config: TrainerConfig) -> Daemon:
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)
+
+
+if __name__ == "__main__":
+    run_role(run)

@@ -14,8 +14,7 @@ from environments.catalogue import load_environment
 from environments.data import data_folder
 from environments.pool import PoolEnvironments
 from environments.verifiers.locking import AskedPackage, lock_package
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.environments import EnvironmentConfig

@@ -14,8 +14,7 @@ from environments.data import data_folder
 from environments.pool import PoolEnvironments
 from environments.verifiers.install import wheel_requirement
 from environments.verifiers.locking import AskedPackage, lock_package
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig

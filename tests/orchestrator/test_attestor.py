@@ -20,7 +20,7 @@ from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.verdict import Code
 from protocol.waits import wait_for
-from runtime.watch.service_look import LONGEST
+from runtime.diagnose import LONGEST
 from storage.keys import object_key
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import ETHER, GRAINS, Deployed

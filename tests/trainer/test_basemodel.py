@@ -8,7 +8,7 @@ import pytest
 from environments.catalogue import load_environment
 from environments.pool import PoolEnvironments
 from environments.prompts import prompt_tokens
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.config import ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.environments import EnvironmentConfig

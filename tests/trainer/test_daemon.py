@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.verdict import Code

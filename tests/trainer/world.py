@@ -11,7 +11,7 @@ from chain.records import Account, Pool, Step, Submission
 from chain.state import State
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig

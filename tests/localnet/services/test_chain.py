@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from localnet.services.anvil import find_anvil, saved_state
+from localnet.services.chain import find_anvil, saved_state
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.localnet.services.running import ServiceProcess, running

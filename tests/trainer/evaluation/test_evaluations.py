@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from eth_account import Account
 
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.api.evaluation import Evaluation, SetResult
 from protocol.config import EvaluationConfig, PoolConfig
 from protocol.errors import IntegrityError, MusterError

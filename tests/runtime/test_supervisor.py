@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localnet.supervisor import Child, Supervisor
 from protocol.errors import MusterError
+from runtime.supervisor import Child, Supervisor
 
 
 def child(name: str, code: str, tmp_path: Path, **options: object) -> Child:
@@ -62,7 +62,7 @@ def test_a_child_that_is_done_is_left_alone(tmp_path: Path) -> None:
 
 def test_children_die_with_their_supervisor(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from localnet.supervisor import Child, Supervisor\n"
+        "import sys, time; from pathlib import Path; from runtime.supervisor import Child, Supervisor\n"
         "c = Supervisor().start(Child('c', [sys.executable, '-c', 'import time; time.sleep(60)'], Path(sys.argv[1])))\n"
         "print(c.pid, flush=True); time.sleep(60)"
     )

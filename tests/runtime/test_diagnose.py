@@ -1,8 +1,12 @@
 """Each fault raises its alarm and no other; what could not be asked raises nothing."""
 
-from collections.abc import Callable
+import json
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,17 +14,25 @@ from chain.projection import Projection
 from chain.records import Node, Seat
 from chain.standing import Standing
 from protocol.version import VERSION
-from runtime.watch.alarms import NAMES, alarms
-from runtime.watch.config import WatchConfig
-from runtime.watch.facts import Facts, ServiceFacts, WatchedPool
-from runtime.watch.look import free_bytes, pool_facts
-from runtime.watch.memory import CLEAR_AFTER, WatchMemory, unknown, with_alarms
-from runtime.watch.service_look import clock_offset
-from tests.orchestrator.chain import NODE, OWNER, TERMS, ScriptedChain
+from runtime.diagnose import (
+    NAMES,
+    Facts,
+    ServiceFacts,
+    ServiceView,
+    WatchConfig,
+    WatchedPool,
+    alarms,
+    clock_offset,
+    free_bytes,
+    pool_facts,
+)
+from runtime.watch import CLEAR_AFTER, WatchMemory, unknown, with_alarms
+from tests.orchestrator.chain import NODE as NODE_test_alarms
+from tests.orchestrator.chain import OWNER, TERMS, ScriptedChain
 
 NOW = 1_000_000.0
 GIB = 1 << 30
-ADDRESS = str(NODE.address)
+ADDRESS = str(NODE_test_alarms.address)
 
 
 def config(**more: object) -> WatchConfig:
@@ -209,3 +221,50 @@ def test_an_evicted_seat_is_named_and_a_closed_one_is_not(scripted: ScriptedChai
     found = pool_facts(config(seats_of=ADDRESS), state)
     assert found is not None
     assert found.seats == {0: "", 1: "was evicted"}
+
+
+NODE = "0x" + "11" * 20
+ESCAPE = "\x1b]0;owned\x07\u202e" + "x" * 5000
+ANSWERS: dict[str, Any] = {
+    "/health": {"version": ESCAPE},
+    "/ready": {"problems": [ESCAPE] * 1000},
+    "/v1/status": {"phase": "training"},
+    f"/v1/nodes/{NODE}": {"state": "healthy", "phase": "trouble", "trouble": ESCAPE},
+    "/v1/dashboard": {"others": [{"role": "trainer", "phase": "stopped: " + ESCAPE}]},
+}
+
+
+class HostileService(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps(ANSWERS[self.path]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def service_test_service_look() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HostileService)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_services_words_are_few_and_printable(service_test_service_look: str) -> None:
+    view = ServiceView(service_test_service_look, NODE, owner=True, allow_private=True)
+    try:
+        found = view.look()
+    finally:
+        view.close()
+    assert found.trainer.startswith("stopped: ")
+    assert found.problems
+    words = [found.version, found.trouble, found.trainer, *found.problems]
+    assert all(one and one.isprintable() for one in words)
+    assert sum(map(len, words)) < 3000
