@@ -1,4 +1,4 @@
-"""`muster watch`: look at one participant from outside of its process, serve gauges to Prometheus, post signed events."""
+"""`muster watch`: watch one participant from outside, serve gauges to Prometheus, post signed events."""
 
 import hashlib
 import hmac

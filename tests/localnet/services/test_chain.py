@@ -147,7 +147,7 @@ def fails(service: ServiceProcess) -> str:
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if " I muster" not in line]
     assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("error: ")
+    assert lines[0].startswith("muster: ")
     assert "Traceback" not in done.stderr
     return lines[0]
 
