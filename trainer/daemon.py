@@ -32,6 +32,7 @@ from trainer.inbox import file_id
 from trainer.loader import Loader
 from trainer.making import OwnSteps, PolicyAtStep, StepMaker, step_sites
 from trainer.metrics.batch_facts import batch_facts
+from trainer.metrics.config import make_sinks
 from trainer.metrics.idle import IdleClock
 from trainer.metrics.peak import peak_flops, throughput
 from trainer.metrics.sinks import MetricsSinks
@@ -84,7 +85,7 @@ class Trainer:
         self.evaluations = Evaluations(
             pool, outside.client.pool_id, outside.account, outside.evaluator, self.reports.evaluated
         )
-        self.sinks = MetricsSinks(config.metrics.sinks(self.home, f"{pool.name}-{config.pool}"))
+        self.sinks = MetricsSinks(make_sinks(config.metrics, self.home, f"{pool.name}-{config.pool}"))
         self.idle = IdleClock()
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)

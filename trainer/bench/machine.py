@@ -11,28 +11,6 @@ import psutil
 import torch
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-# Dense bf16 products on tensor cores, from the makers' data sheets.
-_PEAK_TERAFLOPS = {
-    "B200": 2250.0,
-    "H200": 989.4,
-    "H100 PCIe": 756.0,
-    "H100": 989.4,
-    "A100": 312.0,
-    "L40S": 362.0,
-    "RTX 5090": 209.5,
-    "RTX 4090": 165.2,
-}
-
-
-def peak_flops(device: torch.device, dtype: torch.dtype) -> tuple[float, bool]:
-    """(floating-point operations a second, whether that is the data sheet's figure): of a GPU we know in bfloat16, else
-    the most that plain matrix products reach here."""
-    if device.type == "cuda" and dtype == torch.bfloat16:
-        name = torch.cuda.get_device_name(device)
-        for key, teraflops in _PEAK_TERAFLOPS.items():
-            if all(part in name for part in key.split()):
-                return teraflops * 1e12, True
-    return matrix_flops(device, dtype), False
 
 
 def matrix_flops(

@@ -9,7 +9,8 @@ import torch
 
 from protocol.config import WorkConfig
 from trainer.batches.packing import idle_share, plan_rows
-from trainer.bench.machine import PeakMemory, peak_flops
+from trainer.bench.machine import PeakMemory, matrix_flops
+from trainer.metrics.peak import data_sheet_flops
 from trainer.bench.rollouts import full_row, synthetic_groups
 from trainer.learner import Learner
 
@@ -63,7 +64,8 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
         say(f"step {number + 1} of {steps + 1}: {sum(lengths)} tokens in {taken:.2f} s")
         seconds.append(taken)
     median = statistics.median(seconds[1:])
-    flops, known = peak_flops(policy.device, policy.dtype)
+    known = data_sheet_flops(policy.device) if policy.dtype == torch.bfloat16 else None
+    flops = known or matrix_flops(policy.device, policy.dtype)
     fit = int(row_tokens + (_HEADROOM * memory.limit() - whole) / per_token) if per_token else 0
     plan = plan_rows(lengths, row_tokens, world, policy.work.of_sequence, policy.packs)
     return BenchReport(
@@ -78,7 +80,7 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
         tokens_per_second=round(sum(lengths) / median, 1),
         mfu=round(policy.work.training(lengths) / median / (flops * world), 4),
         peak_flops=flops,
-        peak_measured=not known,
+        peak_measured=known is None,
         idle_share=round(idle_share(plan, lengths, policy.work.of_sequence), 4),
         row_tokens=row_tokens,
         peak_bytes=max(memory.read(), whole),

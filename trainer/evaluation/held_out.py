@@ -27,12 +27,6 @@ def evaluate(engine: Engine, config: PoolConfig, folder: Path, step: int, batch:
     return [_measure(engine, config, folder, step, number, batch) for number in sets]
 
 
-def held_out_reward(engine: Engine, config: PoolConfig, folder: Path, step: int) -> float:
-    """The average of the pool's first held-out set."""
-    engine.load(folder)
-    return _measure(engine, config, folder, step, 0, BATCH).average
-
-
 def _measure(engine: Engine, config: PoolConfig, folder: Path, step: int, number: int, batch: int) -> SetResult:
     asked, started = config.evaluation.sets[number], time.monotonic()
     own = config.model_copy(update={"environments": (asked.environment,)}) if asked.environment else config

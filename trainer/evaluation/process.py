@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from threading import Event
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from engines.runtime import torch_environment
 from protocol.api.evaluation import SetResult
@@ -23,18 +23,10 @@ from protocol.errors import MusterError, printable
 from protocol.files import write_atomic
 from protocol.lifetime import die_with_parent
 from runtime.process import EngineConfig
+from trainer.config import EvaluationProcessConfig
 
 _POLL_SECONDS = 0.2
 _RESULTS = TypeAdapter(list[SetResult])
-
-
-class EvaluationProcessConfig(Document):
-    """How the trainer measures: with which engine (its own if none is named), at which priority (`nice`), for at most
-    how many seconds."""
-
-    engine: EngineConfig | None = None
-    nice: int = Field(5, ge=0, le=19)
-    seconds: float = Field(3600.0, gt=0)
 
 
 class EvaluationJob(Document):

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,14 +11,13 @@ from engines.loading import load_model, torch_dtype
 from protocol.folders import write_folder
 from protocol.models.tokenizer import TOKENIZER_FILES
 from protocol.training import LoraConfig
-from trainer.batches.micro_batch import MicroBatch, micro_batch
+from trainer.batches.micro_batch import MicroBatch
 from trainer.batches.work import WorkEstimate
 from trainer.model.attention import install_attention
 from trainer.model.float8 import check_float8, install_float8
 from trainer.model.head import HeadTask, install_head
 from trainer.model.lora import install_lora, merged
 from trainer.model.sharding import Placement
-from trainer.rollouts import TrainRollout
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
 
@@ -69,12 +67,6 @@ class Policy:
         whether the latter has one."""
         logp, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, gradient, largest=True))
         return logp, largest
-
-    @torch.no_grad()
-    def sample_logprobs(self, samples: Sequence[TrainRollout], temperature: float) -> list[Tensor]:
-        """ln p of the output tokens of every sample, float32, computed by this rank alone in one row each."""
-        rows = (micro_batch(samples, [place], self.device) for place in range(len(samples)))
-        return [self.logprobs(row, temperature)[0] for row in rows]
 
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0

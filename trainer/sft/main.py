@@ -8,7 +8,7 @@ from pathlib import Path
 from protocol.lifetime import die_with_parent
 from runtime.process import Daemon, start
 from trainer.exits import EXIT_LOST
-from trainer.sft.config import SftConfig
+from trainer.config import SftConfig
 
 log = logging.getLogger("muster.trainer")
 

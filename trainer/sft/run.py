@@ -22,7 +22,8 @@ from trainer.guards import UnstableError
 from trainer.metrics.sinks import MetricsSinks
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft.config import SftConfig
+from trainer.config import SftConfig
+from trainer.metrics.config import make_sinks
 from trainer.sft.conversations import read_conversations
 from trainer.sft.examples import ConversationEncoder, Example
 from trainer.sft.learner import ImitationLearner, ImitationMetrics
@@ -47,7 +48,7 @@ class SftRun:
         self._checkpoints, self._records = config.home / "checkpoints", config.home / "metrics.jsonl"
         self._identity = _identity(config, folder)
         self._lines: list[dict[str, Any]] = []
-        self._sinks = MetricsSinks(config.metrics.sinks(config.home, config.out.name) if self._first else ())
+        self._sinks = MetricsSinks(make_sinks(config.metrics, config.home, config.out.name) if self._first else ())
         self._stopping = threading.Event()
         self._said = 0.0
 

@@ -21,7 +21,7 @@ from trainer.guards import UnstableError
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, make_placement
 from trainer.ranks import Ranks
-from trainer.sft.config import SftConfig
+from trainer.config import SftConfig
 from trainer.sft.examples import Example
 from trainer.sft.learner import ImitationLearner
 from trainer.sft.run import SftRun, batch_places
