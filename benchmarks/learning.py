@@ -22,10 +22,10 @@ from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work
-from trainer.basemodel import base_model
-from trainer.evaluation.held_out import evaluate
+from trainer.base_model import base_model
+from trainer.batch import Group, TrainRollout
+from trainer.evaluate import evaluate
 from trainer.learner import Learner
-from trainer.rollouts import Group, TrainRollout
 from trainer.tiny_model import tiny_model_config
 from worker.produce import Producer
 

@@ -26,7 +26,7 @@ from swarm.on_chain import ChainMember
 from swarm.plausibility import PlausibilityJudge
 from swarm.progress import MemberProgress, SwarmRound
 from swarm.retokenising import Retokeniser
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.learner import Learner
 
 log = logging.getLogger("muster.swarm")

@@ -35,8 +35,8 @@ from swarm.outbox import EnvelopeOutbox
 from swarm.plausibility import PlausibilityJudge
 from swarm.progress import SwarmRound
 from swarm.retokenising import Retokeniser
+from trainer.batch import Group
 from trainer.learner import Learner
-from trainer.rollouts import Group
 
 log = logging.getLogger("muster.swarm")
 

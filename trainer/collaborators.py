@@ -8,8 +8,7 @@ from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from storage.bucket import Bucket
 from trainer.config import TrainerConfig
-from trainer.evaluation.evaluations import Evaluator
-from trainer.evaluation.process import EvaluationProcess
+from trainer.evaluate import EvaluationProcess, Evaluator
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ class TrainerConfig(ProcessConfig):
         return self
 
 
-_SFT_OPTIMIZER = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay="cosine", decay_share=1))
+_SFT_OPTIMIZER = OptimizerConfig(
+    method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay="cosine", decay_share=1)
+)
 
 
 class SftConfig(DaemonConfig):

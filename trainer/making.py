@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from chain.records import Submission
 from storage.weights.manifest import StepSites
-from trainer.collector import FileCollector, StepFiles
-from trainer.commands import LearnerGroup
-from trainer.guards import UnstableError
+from trainer.data import FileCollector, StepFiles
+from trainer.exits import UnstableError
+from trainer.learner import LearnerGroup
 from trainer.model.sharding import Placement
-from trainer.state.records import Records
+from trainer.records import Records
 from trainer.step_metrics import StepMetrics
 
 Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
@@ -28,7 +28,7 @@ class PolicyAtStep(Protocol):
 
 
 class PolicyGroup(Protocol):
-    """Who holds the policy: `trainer.commands.LearnerGroup`, or the keeper of several sites."""
+    """Who holds the policy: `trainer.learner.LearnerGroup`, or the keeper of several sites."""
 
     @property
     def learner(self) -> PolicyAtStep: ...

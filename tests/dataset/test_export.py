@@ -13,7 +13,7 @@ from eth_account import Account
 from dataset import document as names
 from dataset.document import CARD, DOCUMENT, StoredDataset
 from dataset.export import ExportOptions
-from dataset.row import DatasetRow
+from dataset.rows import DatasetRow
 from dataset.verify import load
 from protocol.errors import ConfigError, IntegrityError
 from protocol.rollouts.file import read

@@ -31,8 +31,7 @@ from protocol.documents import load_document
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
-from protocol.models.documents import check_documents, read_document
-from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
 from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.rollouts.schema import RolloutHeader
 from protocol.verdict import BallotDocument, Verdict

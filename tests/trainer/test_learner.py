@@ -9,17 +9,16 @@ import torch
 
 from engines.loading import load_model, set_threads
 from protocol.errors import IntegrityError
-from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.models import eos_ids, load_tokenizer
 from protocol.training import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.helpers import small_model, some_groups
+from trainer.batch import Group, micro_batch
+from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
-from trainer.batches.micro_batch import micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.optimizer import learning_rate
-from trainer.rollouts import Group
-from trainer.state.checkpoint import checkpoint_path, checkpoints
+from trainer.optim import learning_rate
 
 CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
 

@@ -17,7 +17,7 @@ from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work

@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
 from protocol.folders import write_folder
-from protocol.models.tokenizer import TOKENIZER_FILES
+from protocol.models import TOKENIZER_FILES
 from protocol.training import LoraConfig
-from trainer.batches.micro_batch import MicroBatch
-from trainer.batches.work import WorkEstimate
+from trainer.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
-from trainer.model.float8 import check_float8, install_float8
 from trainer.model.head import HeadTask, install_head
-from trainer.model.lora import install_lora, merged
+from trainer.model.projections import check_float8, install_float8, install_lora, merged
 from trainer.model.sharding import Placement
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")

@@ -170,7 +170,7 @@ def _site(config: SiteConfig) -> Daemon:
     compute = config.compute
     _prepare(compute.threads)
     from engines.loading import set_threads
-    from trainer.launch import Launcher, launched
+    from trainer.distributed import Launcher, launched
 
     run = load_document(config.run, SitesRun)
     parallel = compute.parallel.parallel(max(_LEAST_COLLECTIVE, Timeouts.of_run(run).collective))

@@ -15,7 +15,7 @@ from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.training import TrainConfig
 from protocol.waits import wait_for
-from trainer.evaluation.evaluations import Candidate, Evaluations
+from trainer.evaluate import Candidate, Evaluations
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)

@@ -20,8 +20,7 @@ from runtime.process import EngineConfig
 from tests.trainer.solver import Solver
 from tests.validator import tiny
 from trainer.config import EvaluationProcessConfig
-from trainer.evaluation.held_out import evaluate
-from trainer.evaluation.process import EvaluationJob, EvaluationProcess
+from trainer.evaluate import EvaluationJob, EvaluationProcess, evaluate
 from trainer.tiny_model import tiny_model_config
 
 SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
@@ -104,7 +103,7 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import os, subprocess, sys, time\n"
-            "argv = [sys.executable, '-m', 'trainer.evaluation.process', *sys.argv[1:], str(os.getpid())]\n"
+            "argv = [sys.executable, '-m', 'trainer.evaluate', *sys.argv[1:], str(os.getpid())]\n"
             "print(subprocess.Popen(argv).pid, flush=True)\n"
             "time.sleep(600)",
             str(job),

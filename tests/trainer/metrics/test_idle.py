@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from trainer.metrics.idle import Awaited, IdleClock
-from trainer.metrics.peak import peak_flops, throughput
+from trainer.metrics import Awaited, IdleClock
 from trainer.model.sharding import Placement
+from trainer.step_metrics import peak_flops, throughput
 
 
 @pytest.mark.parametrize(

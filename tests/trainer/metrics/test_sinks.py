@@ -17,13 +17,21 @@ from pydantic import ValidationError
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.conftest import free_port
-from trainer.metrics.builds import MOST_BUILDS, OTHER
-from trainer.metrics.catalogue import HELP, LABELLED, SCALARS, MetricSample, samples
 from trainer.config import MetricsConfig
-from trainer.metrics.config import make_sinks
-from trainer.metrics.prometheus import PrometheusSink
-from trainer.metrics.sinks import MetricsSinks
-from trainer.metrics.trackers import TensorBoardSink, WandbSink
+from trainer.metrics import (
+    HELP,
+    LABELLED,
+    MOST_BUILDS,
+    OTHER,
+    SCALARS,
+    MetricSample,
+    MetricsSinks,
+    PrometheusSink,
+    TensorBoardSink,
+    WandbSink,
+    make_sinks,
+    samples,
+)
 
 RECORD: dict[str, Any] = {
     "step": 3,
