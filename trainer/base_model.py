@@ -23,13 +23,13 @@ from environments.prompts import prompt_text
 from protocol.config import ModelConfig
 from protocol.encoding import canonical_json, sha256_hex, tagged_hash, words
 from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError, first_line
+from protocol.errors import ConfigError
 from protocol.files import explained, user_cache, write_atomic
 from protocol.folders import file_digests, write_folder
 from protocol.locks import locked
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, model_folder
 from trainer.sft import Conversation, ConversationEncoder, Example, ImitationLearner, Message, Part
 from trainer.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
 
@@ -232,12 +232,6 @@ def base_model(
     return model_folder(model.source)
 
 
-def model_folder(source: str) -> Path:
-    """A local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
-    folder = Path(source).expanduser()
-    return folder if folder.is_dir() else _from_hub(source)
-
-
 def warmed_up(
     task: EnvironmentConfig,
     seed: int,
@@ -282,16 +276,3 @@ def _intact(folder: Path, record: Path, progress: Progress) -> bool:
         pass
     progress(f"the cached base model {folder} is damaged; making it again")
     return False
-
-
-def _from_hub(source: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja"]
-    try:
-        return Path(snapshot_download(source, allow_patterns=patterns, etag_timeout=20))
-    except Exception as error:  # the hub's client has many errors; each means the model cannot be had
-        raise ConfigError(
-            f"the model {source!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
-            "check the name, the network and the licence's terms, or name a local folder",
-        ) from None

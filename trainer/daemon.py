@@ -24,7 +24,7 @@ from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.curriculum import RestingTables
-from trainer.data import FileCollector, Loader, StepFiles, file_id
+from trainer.data import FileCollector, Loader, StepFiles
 from trainer.evaluate import Candidate, Evaluations
 from trainer.exits import (
     EXIT_DONE,
@@ -34,15 +34,14 @@ from trainer.exits import (
     EXIT_WRONG,
     RanksLostError,
     UnstableError,
-    check_step,
 )
 from trainer.learner import LearnerGroup, lead
-from trainer.making import OwnSteps, PolicyAtStep, StepMaker, step_sites
+from trainer.making import OwnSteps, PolicyAtStep, StepMaker, check_step, step_sites
 from trainer.metrics import IdleClock, MetricsSinks, batch_facts, make_sinks
 from trainer.model.sharding import Placement
 from trainer.progress import TrainingProgress
 from trainer.publish import StepPublisher
-from trainer.records import Records, Reports, file_record, step_record
+from trainer.records import Records, Reports, file_id, file_record, step_record
 from trainer.sites.policy_steps import SitesGroup, SiteSteps, keep_sites
 from trainer.step_metrics import StepMetrics, peak_flops, throughput
 from trainer.waiting import Waiting

@@ -22,7 +22,7 @@ from trainer.advantage import ADVANTAGES, signals
 from trainer.batch import Group, GroupSettings, Source, TrainRollout
 from trainer.config import TrainerConfig
 from trainer.metrics import Awaited
-from trainer.records import Records
+from trainer.records import Records, file_id
 from trainer.waiting import Standstill
 
 
@@ -35,11 +35,6 @@ class Inbox:
     stale: tuple[Submission, ...]
     confirming: int = 0
     judging: int = 0
-
-
-def file_id(submission: Submission) -> str:
-    """What a file is consumed by: its SHA-256, which a reorganisation does not change (its sequence might)."""
-    return submission.sha256.hex()
 
 
 def look(

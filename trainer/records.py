@@ -15,7 +15,6 @@ from protocol.errors import MusterError
 from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
-from trainer.data import file_id
 from trainer.metrics import SCALARS, samples
 
 if TYPE_CHECKING:
@@ -23,6 +22,11 @@ if TYPE_CHECKING:
 
 
 _MEANS = ("reward_mean", "task_reward_mean", "output_length_mean")
+
+
+def file_id(submission: Submission) -> str:
+    """What a file is consumed by: its SHA-256, which a reorganisation does not change (its sequence might)."""
+    return submission.sha256.hex()
 
 
 class Records:

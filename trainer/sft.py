@@ -20,7 +20,6 @@ from protocol.files import explained, file_sha256
 from protocol.folders import drop_old, remove_leftovers
 from protocol.models import load_tokenizer
 from protocol.training import OptimizerConfig, TrainConfig
-from trainer.base_model import model_folder
 from trainer.batch import MicroBatch, PackedLayout, plan_rows
 from trainer.checkpoint import (
     LearnerState,
@@ -33,7 +32,7 @@ from trainer.checkpoint import (
 from trainer.config import SftConfig
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
 from trainer.metrics import MetricsSinks, make_sinks
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
 from trainer.records import write_records

@@ -19,9 +19,9 @@ from storage.keys import MissingObjectError
 from tests.chain.game import terms
 from tests.trainer.world import CONFIG
 from trainer.batch import Group, TrainRollout
-from trainer.data import FileCollector, file_id
+from trainer.data import FileCollector
 from trainer.metrics import Awaited
-from trainer.records import Records, file_record
+from trainer.records import Records, file_id, file_record
 
 NODE = "0x" + "11" * 20
 SIGNAL: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 0.0))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
+from protocol.errors import ConfigError, first_line
 from protocol.folders import write_folder
 from protocol.models import TOKENIZER_FILES
 from protocol.training import LoraConfig
@@ -111,3 +112,22 @@ def _without_dropout(model: nn.Module) -> None:
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             setattr(module, "attention_dropout", 0.0)  # noqa: B010 (a module's attributes have no such type)
+
+
+def model_folder(source: str) -> Path:
+    """A local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
+    folder = Path(source).expanduser()
+    return folder if folder.is_dir() else _from_hub(source)
+
+
+def _from_hub(source: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja"]
+    try:
+        return Path(snapshot_download(source, allow_patterns=patterns, etag_timeout=20))
+    except Exception as error:  # the hub's client has many errors; each means the model cannot be had
+        raise ConfigError(
+            f"the model {source!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
+            "check the name, the network and the licence's terms, or name a local folder",
+        ) from None

@@ -23,11 +23,11 @@ from trainer.batch import Group
 from trainer.checkpoint import STATE
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.data import StepFiles, file_id
+from trainer.data import StepFiles
 from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.records import Records
+from trainer.records import Records, file_id
 from trainer.sites.contradiction_watch import shown_with
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper
