@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from chain.reader import Block
 from chain.records import Submission
 from chain.state import State
@@ -34,6 +32,7 @@ from dataset.tables import ROWS_PER_FILE, RowWriter
 from dataset.tally import RowTally
 from dataset.texts import Texts, declared_licences
 from dataset.tokenizers import same_tokenizer, write_tokenizer
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, IntegrityError
 from protocol.folders import write_folder

@@ -2,8 +2,7 @@
 
 import logging
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.config import WeightsConfig
 from protocol.errors import IntegrityError
 from runtime.pool_client import PoolClient

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.pools import WorkItem
 from dataset.card import card
 from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset
@@ -15,6 +13,7 @@ from dataset.row import DatasetRow
 from dataset.tables import RowWriter, read_rows
 from dataset.tally import RowTally
 from dataset.verify import Verification, load, verify
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
 from protocol.rollouts.commitment import Commitment, commit

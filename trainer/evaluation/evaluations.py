@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
 from protocol.config import PoolConfig
 from protocol.errors import MusterError, printable
