@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from eth_account.messages import encode_typed_data
+from eth_account.messages import encode_typed_data  # noqa: TID251
 from eth_utils.crypto import keccak
 from hypothesis import given
 from hypothesis import strategies as st

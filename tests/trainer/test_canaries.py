@@ -11,7 +11,8 @@ from chain.contracts.appeals import Canaries
 from chain.judging import Canary
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
-from protocol.accounts import Account, LocalAccount
+from protocol.accounts import Account as KeyMaker
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
 from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
@@ -20,7 +21,7 @@ from tests import openings
 from tests.chain.game import terms
 from trainer.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
 
-KEY: LocalAccount = Account.from_key(b"\7" * 32)
+KEY: LocalAccount = KeyMaker.from_key(b"\7" * 32)
 CARRIER = str(KEY.address)
 
 
