@@ -197,7 +197,7 @@ def test_a_redirect_is_refused_with_its_target(tmp_path: Path, status: int, requ
 
 def test_a_redirect_to_another_region_names_it(tmp_path: Path) -> None:
     def redirect(handler: BaseHTTPRequestHandler) -> None:
-        send(handler, 301, **{"x-amz-bucket-region": "eu-west-3"})
+        send(handler, 301, b"", **{"x-amz-bucket-region": "eu-west-3"})
 
     with mirror(redirect) as url:
         settings = S3Settings(endpoint=url, bucket="muster", credentials=tmp_path / "none.json")
