@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eth_account.signers.local import LocalAccount
-
 from engines.base import Engine
 from environments.base import Problem
 from environments.texts import TextEnvironments
+from protocol.accounts import LocalAccount
 from protocol.swarm.envelope import (
     Envelope,
     EnvelopeLimits,

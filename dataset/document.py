@@ -4,10 +4,10 @@ import hashlib
 import json
 from typing import Annotated, Literal, Self
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field, field_validator
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64
 from protocol.documents import Document, parse_document
 from protocol.encoding import canonical_json

@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from chain.reader import Block
 from chain.records import Submission
 from chain.state import State

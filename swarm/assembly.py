@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from engines.base import Engine
+from protocol.accounts import LocalAccount
 from protocol.files import write_atomic
 from protocol.swarm.document import SwarmDocument
 from storage.bucket import Bucket

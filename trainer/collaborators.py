@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from storage.bucket import Bucket

@@ -14,12 +14,12 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from eth_account.signers.local import LocalAccount
 from pydantic import TypeAdapter
 
 from engines.base import Engine, Sampling
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments, Score
+from protocol.accounts import LocalAccount
 from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
 from protocol.config import EvaluationSet, PoolConfig
 from protocol.documents import Document

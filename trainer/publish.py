@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.config import WeightsConfig
 from protocol.errors import IntegrityError, MusterError
 from runtime.pool_client import PoolClient

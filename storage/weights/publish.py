@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.curriculum_mask import TABLE
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256

@@ -6,13 +6,12 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.pools import WorkItem
 from dataset.curriculum import CheckedTable, check_table
 from dataset.export import PoolOnChain
 from engines.base import FINISH_EOS
 from environments.pool import PoolEnvironments
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig, WorkConfig
 from protocol.curriculum import Curriculum
 from protocol.curriculum_mask import TABLE, Resting

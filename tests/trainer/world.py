@@ -5,13 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from eth_account import Account as KeyPair
-
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
 from localnet.pool import DEMO_ENVIRONMENT
+from protocol.accounts import Account as KeyPair
 from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig

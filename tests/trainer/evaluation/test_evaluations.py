@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 
 from localnet.pool import DEMO_ENVIRONMENT
+from protocol.accounts import Account
 from protocol.api.evaluation import Evaluation, SetResult
 from protocol.config import EvaluationConfig, PoolConfig
 from protocol.errors import IntegrityError, MusterError
