@@ -32,7 +32,7 @@ from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.run import SitesRun
 from protocol.sites.traffic import all_reduce
-from trainer.state.records import read_records, write_records
+from trainer.records import read_records, write_records
 
 FOLDER = Path(__file__).parent.parent / "build" / "diloco"
 JOURNAL, WARMUP = "journal.jsonl", "warmup"

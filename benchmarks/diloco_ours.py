@@ -17,9 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from eth_account import Account
-
 from benchmarks.hosts import Host
+from protocol.accounts import Account
 from protocol.errors import MusterError
 from protocol.sites.config import SitesConfig
 from protocol.sites.run import SitesRun

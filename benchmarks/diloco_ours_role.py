@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from eth_account import Account
 
 from benchmarks.diloco_peer_role import _parts
 from benchmarks.site_process import SiteProcessConfig
+from protocol.accounts import Account
 from protocol.documents import load_document
 from protocol.lifetime import die_with_parent
 from protocol.sites.layout import F32, Tensors

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.diloco_runs import KEPT_RUNS, Runs, kept_for_all, measured
 from protocol.files import write_atomic
-from trainer.state.records import read_records
+from trainer.records import read_records
 
 ROOT = Path(__file__).parent.parent
 IMAGE, TABLE = ROOT / "docs" / "images" / "diloco.png", ROOT / "docs" / "sites.md"

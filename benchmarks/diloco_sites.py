@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 
+from protocol.accounts import Account, LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.identity import PoolId
 from protocol.sites.config import SitesConfig

@@ -39,7 +39,7 @@ from protocol.files import write_atomic
 from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.bucket import Bucket
-from trainer.state.records import read_records
+from trainer.records import read_records
 from validator.selectors import deciding_round
 
 SILENCE_SECONDS = 6.0

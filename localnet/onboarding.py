@@ -7,13 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from eth_account.signers.local import LocalAccount
-from web3.types import RPCEndpoint
-
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.suite import Suite
 from localnet.plan import POOL, STAKE, DemoPlan, budget, pool_terms
+from protocol.accounts import LocalAccount
 from protocol.amounts import GRAINS
 from protocol.config import PoolConfig
 from runtime import keystore
@@ -98,9 +96,9 @@ class Onboarding:
 
     def give_gas(self) -> None:
         """Ether for everybody, which a local chain creates on request (a public test network has faucets)."""
-        manager = self.client("deployer").w3.manager
+        client = self.client("deployer")
         for name in names(self.plan):
-            manager.request_blocking(RPCEndpoint("anvil_setBalance"), [self.ring[name].address, hex(100 * ETHER)])
+            client.request("anvil_setBalance", [self.ring[name].address, hex(100 * ETHER)])
 
     def give_tokens(self) -> None:
         """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""

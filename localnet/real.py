@@ -42,7 +42,7 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.folders import write_folder
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.seeds import heldout_noise_key, heldout_problem
 from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig
 from runtime.entry import run_main

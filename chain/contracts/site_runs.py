@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.base import ContractCall, record
 from chain.contracts.token import TokenTaker
 from chain.events import Event
 from chain.judging import CaseOutcome
 from chain.logs import accepted, decode_logs
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 from protocol.errors import IntegrityError
 from protocol.sites.identity import DOMAIN
 from protocol.sites.recorded import RecordedContribution, StepRecord

@@ -19,7 +19,7 @@ from benchmarks.diloco_sites import SITES
 from benchmarks.diloco_text import END, HELD_OUT, PackageText, SiteStreams
 from benchmarks.diloco_training import Scale, TrainedModel
 from protocol.sites.traffic import all_fetch, reduced_fetch
-from trainer.state.records import read_records, write_records
+from trainer.records import read_records, write_records
 
 SMALL = """
 import sys, time

@@ -1,11 +1,11 @@
 """Runs of sites on a real chain: what Python signs is what the contract checks, and only contradictions cost stake."""
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain.contracts.site_runs import RunTerms, SiteRuns
 from chain.errors import ContractError
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.errors import IntegrityError
 from protocol.sites import log, notes
 from protocol.sites.contradiction import keeper_contradiction, site_contradiction

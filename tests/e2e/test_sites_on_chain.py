@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 
 from benchmarks.site_faults import local_s3, signed_twice
 from chain.contracts.site_runs import SiteRuns
+from protocol.accounts import Account, LocalAccount
 from protocol.files import write_atomic
 from protocol.sites.notes import SiteNote, seal_note
 from protocol.sites.run import SitesRun

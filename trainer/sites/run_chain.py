@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from chain.client import ChainClient
 from chain.contracts.site_runs import RunView, SiteRuns
 from chain.deployment import Deployment
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError, printable, unwritten
 from protocol.sites.run import SitesRun
 from trainer.sites.chain_config import RunChainConfig, RunOnChain

@@ -5,8 +5,7 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.documents import load_document
 from protocol.errors import ConfigError
 from protocol.lifetime import die_with_parent

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from benchmarks.site_letters import LetterTable
 from chain.contracts.site_runs import RunTerms, SiteRuns
+from protocol.accounts import LocalAccount
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from tests.conftest import GRAINS, Deployed

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
+from protocol.accounts import LocalAccount
 from protocol.sites.log import open_entry, seal_entry
 from protocol.sites.notes import SiteNote, seal_note
 from tests.conftest import Deployed

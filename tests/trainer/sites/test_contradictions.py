@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain.errors import TransactionError
+from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.sites.log import LogEntry, TimeUp, seal_entry
 from tests.conftest import Deployed
@@ -129,7 +129,7 @@ def test_it_is_not_sent_for_ever(world: SiteChainWorld, monkeypatch: pytest.Monk
 
 
 def test_a_key_without_funds_keeps_the_proof(world: SiteChainWorld, caplog: pytest.LogCaptureFixture) -> None:
-    from eth_account import Account
+    from protocol.accounts import Account
 
     poor: LocalAccount = Account.create()
     watch = world.contradictions(poor, "watch")
