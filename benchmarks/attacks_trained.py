@@ -18,7 +18,7 @@ from engines.loading import set_threads
 from localnet.pool import training
 from protocol.config import PoolConfig
 from protocol.files import write_atomic
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.learner import Learner
 from trainer.tiny_model import tiny_model_config
 

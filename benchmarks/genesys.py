@@ -26,7 +26,7 @@ from benchmarks.genesys_pool import Slice, selling, slices
 from benchmarks.genesys_rows import PACKAGES, tasks
 from benchmarks.genesys_teacher import teach
 from dataset.document import Format
-from dataset.tables import read_rows
+from dataset.rows import read_rows
 from localnet.pool import pool_config
 from protocol.api.endpoints import OBJECTS
 from protocol.config import DataConfig, ModelConfig, PoolConfig

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from localnet.plan import DemoPlan
+from protocol.accounts import LocalAccount
 from runtime import keystore
 
 

@@ -12,7 +12,7 @@ from chain.state import State
 from protocol.amounts import show_tokens
 from protocol.errors import MusterError
 from protocol.verdict import Code
-from trainer.state.records import read_records
+from trainer.records import read_records
 
 SILENCE_SECONDS = 6.0
 

@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from web3.types import RPCEndpoint
-
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.suite import Suite
@@ -40,9 +38,9 @@ class Onboarding:
 
     def give_gas(self) -> None:
         """Ether for everybody, which a local chain creates on request (a public test network has faucets)."""
-        manager = self.client("deployer").w3.manager
+        client = self.client("deployer")
         for name in names(self.plan):
-            manager.request_blocking(RPCEndpoint("anvil_setBalance"), [self.ring[name].address, hex(100 * ETHER)])
+            client.request("anvil_setBalance", [self.ring[name].address, hex(100 * ETHER)])
 
     def give_tokens(self) -> None:
         """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""

@@ -16,7 +16,7 @@ from localnet.services.process import run_service
 from protocol.config import PoolConfig
 from protocol.documents import Document
 from protocol.files import write_atomic
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.seeds import heldout_noise_key, heldout_problem
 
 COUNT = 12

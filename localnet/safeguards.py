@@ -10,9 +10,6 @@ from orchestrator.summary import DodgedCanary, Safeguards, SilentCommittee
 from protocol.amounts import show_tokens
 from protocol.verdict import LANE
 
-FULL_RUN = 30
-"""Steps from which on a run has lanes enough for all that the draw has to bring about: it fails to once in 10⁴ runs."""
-
 
 def safeguards(state: State, pool: int) -> Safeguards:
     """Read from events alone."""
@@ -59,8 +56,8 @@ def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
             yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=slashed)
 
 
-def missing(found: Safeguards, steps: int) -> Iterator[str]:
-    """What a good run must show and this one does not, in words."""
+def broken_safeguards(found: Safeguards) -> Iterator[str]:
+    """Yield each safeguard that failed, in words. Every run must keep these, whatever the draws of committees."""
     if not found.attested:
         yield "no upload was attested"
     if not found.late or not found.late_fines:
@@ -73,10 +70,6 @@ def missing(found: Safeguards, steps: int) -> Iterator[str]:
     for canary in found.dodged:
         if not canary.slashed:
             yield f"seat {canary.seat} dodged canary {canary.submission}"
-    if steps >= FULL_RUN and not found.silent:
-        yield "no silent committee was replaced"
-    if steps >= FULL_RUN and not found.dodged:
-        yield "no canary was disputed by whom it caught"
 
 
 def shown_safeguards(found: Safeguards) -> Iterator[str]:
@@ -92,3 +85,9 @@ def shown_safeguards(found: Safeguards) -> Iterator[str]:
     for canary in found.dodged:
         lost = show_tokens(canary.slashed)
         yield f"canary {canary.submission}: seat {canary.seat} had disputed it to dodge, and lost {lost} MUS"
+    for what, cases in (
+        ("a silent committee that is replaced", found.silent),
+        ("a lazy seat that disputes the canary it accepted", found.dodged),
+    ):
+        if not cases:
+            yield f"not shown in this run, because the draw of seats did not bring it about: {what}"

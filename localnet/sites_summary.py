@@ -14,7 +14,7 @@ from protocol.sites.run import SitesRun
 from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
-from trainer.state.records import read_records
+from trainer.records import read_records
 
 if TYPE_CHECKING:
     from trainer.sites.exchange import SiteExchange

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from eth_account.signers.local import LocalAccount
-
 from chain.jury_terms import further_lanes
 from chain.suite import Suite
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError

@@ -40,7 +40,7 @@ def data(config: ConfigOption, json: JsonOption = False) -> None:
     alike. Reads every document once."""
     from protocol.documents import load_document
     from runtime.process import make_home
-    from trainer.basemodel import model_folder
+    from trainer.model.policy import model_folder
     from trainer.sites.config import SiteConfig
     from trainer.text.run_data import data_digest, text_corpus
 

@@ -12,7 +12,7 @@ from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, ni
 from environments.catalogue import load_environment
 from localnet.pool import DEMO_ENVIRONMENT
 from protocol.folders import write_folder
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.verdict import Code
 from tests.e2e.test_turns import ToolDemo, rows_of
-from trainer.state.records import Records
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
+from trainer.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2

@@ -22,8 +22,8 @@ from localnet.settlement import settle_accounts
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout
-from trainer.basemodel import base_model
-from trainer.state.records import Records
+from trainer.base_model import base_model
+from trainer.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1500)]
 STEPS = 3

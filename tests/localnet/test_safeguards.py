@@ -4,7 +4,7 @@ from pathlib import Path
 
 from chain.judging import Canary, Dispute
 from chain.records import Seat
-from localnet.safeguards import missing, safeguards
+from localnet.safeguards import broken_safeguards, safeguards
 from orchestrator.summary import Safeguards
 from protocol.verdict import Code
 from tests.chain.game import SEATS, Game, begin, work
@@ -40,7 +40,7 @@ def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_
     game.vote(0, {0: Code.ACCEPT}, round=1)
     before = safeguards(game.state, game.pool)
     assert (before.attested, before.late, before.late_fines) == (1, [1], 0)
-    assert "the file that was never uploaded is not void and fined" in list(missing(before, 2))
+    assert "the file that was never uploaded is not void and fined" in list(broken_safeguards(before))
     game.suite.pools.finalize(game.state.submissions[game.pool, 1]).send()
     found = safeguards(game.state, game.pool)
     values = game.suite.params.values()
@@ -48,7 +48,7 @@ def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_
     assert (found.opted_in, found.needed) == (SEATS, SEATS)
     (one,) = found.silent
     assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), 2 * values["withheldPenalty"])
-    assert list(missing(found, 2)) == []
+    assert list(broken_safeguards(found)) == []
 
 
 def test_only_the_accused_seats_own_dispute_counts_as_dodging(deployed: Deployed, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_seat_pays_once_in_a_lane_whichever_canary_it_dodged(deployed: Deploye
     def said() -> list[str]:
         found = Safeguards(attested=1, late=[0], late_fines=1, opted_in=11, needed=11, silent=[], dodged=[])
         dodged = safeguards(state, game.pool).dodged
-        return list(missing(found.model_copy(update={"dodged": dodged}), 2))
+        return list(broken_safeguards(found.model_copy(update={"dodged": dodged})))
 
     canary(38, 0)
     state.disputes[game.pool, 38] = Dispute(game.pool, 38, "0xlazy", 1, 5, 9)

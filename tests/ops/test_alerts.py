@@ -18,7 +18,7 @@ from runtime.watch.config import WatchConfig
 from runtime.watch.facts import Facts, WatchedPool
 from runtime.watch.main import Watcher, WatchGauges
 from tests.orchestrator.conftest import Desk, desk
-from trainer.metrics.catalogue import HELP
+from trainer.metrics import HELP
 
 __all__ = ["desk"]
 OPS = Path(__file__).parents[2] / "ops"

@@ -5,19 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from eth_account import Account as KeyPair
-
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
 from localnet.pool import DEMO_ENVIRONMENT
+from protocol.accounts import Account as KeyPair
 from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work

@@ -12,8 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.sites.contribution import ContributionLimits
 from protocol.sites.forms import MalformedContribution

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.documents import load_document
 from protocol.errors import ConfigError
 from protocol.lifetime import die_with_parent
@@ -147,7 +146,7 @@ def _site(config: SiteConfig) -> Daemon:
     compute = config.compute
     _prepare(compute.threads)
     from engines.loading import set_threads
-    from trainer.launch import Launcher, launched
+    from trainer.distributed import Launcher, launched
 
     run = load_document(config.run, SitesRun)
     parallel = compute.parallel.parallel(max(_LEAST_COLLECTIVE, Timeouts.of_run(run).collective))

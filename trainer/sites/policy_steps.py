@@ -18,16 +18,16 @@ from protocol.folders import write_folder
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.training import TrainConfig
-from trainer.algorithms.advantages import ADVANTAGES
-from trainer.algorithms.selection import select
+from trainer.advantage import ADVANTAGES, select
+from trainer.batch import Group
+from trainer.checkpoint import STATE
 from trainer.collaborators import TrainerCollaborators
-from trainer.collector import StepFiles
 from trainer.config import TrainerConfig
-from trainer.inbox import file_id
+from trainer.data import StepFiles
 from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.rollouts import Group
+from trainer.records import Records, file_id
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper
 from trainer.sites.logbook import items_given
@@ -36,8 +36,6 @@ from trainer.sites.pool_run import check_run_of
 from trainer.sites.settled import SettledStep, settled_step
 from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
-from trainer.state.checkpoint import STATE
-from trainer.state.records import Records
 from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")

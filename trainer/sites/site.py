@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary, LogEvent
