@@ -9,7 +9,6 @@ from protocol.documents import Document
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig, ProcessConfig
 from storage.settings import S3Settings
-from trainer.sites.chain_config import RunOnChain
 
 
 class ParallelConfig(Document):
@@ -94,8 +93,7 @@ class TrainerConfig(ProcessConfig):
     nodes that joined late wait for the next step, it is published without training once nobody could make a file for
     `standstill_seconds`, or nobody did for `silence_seconds`. A data pool publishes its step again for nodes that
     joined late, where others work not within `newcomer_seconds` of the last time. `sites`: the document of a run of
-    several sites, which then train in this trainer's place (docs/sites.md); `sites_chain`: that run on the chain, where
-    its outer steps are recorded then. docs/training.md explains `guards`, `parallel` and `memory`."""
+    several sites, which then train in this trainer's place (docs/sites.md)."""
 
     key: KeyConfig
     s3: S3Settings
@@ -115,13 +113,6 @@ class TrainerConfig(ProcessConfig):
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
     sites: Path | None = None
-    sites_chain: RunOnChain | None = None
-
-    @model_validator(mode="after")
-    def _chain_of_a_run(self) -> Self:
-        if self.sites_chain is not None and self.sites is None:
-            raise ValueError("`sites_chain` needs `sites`, the run's document")
-        return self
 
 
 _SFT_OPTIMIZER = OptimizerConfig(

@@ -57,9 +57,6 @@ class TrainersWorld:
     """Everything outside the trainer; it outlives its kills. `fuse` counts actions down to a kill, `outages` failures
     of the bucket; `members`: each node's first step."""
 
-    site_runs: Any = None
-    """The contract of runs of sites, where a test has a chain."""
-
     def __init__(self, base: Path, home: Path) -> None:
         self.base, self.home = base, home
         self.objects: dict[str, bytes] = {}
@@ -152,7 +149,7 @@ class PoolInMemory:
     def __init__(self, world: TrainersWorld) -> None:
         self._world, self.home = world, world.home
         self.pool_id = PoolId(31337, POOLS, 1)
-        self.suite = SimpleNamespace(pools=world, site_runs=world.site_runs)
+        self.suite = SimpleNamespace(pools=world)
 
     @property
     def state(self) -> State:

@@ -28,14 +28,11 @@ from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.records import Records, file_id
-from trainer.sites.contradiction_watch import shown_with
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper
-from trainer.sites.keeper_on_chain import KeeperOnChain
 from trainer.sites.logbook import items_given
 from trainer.sites.model_tensors import model_tensors, set_tensors
 from trainer.sites.pool_run import check_run_of
-from trainer.sites.run_chain import RunChain
 from trainer.sites.settled import SettledStep, settled_step
 from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
@@ -71,15 +68,12 @@ class SitesGroup:
         policy: Policy,
         placement: Placement,
         home: Path,
-        on_chain: KeeperOnChain | None = None,
     ) -> None:
-        self.keeper, self.learner, self._on_chain = keeper, SitesPolicy(policy, placement), on_chain
+        self.keeper, self.learner = keeper, SitesPolicy(policy, placement)
         self._held = 0  # the outer state whose weights the policy has
-        self.shown = StatusFile(home, shown_with(keeper.status, None if on_chain is None else on_chain.contradictions))
+        self.shown = StatusFile(home, keeper.status)
         self.shown.write()
         keeper.start()
-        if on_chain is not None:
-            on_chain.start()
 
     @property
     def given(self) -> Sequence[str]:
@@ -146,8 +140,6 @@ class SitesGroup:
 
     def end(self, code: int) -> None:
         self.keeper.finish()
-        if self._on_chain is not None:
-            self._on_chain.finish()
         self.shown.write()
 
     def _check(self, outer: int) -> None:
@@ -274,12 +266,6 @@ def keep_sites(config: TrainerConfig, outside: TrainerCollaborators, base: Path,
     home = outside.client.home / "sites"
     policy = Policy(base, pool.model.dtype, placement)
     first = OuterState.start(model_tensors(policy.model))
-    exchange, on_chain = SiteExchange(outside.bucket, run), None
-    if config.sites_chain is not None:
-        chain = RunChain(config.sites_chain, run, lambda: outside.client.suite.site_runs)
-        on_chain = KeeperOnChain.of(chain, exchange, first, home)
-    keeper = SitesKeeper(
-        exchange, outside.account, first, home, recorder=None if on_chain is None else on_chain.recorder
-    )
+    keeper = SitesKeeper(SiteExchange(outside.bucket, run), outside.account, first, home)
     log.info("time-outs of %s:\n%s", run.name, Timeouts.of_run(run).table())
-    return SitesGroup(keeper, policy, placement, home, on_chain)
+    return SitesGroup(keeper, policy, placement, home)
