@@ -8,7 +8,7 @@ from typing import Any
 from environments.catalogue import load_environment
 from environments.prompts import prompt_text
 from protocol.environments import EnvironmentConfig
-from protocol.folders import write_folder
+from protocol.files import write_folder
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from trainer.base_model import Recipe, warm_up
 from trainer.tiny_model import END_OF_THOUGHT, PHRASES, START_OF_THOUGHT, tiny_model_config

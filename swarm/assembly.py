@@ -10,7 +10,7 @@ from engines.base import Engine
 from protocol.accounts import LocalAccount
 from protocol.files import write_atomic
 from protocol.swarm.document import SwarmDocument
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.config import SwarmMemberConfig
 from swarm.environments import load_swarm
 from swarm.evaluation import HeldOut, Measuring

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from chain.client import ChainClient
-from chain.contracts.base import ContractCall
-from chain.contracts.swarms import Swarms
+from chain.contracts import ContractCall
 from chain.deployment import Deployment
 from chain.errors import ContractError, TransactionError
+from chain.swarms import Swarms
 from chain.transactions import Receipt
 from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, printable

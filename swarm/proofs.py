@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from chain.contracts.swarms import Swarms
 from chain.errors import ContractError
+from chain.swarms import Swarms
 from protocol.errors import MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.swarm.envelope import EnvelopeLimits, sealed_by

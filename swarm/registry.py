@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chain.contracts.swarms import MemberView, Swarms
+from chain.swarms import MemberView, Swarms
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import write_atomic

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from chain.contracts.swarms import Swarms
 from chain.errors import ContractError
+from chain.swarms import Swarms
 from protocol.errors import ConfigError
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope
 from protocol.swarm.roots import SharedRound, rounds_root

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chain.contracts.swarms import Swarms
+from chain.swarms import Swarms
 from protocol.swarm.seeds import NO_START
 from swarm.registry import starts_of
 

@@ -155,7 +155,7 @@ def main() -> None:
     once(stamps[1], digest(packages), install_node)
     once(stamps[2], digest(*contracts), build_contracts)
     for folder, module, what in (
-        ("proofs", "protocol.proofs.warm", "proofs"),
+        ("proofs", "protocol.toploc.warm", "proofs"),
         ("delta", "storage.weights.warm", "weight deltas"),
     ):
         sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))

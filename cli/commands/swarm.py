@@ -39,8 +39,8 @@ class Sharing:
     ] = None
 
     def values(self) -> dict[str, Any]:
-        from protocol.documents import load_document
-        from storage.settings import S3Settings
+        from protocol.encoding import load_document
+        from storage.s3 import S3Settings
 
         bucket = None if self.s3 is None else load_document(self.s3, S3Settings).model_dump(mode="json")
         gate = None if self.gate is None else {"url": self.gate}
@@ -67,8 +67,7 @@ def join(
 
     With --swarm the key's stake is locked on chain, and others read it because of that. Without, nothing is sent, keys
     cost nobody anything, and what cheats lose is what those remember who found them out: a swarm among friends."""
-    from protocol.documents import parse_document
-    from protocol.encoding import canonical_json
+    from protocol.encoding import canonical_json, parse_document
     from protocol.files import write_atomic
     from runtime.keystore import address_of
     from swarm.config import SwarmMemberConfig

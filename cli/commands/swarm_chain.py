@@ -53,7 +53,7 @@ def open_swarm(
 ) -> None:
     """Open a swarm on chain: its document, and the stake that members lock. It has no owner, and nothing of it can
     change."""
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.swarm.document import SwarmDocument
 
     session, digest = by.open(), load_document(document, SwarmDocument).digest
@@ -109,7 +109,7 @@ def accuse(
 ) -> None:
     """Show that a member signed two envelopes of one round: it loses half of its stake and its place, and you get a
     twentieth."""
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.swarm.document import SwarmDocument
     from protocol.swarm.envelope import EnvelopeLimits
     from protocol.swarm.equivocation import equivocation
@@ -166,7 +166,7 @@ def _membership(home: Path, by: Acting) -> tuple["Session", int, str]:
     configuration, unless --keystore names another."""
     from dataclasses import replace
 
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from runtime.keystore import address_of
     from swarm.config import SwarmMemberConfig
 

@@ -79,7 +79,7 @@ def _add(found: "SwarmLedger", home: Path) -> None:
 
 
 def _config(home: Path) -> "SwarmMemberConfig":
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from swarm.config import SwarmMemberConfig
 
     if not (home / CONFIG).is_file():

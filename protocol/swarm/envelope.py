@@ -15,13 +15,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.rollouts import merkle
-from protocol.signed import check_signer, open_canonical
+from protocol.rollout_file import rows
+from protocol.signing import check_signer, open_canonical
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.identity import SwarmId
 
@@ -61,7 +61,7 @@ class SharedGroup(SignedBody):
 
     @property
     def leaf(self) -> bytes:
-        return merkle.leaf(canonical_json(self.model_dump(mode="json")))
+        return rows.leaf(canonical_json(self.model_dump(mode="json")))
 
     @property
     def rewards(self) -> tuple[float, ...]:
@@ -95,13 +95,13 @@ class Envelope(SignedBody):
     @property
     def root(self) -> bytes:
         """Merkle root of the groups."""
-        return merkle.root([group.leaf for group in self.groups])
+        return rows.root([group.leaf for group in self.groups])
 
     @property
     def signed_digest(self) -> bytes:
         """The 32 bytes that the signature covers; the chain's contract computes the same."""
         place = (self.swarm, self.member, bytes.fromhex(self.document), self.round, self.root)
-        return eip712.digest(self.swarm_id.domain, STRUCT, *place)
+        return signing.digest(self.swarm_id.domain, STRUCT, *place)
 
 
 class SignedEnvelope(SignedBody):
@@ -136,7 +136,7 @@ def seal(envelope: Envelope, account: LocalAccount) -> bytes:
     """The stored bytes of an envelope of the account's own. Raises ValueError for another's."""
     if account.address != envelope.member:
         raise ValueError(f"an envelope of {envelope.member} cannot be signed by {account.address}")
-    signature = "0x" + eip712.sign(account, envelope.signed_digest).hex()
+    signature = "0x" + signing.sign(account, envelope.signed_digest).hex()
     return SignedEnvelope(envelope=envelope, signature=signature).encode()
 
 

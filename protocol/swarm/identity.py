@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protocol import eip712
+from protocol import signing
 
 DOMAIN = "muster-swarm"
 """Of what members sign."""
@@ -17,9 +17,9 @@ class SwarmId:
     swarm: int
 
     @property
-    def domain(self) -> eip712.Domain:
+    def domain(self) -> signing.Domain:
         """The EIP-712 domain of what its members sign."""
-        return eip712.Domain(DOMAIN, "1", self.chain_id, self.swarms)
+        return signing.Domain(DOMAIN, "1", self.chain_id, self.swarms)
 
     def __str__(self) -> str:
         return f"swarm {self.swarm} of {self.swarms} on chain {self.chain_id}"

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from protocol.api.base import Address
 from runtime.process import DaemonConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from swarm.config import SwarmChainConfig
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from chain.client import ChainClient
-from chain.contracts.swarms import Swarms
 from chain.deployment import Deployment
+from chain.swarms import Swarms
 from orchestrator.guard import RequestGuard
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from protocol.http.signing import Realm
 from protocol.swarm.document import SwarmDocument
@@ -18,7 +18,7 @@ from protocol.swarm.envelope import EnvelopeLimits
 from protocol.swarm.identity import NO_CHAIN, SwarmId
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.config import SwarmChainConfig
 from swarm.gate.config import GateConfig
 from swarm.gate.index import EnvelopeIndex

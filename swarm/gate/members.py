@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chain.contracts.swarms import Swarms
+from chain.swarms import Swarms
 from orchestrator.http_errors import HttpError
 from protocol.errors import MusterError
 

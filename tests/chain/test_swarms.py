@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from chain.contracts.swarms import PAGE, MemberView, Swarms, SwarmView
 from chain.errors import ContractError
-from chain.follower import Follower
-from protocol import eip712
+from chain.indexer.follower import Follower
+from chain.swarms import PAGE, MemberView, Swarms, SwarmView
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, open_envelope, seal
 from protocol.swarm.equivocation import Equivocation, equivocation
@@ -113,7 +113,7 @@ def test_nobody_innocent_is_slashed(shared_suite: Deployed) -> None:
     member, swarms = joined(shared_suite, swarm)
     true = proof_of(swarms, swarm, member)
     (root_a, signed_a), (root_b, signed_b) = true.signed
-    mirrored_s = eip712.HALF_ORDER * 2 + 1 - int.from_bytes(signed_b[32:64], "big")
+    mirrored_s = signing.HALF_ORDER * 2 + 1 - int.from_bytes(signed_b[32:64], "big")
     mirrored = signed_b[:32] + mirrored_s.to_bytes(32, "big") + bytes([55 - signed_b[64]])
     stranger = shared_suite.chain.account()
     other = opened(shared_suite)
@@ -154,7 +154,7 @@ def test_more_members_than_a_page_are_read_in_order(shared_suite: Deployed) -> N
     asked = [f"0x{number:040x}" for number in range(1, PAGE + 4)]
     asked.insert(PAGE + 1, member.address)
     views = swarms.members_of(swarm, asked)
-    assert [one.member for one in views] == [eip712.checked_address(address) for address in asked]
+    assert [one.member for one in views] == [signing.checked_address(address) for address in asked]
     assert [one.member for one in views if one.active] == [member.address]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.accounts import Account
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, seal
 from runtime.keystore import store

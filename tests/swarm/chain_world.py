@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from chain.contracts.swarms import Swarms
+from chain.swarms import Swarms
 from environments.texts import TextEnvironments
 from protocol.accounts import LocalAccount
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest, seal

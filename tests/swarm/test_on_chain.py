@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from chain.logs import decode_logs
+from chain.indexer.logs import decode_logs
 from protocol.errors import ConfigError
 from protocol.swarm.envelope import open_envelope
 from protocol.swarm.roots import SharedRound, is_under, round_proof

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chain.contracts.swarms import MemberView
+from chain.swarms import MemberView
 from swarm import registry as registry_module
 from swarm.registry import ASKED_AT_ONCE, SETTLED, SwarmRegistry, UnknownMember
 

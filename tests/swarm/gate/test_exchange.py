@@ -13,8 +13,8 @@ from protocol.api.swarm import EnvelopeListing, ListedEnvelope
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import Realm, sign_request
 from runtime.signed_client import ServiceError
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from swarm.config import GateAccess, MixConfig
 from swarm.exchange import RefusedForGood, envelope_key
 from swarm.gate import service

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from chain.contracts.swarms import MemberView
+from chain.swarms import MemberView
 from orchestrator.http_errors import HttpError
-from protocol import eip712
+from protocol import signing
 from protocol.errors import UnreachableError
 from swarm.gate.members import StakedMembers
 from tests.swarm.gate.world import FIRST, SECOND, STRANGER, GateClock
@@ -93,7 +93,7 @@ def test_strangers_keys_cost_a_call_a_second_and_keep_no_member_out(swarms: Scri
     clock = GateClock()
     members = members_of(swarms, clock)
     for _ in range(400):
-        assert status(members, eip712.checked_address("0x" + secrets.token_hex(20))) in (403, 503)
+        assert status(members, signing.checked_address("0x" + secrets.token_hex(20))) in (403, 503)
     assert swarms.calls == 1
     assert status(members, FIRST) == 503
     clock.now += 2
@@ -105,7 +105,7 @@ def test_what_waits_is_bounded(swarms: ScriptedSwarms) -> None:
     clock = GateClock()
     members = members_of(swarms, clock)
     for _ in range(2000):
-        status(members, eip712.checked_address("0x" + secrets.token_hex(20)))
+        status(members, signing.checked_address("0x" + secrets.token_hex(20)))
     assert len(members._wanted) <= 500
     clock.now += 2
     status(members, next(iter(members._wanted)))
@@ -115,7 +115,7 @@ def test_what_waits_is_bounded(swarms: ScriptedSwarms) -> None:
 
 def flooded(members: StakedMembers) -> None:
     for _ in range(600):
-        status(members, eip712.checked_address("0x" + secrets.token_hex(20)))
+        status(members, signing.checked_address("0x" + secrets.token_hex(20)))
 
 
 def test_strangers_who_never_come_again_keep_nobody_out(swarms: ScriptedSwarms) -> None:

@@ -14,7 +14,7 @@ from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from runtime.signed_client import ServiceError
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.assembly import AssembledMember, assemble, exchange_of
 from swarm.config import GateAccess
 from swarm.gate.main import run
