@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tools.sources import ROOT
 
 from chain.records import Status, Submission
 from localnet.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan
@@ -17,7 +18,6 @@ from localnet.pool import pool_config
 from localnet.run import Demo
 from tests.e2e.building import build_wheel
 from tests.sandbox.conftest import need
-from tools.sources import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]
 MODES = {"container": "podman", "bubblewrap": "bubblewrap"}
