@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.swarm_members import MemberKit, ShelfExchange, SwarmCase, SwarmSettings, swarm_model
 from benchmarks.swarm_models import MODELS, SwarmModel
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from swarm.config import MixConfig
 from swarm.evaluation import HeldOut
 from swarm.member import SwarmMember

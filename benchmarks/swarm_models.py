@@ -9,9 +9,9 @@ from environments.catalogue import load_environment
 from environments.prompts import prompt_text
 from protocol.environments import EnvironmentConfig
 from protocol.folders import write_folder
-from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
+from protocol.models import load_tokenizer, save_byte_tokenizer
+from trainer.base_model import Recipe, warm_up
 from trainer.tiny_model import END_OF_THOUGHT, PHRASES, START_OF_THOUGHT, tiny_model_config
-from trainer.warmup import Recipe, warm_up
 
 _EOS, _PAD = "<|end|>", "<|pad|>"
 _MERGES = 80

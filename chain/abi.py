@@ -24,10 +24,9 @@ from protocol.keccak import keccak
 
 SUITE = (
     "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
-    "SiteRuns",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock", "Swarms")
+CONTRACTS = (*SUITE, "Timelock", "DilocoRuns", "Swarms")
 """In the order of their deployment."""
 FOLLOWED = (*SUITE, "Timelock")
 """Whose events every process keeps. Those of swarms concern nobody in a pool, and anybody may make many of them."""

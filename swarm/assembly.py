@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from engines.base import Engine
+from protocol.accounts import LocalAccount
 from protocol.files import write_atomic
 from protocol.swarm.document import SwarmDocument
 from storage.bucket import Bucket
@@ -26,7 +25,7 @@ from swarm.on_chain import ChainMember
 from swarm.plausibility import PlausibilityJudge
 from swarm.progress import MemberProgress, SwarmRound
 from swarm.retokenising import Retokeniser
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.learner import Learner
 
 log = logging.getLogger("muster.swarm")

@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from eth_account.signers.local import LocalAccount
-
 from chain.client import ChainClient
 from chain.contracts.base import ContractCall
 from chain.contracts.swarms import Swarms
 from chain.deployment import Deployment
 from chain.errors import ContractError, TransactionError
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, printable
 from protocol.swarm.identity import SwarmId
 from swarm.config import SwarmChainConfig

@@ -4,8 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import EnvelopeLimits

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.base import ContractCall, record
 from chain.contracts.token import TokenTaker
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 from protocol.swarm.equivocation import Equivocation
 from protocol.swarm.identity import DOMAIN, SwarmId
 

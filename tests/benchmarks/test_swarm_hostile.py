@@ -24,8 +24,8 @@ from environments.texts import TextEnvironments
 from protocol.swarm.envelope import SharedCompletion, SharedGroup, seal
 from swarm.generation import OwnGroup
 from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, honest_envelope
+from trainer.base_model import worked_sum
 from trainer.tiny_model import END_OF_THOUGHT
-from trainer.warmup_data import worked_sum
 
 SMALL = SharingCrowd("small", members=80, hostile=20, receivers=6, rounds=5)
 

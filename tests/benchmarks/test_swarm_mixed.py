@@ -8,7 +8,7 @@ import pytest
 from benchmarks import swarm_mixed
 from benchmarks.swarm_members import SwarmCase, swarm_model
 from benchmarks.swarm_models import MODELS
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.swarm.envelope import SharedCompletion, SharedGroup
 from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.swarm.sampling import Offer

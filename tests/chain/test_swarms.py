@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain.contracts.swarms import PAGE, MemberView, Swarms, SwarmView
 from chain.errors import ContractError
 from chain.follower import Follower
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, open_envelope, seal
 from protocol.swarm.equivocation import Equivocation, equivocation
 from protocol.swarm.identity import SwarmId

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 
 from environments.texts import TextEnvironments
+from protocol.accounts import Account
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import (
     Envelope,

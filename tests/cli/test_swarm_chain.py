@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from protocol.documents import load_document
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, seal

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.swarms import Swarms
 from environments.texts import TextEnvironments
+from protocol.accounts import LocalAccount
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest, seal
 from protocol.swarm.seeds import round_problem
 from swarm.assembly import AssembledMember

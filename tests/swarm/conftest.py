@@ -9,7 +9,7 @@ from protocol.locks import locked
 from tests.conftest import Deployed
 from tests.swarm.chain_world import ChainWorld
 from tests.swarm.world import SUMS, SwarmWorld
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="session")

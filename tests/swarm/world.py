@@ -3,10 +3,8 @@
 import json
 from pathlib import Path
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
-
 from engines.hf import TransformersEngine
+from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
