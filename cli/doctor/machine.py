@@ -47,8 +47,8 @@ def _tools_of_a_checkout() -> Iterator[Prerequisite]:
 
 def _python() -> Prerequisite:
     found = platform.python_version()
-    if sys.version_info[:2] != (3, 11):
-        return failed("python", f"{found} runs this, 3.11 is needed", "make PYTHON=python3.11 setup")
+    if sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)):
+        return failed("python", f"{found} runs this, 3.11 to 3.13 are needed", "make PYTHON=python3.11 setup")
     return ok("python", f"{found} at {sys.executable}")
 
 
@@ -71,7 +71,7 @@ def _compiler() -> Prerequisite:
     if found is None:
         return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
-        return failed("compiler", "Python's C headers (Python.h) are missing", "install python3.11-dev")
+        return failed("compiler", "Python's C headers (Python.h) are missing", "install the python3-dev package")
     return ok("compiler", found)
 
 
