@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tools.sources import ROOT
 
 from chain import abi, deploy
 from chain.deployment import Deployment
 from chain.network import NetworkConfig
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
+from tools.structure import ROOT
 
 
 def local(chain: Chain) -> NetworkConfig:
