@@ -67,8 +67,8 @@ def lease_id(node: int) -> str:
 
 @dataclass
 class TimedPool:
-    """An event source (`chain.indexer.projection.EventSource`): from Unix time `start` on, the nodes that had leases send
-    their files one after another, and each is accepted twenty seconds later."""
+    """An event source (`chain.indexer.projection.EventSource`): from Unix time `start` on, the nodes that had leases
+    send their files one after another, and each is accepted twenty seconds later."""
 
     addresses: list[str]
     start: float

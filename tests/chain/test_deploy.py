@@ -11,7 +11,7 @@ from chain import abi, deploy
 from chain.deployment import Deployment, NetworkConfig
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
-from tools.sources import ROOT
+from tools.structure import ROOT
 
 
 def local(chain: Chain) -> NetworkConfig:
