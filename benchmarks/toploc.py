@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from protocol.toploc import toploc as ours
+from protocol.toploc import proofs as ours
 from protocol.toploc.codec import CHUNK, TOP_K
 
 WIDTHS = (128, 896, 5120)

@@ -20,7 +20,7 @@ from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.rollout_file import rows
+from protocol.rollout_file import merkle
 from protocol.signing import check_signer, open_canonical
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.identity import SwarmId
@@ -61,7 +61,7 @@ class SharedGroup(SignedBody):
 
     @property
     def leaf(self) -> bytes:
-        return rows.leaf(canonical_json(self.model_dump(mode="json")))
+        return merkle.leaf(canonical_json(self.model_dump(mode="json")))
 
     @property
     def rewards(self) -> tuple[float, ...]:
@@ -95,7 +95,7 @@ class Envelope(SignedBody):
     @property
     def root(self) -> bytes:
         """Merkle root of the groups."""
-        return rows.root([group.leaf for group in self.groups])
+        return merkle.root([group.leaf for group in self.groups])
 
     @property
     def signed_digest(self) -> bytes:

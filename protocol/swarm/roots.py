@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocol.encoding import HEX_RECORD, Bytes32, encode_words
-from protocol.rollout_file import rows
+from protocol.rollout_file import merkle
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class SharedRound:
 
     @property
     def leaf(self) -> bytes:
-        return rows.leaf(encode_words(self.round, self.root, self.sha256))
+        return merkle.leaf(encode_words(self.round, self.root, self.sha256))
 
 
 def rounds_root(shared: Sequence[SharedRound]) -> bytes:
     """Root over rounds in ascending order, at least one."""
-    return rows.root([one.leaf for one in shared])
+    return merkle.root([one.leaf for one in shared])
 
 
 def round_proof(shared: Sequence[SharedRound], number: int) -> list[bytes]:
     """Siblings from round `number` up to the root. Raises ValueError where it is not among them."""
     index = [one.round for one in shared].index(number)
-    return rows.proof([one.leaf for one in shared], index)
+    return merkle.proof([one.leaf for one in shared], index)
 
 
 def is_under(shared: SharedRound, proof: Sequence[bytes], root: bytes) -> bool:
     """Whether a recorded root covers that envelope."""
-    return rows.root_above(shared.leaf, proof) == root
+    return merkle.root_above(shared.leaf, proof) == root

@@ -9,7 +9,7 @@ from chain.contracts import FailingRollout, WorkItem
 from chain.errors import ContractError
 from chain.indexer.records import Status
 from chain.indexer.reducers import replay
-from protocol.rollout_file import rows
+from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, begin, work
@@ -182,7 +182,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     step = game.publish(planting.root)
     game.submit(node, step, work("honest"))
     row = b"the row's bytes"
-    planted = WorkItem(rows.root([rows.leaf(row)]), b"\5" * 32, 500, 1)
+    planted = WorkItem(merkle.root([merkle.leaf(row)]), b"\5" * 32, 500, 1)
     sub = game.submit(node, step, planted)
     game.vote(0, {0: Code.ACCEPT, 1: Code.ACCEPT})
     state = game.state

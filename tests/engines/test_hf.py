@@ -17,7 +17,7 @@ from engines.hf import TransformersEngine
 from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.sampling import noise
-from protocol.toploc import toploc
+from protocol.toploc import proofs as toploc
 from protocol.toploc.codec import proof_count
 from tests.engines.models import save_broken, save_tiny
 

@@ -14,7 +14,7 @@ from engines.vllm import VllmEngine, VllmOptions
 from protocol.errors import MusterError
 from protocol.rollout_file.rows import sampled_places
 from protocol.sampling import noise
-from protocol.toploc import toploc
+from protocol.toploc import proofs as toploc
 from runtime.turns import joined
 from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests

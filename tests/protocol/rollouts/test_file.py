@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.rollouts import LIMITS
 from benchmarks.rollouts import made_up_rollouts as rollouts
-from protocol.rollout_file import rows as merkle
+from protocol.rollout_file import merkle
 from protocol.rollout_file.file import SANDBOX, read, write
 from protocol.rollout_file.reader import SCHEMA
 from protocol.rollout_file.rows import Limits, MalformedFile, RolloutHeader, commit, inclusion

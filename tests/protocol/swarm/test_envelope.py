@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
-from protocol.rollout_file import rows
+from protocol.rollout_file import merkle
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import (
     EnvelopeLimits,
@@ -63,7 +63,7 @@ def test_nobody_seals_for_another() -> None:
 
 def test_a_group_can_be_shown_alone() -> None:
     leaves = [one.leaf for one in ENVELOPE.groups]
-    assert openings.verify(ENVELOPE.root, leaves[1], rows.proof(leaves, 1))
+    assert openings.verify(ENVELOPE.root, leaves[1], merkle.proof(leaves, 1))
 
 
 @pytest.mark.parametrize(

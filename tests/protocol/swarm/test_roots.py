@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from eth_utils.crypto import keccak
 
-from protocol.rollout_file import rows
+from protocol.rollout_file import merkle
 from protocol.swarm.roots import SharedRound, is_under, round_proof, rounds_root
 
 SHARED = [SharedRound(number, keccak(b"root%d" % number), keccak(b"file%d" % number), 8) for number in (3, 4, 7, 8, 12)]
@@ -33,4 +33,4 @@ def test_a_round_that_is_not_there_has_no_proof() -> None:
 def test_a_leaf_is_what_a_contract_can_compute() -> None:
     one = SHARED[0]
     words = one.round.to_bytes(32, "big") + one.root + one.sha256
-    assert one.leaf == rows.leaf(words) == keccak(keccak(words))
+    assert one.leaf == merkle.leaf(words) == keccak(keccak(words))
