@@ -27,10 +27,8 @@ SUITE = (
     "SiteRuns",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock", "Swarms")
-"""In the order of their deployment."""
-FOLLOWED = (*SUITE, "Timelock")
-"""Whose events every process keeps. Those of swarms concern nobody in a pool, and anybody may make many of them."""
+CONTRACTS = (*SUITE, "Timelock")
+"""The contracts in the order of their deployment. Every process keeps their events."""
 
 Json = dict[str, Any]
 

@@ -60,10 +60,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "AmountTooLarge": ("the amount is larger than the contracts take", "use a smaller one"),
     "BadConsent": ("the node key did not sign this consent", "sign it with the node's key, for this operator"),
     "BadInvite": ("the pool's owner did not sign this invite", "ask for one for this node, pool and chain"),
-    "BadRounds": ("these rounds are out of order, or recorded already", "record from round {next} on"),
     "BadSignature": ("the accused did not sign both of these", "check the two files"),
-    "BadSwarmTerms": ("a swarm needs a document, a stake, and a delay from the network's shortest window to a year",
-                      "check --stake and --delay"),
     "BadTerms": ("the term `{field}` is outside its bounds", "docs/contracts.md, Parameters, has them"),
     "ConsentExpired": ("the node's consent has expired", "sign a new one: muster node consent"),
     "CounterMismatch": ("the node has submitted meanwhile", "read its counter again"),
@@ -83,8 +80,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "NoSuchCase": ("there is no such case", "check its number: muster case show"),
     "NoSuchFile": ("there is no such file", "check --pool and --file"),
     "NoSuchPool": ("there is no such pool", "check --pool"),
-    "NoSuchMember": ("this key never joined the swarm", "muster swarm join"),
-    "NoSuchSwarm": ("there is no such swarm", "check --swarm"),
     "NodeIsFrozen": ("one of the node's files was refused and is not final", "wait for the end of its dispute"),
     "NotAccepted": ("file {sequence} is not accepted for good", "name files whose challenge window is over"),
     "NotFinal": ("the outcome can still change until {time}", "run this again then"),
@@ -107,7 +102,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "Paused": ("governance has paused new entries", "try later: muster governance status"),
     "ReceiptOutOfTime": ("the receipt is of a time that does not count", "nothing can be done about this file"),
     "Removed": ("the pool's owner or a slash has removed this node for good", "register another node key"),
-    "SameEnvelope": ("both are the same envelope", "signing it twice is no breach"),
     "SeatActive": ("the seat is still active", "first: muster validator leave"),
     "SeatInactive": ("the seat has left, or its bond is too small", "muster validator top-up, or bond a new seat"),
     "SeatLocked": ("the bond is locked until {releaseAt}, or {frozen} duties are open", "run this again then"),
@@ -158,7 +152,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "CommitOver": ("the time to vote ended at {time}", "nothing can be done any more"),
     "DrawOver": ("the draw had to be by block {lastBlock}", "nothing can be done any more"),
     "ERC2612InvalidSigner": ("the permit is not signed by {owner}", "sign it with that key, for this chain and token"),
-    "EmptyRoot": ("a root covers one group at least", "share something first: muster swarm run"),
     "InvalidAccountNonce": ("this permit was used, or another one of {account} meanwhile", "run the command again"),
     "LaneOpen": ("the lane takes files until block {end}", "run this again then"),
     "Lapsed": ("the jury was not drawn in time", "the outcome stands as it is"),
@@ -204,7 +197,7 @@ _WORDS: dict[str, tuple[str, str]] = {
 _BEFORE_LEAVING = {
     "StakeHeld": (
         "the stake is locked as long as the membership lasts",
-        "leave first: muster swarm leave, muster site leave",
+        "leave first: muster site leave",
     ),
 }
 """For a release that has no time yet."""

@@ -58,7 +58,7 @@ def test_a_broken_run_is_finished_with_the_same_addresses(chain: Chain, tmp_path
     network = local(chain)
     plan = deploy.plan(client, network, tmp_path)
     assert not plan.complete
-    assert len(plan.lines()) == 14
+    assert len(plan.lines()) == 13
     assert not list(tmp_path.iterdir())
 
     class Broken(Exception):

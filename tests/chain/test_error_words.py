@@ -27,5 +27,5 @@ def test_words_name_only_what_the_error_says(name: str) -> None:
 def test_a_stake_that_nobody_has_released_is_not_locked_until_1970() -> None:
     words, hint = in_words("StakeHeld", {"releaseAt": 0})
     assert "19" not in words
-    assert hint.startswith("leave first: muster swarm leave")
+    assert hint.startswith("leave first: muster site leave")
     assert "until 20" in in_words("StakeHeld", {"releaseAt": 1_900_000_000})[0]
