@@ -33,9 +33,9 @@ from typing import Any
 from benchmarks import swarm_hostile, swarm_hostile_table
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members
 from engines.loading import set_threads
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_atomic
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 
 KEPT = Path(__file__).parent / "results" / "swarm.json"

@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
-
 from engines.factory import make_engine
 from environments.texts import TextEnvironments
+from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import EnvelopeLimits

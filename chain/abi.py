@@ -24,11 +24,12 @@ from protocol.keccak import keccak
 
 SUITE = (
     "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
-    "SiteRuns",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock")
-"""The contracts in the order of their deployment. Every process keeps their events."""
+CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")
+"""In the order of their deployment."""
+FOLLOWED = (*SUITE, "Timelock")
+"""Whose events every process keeps. Anybody may emit many of a DiLoCo run's, and no pool depends on them."""
 
 Json = dict[str, Any]
 

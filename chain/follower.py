@@ -51,7 +51,7 @@ class Follower:
         self._deployment = deployment
         self.confirmations = confirmations
         self._first = deployment.start_block
-        self._addresses = [deployment.address(name) for name in abi.CONTRACTS]
+        self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
         self._range = _RANGE
         self._behind_since: float | None = None
         self.time = 0

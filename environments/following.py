@@ -6,7 +6,7 @@ from environments.base import Environment
 from environments.catalogue import load_environment
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.models.tokenizer import text_digest
+from protocol.models import text_digest
 
 
 class FollowingEnvironments:

@@ -22,7 +22,7 @@ from swarm.member import MemberParts, SwarmMember, usual_filters
 from swarm.plausibility import PlausibilityJudge
 from swarm.progress import MemberProgress, SwarmRound
 from swarm.retokenising import Retokeniser
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.learner import Learner
 
 log = logging.getLogger("muster.swarm")

@@ -5,8 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS, Get
 from protocol.api.swarm import ENVELOPES, PLACE, SHARE, EnvelopeUpload
 from protocol.api.uploads import UploadExists

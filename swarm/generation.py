@@ -9,10 +9,10 @@ from environments.pool import PoolEnvironments
 from environments.prompts import completion_text
 from environments.texts import TextEnvironments
 from protocol.config import PoolConfig
-from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
+from protocol.models import Tokenizer, eos_ids, load_tokenizer
 from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
 from protocol.swarm.seeds import round_noise, round_problem
-from trainer.rollouts import Group, GroupSettings, TrainRollout
+from trainer.batch import Group, GroupSettings, TrainRollout
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from engines.base import Engine
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup
 from protocol.swarm.places import RoundPlaces
@@ -34,8 +33,8 @@ from swarm.outbox import EnvelopeOutbox
 from swarm.plausibility import PlausibilityJudge
 from swarm.progress import SwarmRound
 from swarm.retokenising import Retokeniser
+from trainer.batch import Group
 from trainer.learner import Learner
-from trainer.rollouts import Group
 
 log = logging.getLogger("muster.swarm")
 

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import printable
 from protocol.files import write_atomic
 from protocol.swarm.envelope import Envelope, seal

@@ -19,10 +19,8 @@ from protocol.swarm.plausibility import (
 from swarm.config import MixConfig
 from swarm.generation import MemberModel, OwnGroup
 from swarm.inspection import FoundGroup
-from trainer.batches.micro_batch import micro_batch
-from trainer.batches.packing import plan_rows
+from trainer.batch import Group, micro_batch, plan_rows
 from trainer.learner import Learner
-from trainer.rollouts import Group
 
 
 class PlausibilityJudge:

@@ -29,7 +29,7 @@ ACCOUNTS = {
     "etc/passwd": "root:x:0:0::/tmp:/nonexistent\nnobody:x:65534:65534::/tmp:/nonexistent\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
 }
-WORKER = ("worker.daemon", "engines.hf", "cli.main")
+WORKER = ("worker.daemon", "engines.hf", "worker.main")
 LOADING = """
 import importlib, pathlib, re, sys
 (folder,) = (pathlib.Path(one) for one in sys.path if one.endswith("lib-dynload"))

@@ -16,7 +16,7 @@ from chain.resources import abi_folder, artifacts_folder
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from cli.hardware import existing
 from localnet.ports import is_free
-from localnet.services.anvil import find_anvil
+from localnet.services.chain import find_anvil
 from localnet.services.swift_conf import check_attributes
 
 ROOT = Path(cli.__file__).parents[1]

@@ -5,11 +5,11 @@ import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
-import {MeasuringSites} from "./helpers/MeasuringSites.sol";
+import {MeasuringCases} from "./helpers/MeasuringCases.sol";
 
 /// @notice Measures calls as whole transactions (run with --isolate: base cost and calldata included) in steady state,
 /// while the network grows. contracts/tools/gas.mjs reads what it writes.
-contract GasTest is MeasuringSites {
+contract GasTest is MeasuringCases {
     /// Of the latest lane: its attestation, the commit that draws, the last member's vote.
     uint256 internal attesting;
     uint256 internal drawing;
@@ -70,7 +70,6 @@ contract GasTest is MeasuringSites {
         _many(suffix);
         _slash(suffix, pools.poolOf(pool).sequence / 16 + 1);
         _cases(suffix);
-        _siteRun(suffix);
     }
 
     /// @dev Opens a fresh lane for `node`.

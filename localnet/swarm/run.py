@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engines.runtime import torch_environment
-from localnet.accounts import KeyRing
 from localnet.base_model import base_model_process, wait_for_folder
 from localnet.footprint import resident
-from localnet.pool import pool_config
-from localnet.progress import ProgressPrinter, Stop
-from localnet.supervisor import Child, Supervisor
+from localnet.network import ProgressPrinter, Stop
+from localnet.onboarding import KeyRing
+from localnet.plan import pool_config
 from localnet.swarm.plan import FIRST, LAST, SwarmPhase, SwarmPlan, swarm_document, write_plan
 from localnet.swarm.traces import (
     BucketContents,
@@ -27,6 +26,7 @@ from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.swarm.envelope import EnvelopeLimits
 from protocol.waits import wait_for
+from runtime.supervisor import Child, Supervisor
 from storage.bucket import Bucket
 from swarm.exchange import BucketExchange
 

@@ -10,9 +10,9 @@ from benchmarks import swarm
 from benchmarks.swarm import spread, summary
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
 from environments.catalogue import load_environment
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.folders import write_folder
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from environments.catalogue import load_environment
 from protocol.folders import write_folder
 from protocol.locks import locked
 from tests.swarm.world import SUMS, SwarmWorld
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from swarm.inspection import FoundGroup, Inspector
 from swarm.journal import JOURNAL, read_journal
 from swarm.plausibility import PlausibilityJudge
 from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
-from trainer.rollouts import Group
+from trainer.batch import Group
 
 LIMITS = EnvelopeLimits.of(DOCUMENT)
 ROUNDS = 6

@@ -23,7 +23,7 @@ from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS, read_journal
 from swarm.main import run
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
-from trainer.state.checkpoint import checkpoints
+from trainer.checkpoint import checkpoints
 
 LIMITS = EnvelopeLimits.of(DOCUMENT)
 FEW = MixConfig(own=3, shared=1)

@@ -13,7 +13,7 @@ from swarm.config import MixConfig
 from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
-from trainer.state.checkpoint import checkpoints
+from trainer.checkpoint import checkpoints
 
 LIMITS = EnvelopeLimits.of(DOCUMENT)
 

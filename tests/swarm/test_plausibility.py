@@ -22,9 +22,8 @@ from swarm.inspection import FoundGroup
 from swarm.journal import JOURNAL, read_journal
 from swarm.plausibility import PlausibilityJudge
 from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
+from trainer.base_model import Recipe, warm_up, worked_sum
 from trainer.tiny_model import END_OF_THOUGHT
-from trainer.warmup import Recipe, warm_up
-from trainer.warmup_data import worked_sum
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)
 """Twenty seconds of the warm-up: a policy that knows nothing finds nothing impossible."""

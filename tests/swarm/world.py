@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
-
 from engines.hf import TransformersEngine
 from environments.texts import TextEnvironments
+from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, question_digest, seal

@@ -63,7 +63,7 @@ def test_the_law_forbids(module: str, imported: str, tmp_path: Path) -> None:
         ("localnet_a", "trainer.main"),
         ("swarm_a", "trainer.learner"),
         ("cli_a", "calibration.table"),
-        ("attacks_a", "localnet.run"),
+        ("attacks_a", "localnet.demo"),
         ("benchmarks_a", "attacks.worker"),
         ("tests_a", "cli.main"),
         ("tests_a", "tools.structure"),

@@ -1,9 +1,7 @@
 """A swarm of sums, its members' keys, and envelopes as an honest member makes them."""
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
-
 from environments.texts import TextEnvironments
+from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest
