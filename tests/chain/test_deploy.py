@@ -12,7 +12,7 @@ from chain.deployment import Deployment
 from chain.network import NetworkConfig
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
-from tools.sources import ROOT
+from tools.structure import ROOT
 
 
 def local(chain: Chain) -> NetworkConfig:
