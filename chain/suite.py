@@ -5,9 +5,8 @@
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
 `suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`,
-`diloco_runs`, `timelock`, `swarms`: one facade per contract, in `chain.contracts`. What changes the chain is a typed
-call, sent as the client's account. What changes often is read from the projected state (`chain.indexer.state`), not by
-views.
+`diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent
+as the client's account. What changes often is read from the projected state (`chain.indexer.state`), not by views.
 """
 
 from chain.client import ChainClient
@@ -15,7 +14,6 @@ from chain.contracts import Appeals, Canaries, Court, Juries, NodeCases, Params,
 from chain.deployment import Deployment
 from chain.diloco_runs import DilocoRuns
 from chain.indexer.records import Step
-from chain.swarms import Swarms
 from protocol.seeds import step_seed
 
 
@@ -40,7 +38,6 @@ class Suite:
         self.node_cases = NodeCases(client, deployment)
         self.diloco_runs = DilocoRuns(client, deployment)
         self.timelock = Timelock(client, deployment)
-        self.swarms = Swarms(client, deployment)
 
     def step_seed(self, pool: int, step: Step, confirmations: int = 0) -> bytes | None:
         """The public seed of a published step; None until its seed block has `confirmations` blocks on top."""

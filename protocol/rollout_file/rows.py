@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.api.base import Address, Hex64
 from protocol.config import WorkConfig
-from protocol.encoding import canonical_json, keccak, parse_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import MusterError, first_problem
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file import merkle
