@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from attacks.base import Cheat, attack
 from engines.base import Completion
-from protocol.budgets import all_targets
+from protocol.length_tiers import all_targets
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work
 from worker.produce import Planned

@@ -24,14 +24,14 @@ from environments.pool import PoolEnvironments, Score
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
+from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.proofs.codec import PROOF_BYTES, proof_count
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
 from storage.keys import object_key
-from trainer.loader import Loader
+from trainer.data import Loader
 from trainer.tiny_model import PHRASES
 from validator.checks import FILE_CHECKS, rewards
 from validator.context import CheckContext, SubmissionFacts

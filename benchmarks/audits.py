@@ -25,7 +25,7 @@ from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import tagged_hash
 from protocol.errors import MusterError
 from protocol.verdict import Code
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 from worker.produce import Produced, Producer
 

@@ -14,9 +14,8 @@ from protocol.config import BF16_CHECKS, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.files import user_cache
 from protocol.folders import write_folder
-from trainer.basemodel import base_model, warmed_up
+from trainer.base_model import Recipe, base_model, warmed_up
 from trainer.tiny_model import tiny_model_config
-from trainer.warmup import Recipe
 
 DARES = 0.9
 """Of the largest score gap that the pool's thresholds allow, what the steering worker uses."""

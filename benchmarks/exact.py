@@ -26,7 +26,7 @@ from engines.exact import ExactEngine
 from engines.hf import TransformersEngine
 from protocol.proofs.toploc import build_many
 from protocol.sampling.device import choose
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 
 KEPT_RUNS = Path(__file__).parent / "results" / "exact_runs.jsonl"

@@ -29,7 +29,7 @@ from protocol.files import explained, read_bounded
 from protocol.folders import file_digests
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
+    from protocol.accounts import LocalAccount
 
 METHOD: Literal["peaks-over-threshold, Chernoff and bets, 5"] = "peaks-over-threshold, Chernoff and bets, 5"
 _DOMAIN = eip712.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)

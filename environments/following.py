@@ -7,7 +7,7 @@ from environments.catalogue import load_environment
 from environments.conformance import check_versions
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.models.tokenizer import text_digest
+from protocol.models import text_digest
 
 
 class FollowingEnvironments:

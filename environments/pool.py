@@ -15,11 +15,10 @@ from environments.turns.frame import ReplyFrame
 from environments.turns.replay import Reply, replay, turns_of
 from environments.turns.replies import RolloutReplies
 from protocol.config import PoolConfig
+from protocol.curriculum_mask import Resting
 from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
-from protocol.models.documents import read_object
-from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
-from protocol.resting import Resting
+from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object
 from protocol.rollouts.transcript import Tokens, Transcript
 
 _KEPT_PROBLEMS = 4096

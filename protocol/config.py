@@ -82,7 +82,7 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 class WorkConfig(Document):
     """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
-    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/budgets.py). An answer
+    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/length_tiers.py). An answer
     loses `length_alpha` of reward for every token that it is off its target."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)

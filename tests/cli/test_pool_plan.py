@@ -8,7 +8,7 @@ import pytest
 
 from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, warnings, world_problems
 from cli.terms import load_terms
-from localnet.pool import BUDGET, pool_config, pool_terms
+from localnet.plan import BUDGET, pool_config, pool_terms
 from protocol.amounts import GRAINS
 from protocol.config import DataConfig, PoolConfig
 from protocol.curriculum import Curriculum
