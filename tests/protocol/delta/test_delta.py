@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.codec_cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
 from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta, merge_deltas
 from protocol.delta.tensors import DeltaError
+from tests.protocol.delta.cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
 
 
 @pytest.fixture(scope="module")
