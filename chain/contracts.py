@@ -368,10 +368,6 @@ class Pools(TokenTaker):
     def remove_node(self, pool: int, node: str) -> ContractCall[Receipt]:
         return self.call("removeNode", pool, node)
 
-    def sign_invite(self, owner: LocalAccount, pool: int, node: str, expiry: int) -> bytes:
-        """The pool owner's invite for `node`, usable until `expiry` (chain time)."""
-        return self.signed(owner, "muster-pools", INVITE, pool, node, expiry)
-
     # ---- Operator
 
     def join(self, pool: int, node: str) -> ContractCall[Receipt]:

@@ -6,7 +6,8 @@ import pytest
 
 from chain.contracts import MOST_FILES
 from chain.errors import ContractError
-from chain.indexer.records import CaseOutcome, Submission, jury_fee
+from chain.indexer.records import Accusation, CaseOutcome, Submission, jury_fee
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code
@@ -15,6 +16,10 @@ from tests.chain.game import FEE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
 
 EVIDENCE = bytes(range(32))
+
+
+def open_cases(state: State) -> list[Accusation]:
+    return [case for case in state.cases.values() if case.outcome is CaseOutcome.OPEN]
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert (case.node, case.sequences, case.evidence) == (node.address, tuple(f.sequence for f in files), EVIDENCE)
     assert case.outcome is CaseOutcome.OPEN
     assert state.nodes[node.address].frozen == 1
-    assert state.open_cases(game.pool) == [case]
+    assert open_cases(state) == [case]
     assert suite.node_cases.tried(game.pool, case.sequences) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
@@ -136,7 +141,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     runs = (files[:1], files[1:], files)
     guilty, false, late = numbers = [suite.node_cases.open(run, EVIDENCE).send() for run in runs]
     state = compare(game)
-    assert state.open_cases(game.pool) == [state.cases[number] for number in numbers]
+    assert open_cases(state) == [state.cases[number] for number in numbers]
     assert state.nodes[node.address].frozen == 3
     trials = [state.cases[number].trial for number in numbers]
     assert len({state.trials[trial].trial for trial in trials}) == 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.contracts import FailingRollout, WorkItem
+from chain.contracts import INVITE, FailingRollout, WorkItem
 from chain.errors import ContractError
 from chain.indexer.records import Status
 from chain.indexer.reducers import replay
@@ -255,11 +255,11 @@ def test_invites_permits_and_their_misuse(game: Game) -> None:
         suite.pools.join(game.pool, node.address).send()
     assert uninvited.value.name == "InviteRequired"
     assert "ask the pool's owner" in str(uninvited.value)
-    other = suite.pools.sign_invite(game.owner, game.pool + 1, node.address, expiry)
+    other = suite.pools.signed(game.owner, "muster-pools", INVITE, game.pool + 1, node.address, expiry)
     with pytest.raises(ContractError) as misused:
         suite.pools.join_with_invite(game.pool, node.address, expiry, other).send()
     assert misused.value.name == "BadInvite"
-    invite = suite.pools.sign_invite(game.owner, game.pool, node.address, expiry)
+    invite = suite.pools.signed(game.owner, "muster-pools", INVITE, game.pool, node.address, expiry)
     suite.pools.join_with_invite(game.pool, node.address, expiry, invite).send()
     assert compare(game).accounts[game.pool, node.address].member
 

@@ -98,7 +98,9 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
 
         had = token.balance_of(accuser.address)
         upheld, refuted = (demo.ok("case", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
-        state = demo.wait(monitor, lambda state: not state.open_cases(POOL))
+        state = demo.wait(
+            monitor, lambda state: all(case.outcome is not CaseOutcome.OPEN for case in state.cases.values())
+        )
         convicted, acquitted = state.cases[upheld], state.cases[refuted]
         assert (convicted.outcome, acquitted.outcome) == (CaseOutcome.UPHELD, CaseOutcome.REFUTED)
         assert state.accounts[POOL, mallory].ejected
