@@ -1,6 +1,6 @@
 """The state of the whole suite, projected from events alone: the view that every role shares.
 
-`State` holds (records in `chain.indexer.records`; amounts in grains):
+`State` holds (records in `chain.indexer.records`; amounts in base units):
 
 - `pools[pool]` → Pool (owner, terms, steps with manifest and seed block, money)
 - `accounts[pool, node]` → Account (counter, units, joined step, ejection)

@@ -13,7 +13,7 @@ from protocol.accounts import LocalAccount
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, Game, begin, work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 EVIDENCE = bytes(range(32))
 
@@ -62,12 +62,12 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     state = compare(game)
     case, account = state.cases[number], state.accounts[game.pool, node.address]
     assert (case.outcome, case.code, case.back) == (CaseOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
-    assert case.slashed == account.slashed == 100 * GRAINS
+    assert case.slashed == account.slashed == 100 * TOKEN
     assert account.ejected
     assert not account.member
     assert (account.eject_case, account.eject_sequence) == (number, files[-1].sequence)
     assert state.nodes[node.address].stake == 0
-    assert suite.token.balance_of(suite.client.address) == before + (100 * GRAINS - 5 * fee) // 20
+    assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
     assert suite.node_cases.case_of(number).outcome is CaseOutcome.UPHELD
     assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
@@ -108,7 +108,7 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Gam
     assert len(case.trials) == 2
     assert state.case_of(case.trials[0]) is state.case_of(case.trials[1]) is case
     assert (case.outcome, case.back) == (CaseOutcome.LAPSED, case.bond)
-    assert state.nodes[node.address].stake == 100 * GRAINS
+    assert state.nodes[node.address].stake == 100 * TOKEN
 
 
 def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
@@ -149,7 +149,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     game.try_case(state.cases[guilty].trial, Code.REJECT_WEIGHTS)
     suite.node_cases.conclude(guilty).send()
     state = compare(game)
-    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * GRAINS)
+    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * TOKEN)
     assert state.accounts[game.pool, node.address].ejected
     assert (state.nodes[node.address].stake, state.nodes[node.address].frozen) == (0, 2)
     with pytest.raises(ContractError):
@@ -170,6 +170,6 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     case, account = state.cases[late], state.accounts[game.pool, node.address]
     assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)
     assert case.back == case.bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
-    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * GRAINS)
+    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * TOKEN)
     assert state.nodes[node.address].frozen == 0
-    assert [one.amount for one in state.slashes] == [100 * GRAINS]
+    assert [one.amount for one in state.slashes] == [100 * TOKEN]
