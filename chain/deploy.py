@@ -216,7 +216,6 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str)
         "Seats": (suite, config.bond, config.min_bond, config.epoch_blocks),
         "Timelock": (addresses["Params"], config.timelock_delay, governor, config.guardian or governor),
         "DilocoRuns": (),
-        "Swarms": (addresses["MusterToken"], addresses["Params"]),
     }
 
 

@@ -31,6 +31,7 @@ def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
         yield from _tools_of_a_checkout()
     yield judged("anvil", lambda: str(find_anvil()))
     yield from _packages()
+    yield judged("scoring", _scoring)
     yield _contracts()
     yield judged("xattrs", lambda: _attributes(existing(data)))
     yield _ports(ports)
@@ -105,6 +106,13 @@ def _packages() -> Iterator[Prerequisite]:
         yield failed("packages", f"{len(wrong)} of {len(pinned)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
     else:
         yield ok("packages", f"{len(pinned)} packages as locked")
+
+
+def _scoring() -> str:
+    from environments.conformance import QUICK, quick_check
+
+    quick_check()
+    return f"{QUICK} problems and answers score as on every machine"
 
 
 def _contracts() -> Prerequisite:

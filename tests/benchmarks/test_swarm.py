@@ -27,7 +27,7 @@ def test_nine_tasks_of_distinct_names() -> None:
 
 
 def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path) -> None:
-    case = SwarmCase(2, 2, members=3, rounds=6)
+    case = SwarmCase(2, 2, members=3, rounds=10)
     runs = []
     for attempt in range(2):
         members = make_members(case, base, 1, tmp_path / str(attempt))
