@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocol.rollouts.transcript import Inserted, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
 from protocol.training import AdvantageName
 
 # A shorter sequence joins a group whose longest it reaches to three quarters, or nearly: a call costs like some tokens.
