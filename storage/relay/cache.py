@@ -23,8 +23,8 @@ _PIECE = 256 << 10
 
 
 class RelayCache:
-    """Objects under `folder`, of at most `room` bytes. Only named keys are ever looked up, so that a stranger's key cannot
-    lead elsewhere. Thread-safe."""
+    """Objects under `folder`, of at most `room` bytes. Only named keys are ever looked up, so that a stranger's key
+    cannot lead elsewhere. Thread-safe."""
 
     def __init__(self, folder: Path, room: int) -> None:
         self.folder, self._room = folder, room
