@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from eth_account.signers.local import LocalAccount
@@ -29,11 +29,9 @@ from validator.held_engines import LoadedEngine, OtherEngines, others
 from validator.judge_queue import JudgeQueue
 from validator.judging import FileJudge, JudgeOne
 from validator.kept_files import KeptFiles
-from validator.run_watching import RunWatchers
 from validator.shares import tenant_of
 from validator.shelves import open_shelf
 from validator.sources import Sources
-from validator.step_judging import StepJudge
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 from validator.weights import JudgedWeights
@@ -55,8 +53,6 @@ class ValidatorCollaborators:
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
-    steps: StepJudge = field(default_factory=lambda: StepJudge({}))
-    watchers: RunWatchers | None = None
 
     @classmethod
     def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
@@ -74,16 +70,11 @@ class ValidatorCollaborators:
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
-            steps=StepJudge(config.runs),
-            watchers=RunWatchers(config.runs, config.home, config.voters[0]) if config.accuse else None,
         )
 
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
-        self.steps.close()
-        if self.watchers is not None:
-            self.watchers.close()
         self.holdings.close()
         self.chain.close()
 

@@ -94,8 +94,6 @@ class Validator:
         self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
         now = with_us.chain.now
         self._custodian.advance(state, now)
-        if with_us.watchers is not None:
-            with_us.watchers.advance()
         self._advance(state, now)
         self._say_problems()
 

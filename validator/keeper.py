@@ -38,25 +38,21 @@ class Keeper:
         settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
-    def conclude(self, state: State, trial: Trial, file: Submission | None, seats: set[int]) -> None:
-        """Record a jury's verdict at whoever summoned it; `file`: the one it judges, None where that is none."""
-        case, disputed = state.case_of(trial.trial), state.step_dispute_of(trial.trial)
+    def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
+        """Record a jury's verdict at whoever summoned it; `file`: the one it judges, or the first that a case names."""
+        case = state.case_of(trial.trial)
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
         key = selectors.trial_place(trial), "conclude"
         if case is not None:
             self._do(key, state, what, self._suite.node_cases.conclude(case.case).send, wait)
             return
-        if disputed is not None:
-            self._do(key, state, what, self._suite.site_runs.conclude(disputed.dispute).send, wait)
-            return
-        assert file is not None, "all other juries judge files"
         place = (file.pool, file.sequence)
         # A canary's opening ends a dispute of its file.
         planted = place in state.canaries and not state.canaries[place].concluded
         conclude = self._suite.canaries.conclude if planted else self._suite.appeals.conclude
         self._do(key, state, what, conclude(file).send, wait)
 
-    def draw_or_dismiss(self, state: State, trial: Trial, file: Submission | None, seats: set[int]) -> None:
+    def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """For a jury that its jurors leave undrawn: draw it before its one seed lapses, or have the case dismissed."""
         epochs = state.head // self._epoch_blocks() - trial.seed_block // self._epoch_blocks()
         if epochs > DRAW_REACH:

@@ -14,7 +14,7 @@ from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.verdict import Code, Finding, Verdict, combine
 from validator.checks import FILE_CHECKS, PREFILL_CHECKS
-from validator.checks.base import refuse
+from validator.checks import refuse
 from validator.context import CheckContext, SubmissionFacts, verdict_on
 from validator.measurements import measure
 from validator.row_figures import evidence

@@ -81,7 +81,7 @@ class Voting:
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         """What we vote; None while it is being judged, and where it cannot be judged yet."""
-        if isinstance(self._pool, UnopenedPool) or not voting.vote.ready:
+        if isinstance(self._pool, UnopenedPool):
             return None
         # A jury, which needs the bytes, has a window of its own.
         patience = self._pool.jury_patience_for(len(voting.files)) if voting.vote.needs_bytes else self._pool.patience

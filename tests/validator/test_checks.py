@@ -11,7 +11,7 @@ from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world
 from tests.validator.world import BY_NAME, context, with_measurements, with_row
-from validator.checks.base import largest
+from validator.checks import largest
 from validator.context import CheckContext
 
 

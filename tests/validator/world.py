@@ -30,8 +30,8 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
 )
 EOS = 258
-BY_NAME = {check.__module__.rpartition(".")[2]: check for check in FILE_CHECKS + PREFILL_CHECKS}
-"""Every check in the order in which they run, by the name of its module."""
+BY_NAME = {check.__name__.removeprefix("check_"): check for check in FILE_CHECKS + PREFILL_CHECKS}
+"""Every check in the order in which they run, by the name in its finding."""
 
 
 @cache

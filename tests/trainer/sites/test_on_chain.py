@@ -11,13 +11,11 @@ from typer.testing import CliRunner, Result
 
 from benchmarks.site_letters import LetterTable
 from chain.errors import ContractError
-from chain.judging import StepDispute
 from cli.main import app
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, UnreachableError
 from protocol.sites.outer import OuterState
 from protocol.sites.recorded import ONE, StepRecord
-from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.conftest import Deployed
 from tests.trainer.sites.chain_world import SiteChainWorld, chain_world, on_this_chain
@@ -28,7 +26,6 @@ from trainer.sites.exchange import SiteExchange
 from trainer.sites.recomputed import boundaries_after, boundary_at, faults_of
 from trainer.sites.run_chain import chain_of
 from trainer.sites.verified import claim_of
-from validator.step_judging import step_verdict
 
 
 def first() -> OuterState:
@@ -258,11 +255,6 @@ def test_anybody_verifies_from_a_configuration_without_a_key(
         document = json.loads(answer.stdout)
         assert (document["run"], document["step"], document["follows"]) == (world.number, 1, True)
         assert len(document["contributions"]) == 3
-    # what a juror makes of it is a vote on this step, and on no other
-    disputed = StepDispute(1, world.number, 1, 1, KEEPER.address, bond=0, trials=[1], block=1, time=1)
-    vote = step_verdict(answer.stdout_bytes, disputed)
-    assert vote is not None
-    assert vote.code is Code.ACCEPT
     world.until(3)
     exchange = SiteExchange(world.bucket, world.run)
     entry, _ = boundary_at(exchange, boundaries_after(exchange, 2)[2])
@@ -270,9 +262,6 @@ def test_anybody_verifies_from_a_configuration_without_a_key(
     wrong = said(keeper, 2)
     assert wrong.exit_code == 1
     assert "led to state" in json.loads(wrong.stdout)["faults"][0]
-    vote = step_verdict(wrong.stdout_bytes, replace(disputed, step=2))
-    assert vote is not None
-    assert vote.code is Code.REJECT_COMMITMENT
     monkeypatch.setattr(verified, "first_state", lambda _: replace(first(), step=7))
     for step in (0, 1):
         with pytest.raises(ConfigError, match="name the run's own base model"):
