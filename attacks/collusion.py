@@ -7,12 +7,10 @@ import logging
 from chain.records import Pool
 from chain.state import State
 from protocol.verdict import Code
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
-from validator.committees import ours
-from validator.judge_queue import LaneVerdict
-from validator.publishing import VerdictPublisher
-from validator.voting import Voting
-from validator.voting_round import VotingRound
+from validator.judging.queue import LaneVerdict
+from validator.judging.verdicts import VerdictPublisher
+from validator.pools import PoolCollaborators, ValidatorCollaborators
+from validator.voting import Voting, VotingRound, ours
 
 log = logging.getLogger("muster.validator")
 

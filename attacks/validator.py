@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attacks.launch import launch
 from protocol.verdict import Code, Verdict
 from validator.config import ValidatorConfig
-from validator.context import verdict_on
+from validator.judging.context import verdict_on
 from validator.main import build
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def always(code: Code) -> Callable[..., Verdict]:
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
     from attacks.collusion import CollusiveVoting
-    from validator.pipeline import judge
+    from validator.judging.pipeline import judge
     from validator.voting import Voting
 
     if attack == "colluder":

@@ -12,7 +12,7 @@ import numpy as np
 from attacks.registry import REGISTRY
 from attacks.small import SMALL_ATTACKS
 from attacks.steering import Shorten, Steer
-from benchmarks.attack_rows import policies
+from benchmarks.attacks import policies
 from benchmarks.evidence_settings import DEMO, RESTRICTED, EvidenceSetting, Kind
 from benchmarks.offline_pool import BFLOAT16, OfflinePool, work_of
 from calibration.process import context_of
@@ -26,8 +26,7 @@ from protocol.proofs.drift import Drift
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
-from validator.measurements import measure
-from validator.row_figures import row_figures
+from validator.judging.measurements import measure, row_figures
 from worker.produce import Producer
 
 STEERING: dict[str, type[Steer]] = {"steer": Steer, "shorten": Shorten}

@@ -37,8 +37,8 @@ from trainer.batches.micro_batch import micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.rollouts import Group, TrainRollout
-from validator.context import SubmissionFacts
-from validator.pipeline import judge
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 CONFIG = PoolConfig(

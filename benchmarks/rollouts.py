@@ -12,7 +12,7 @@ from protocol.identity import PoolId, WorkId
 from protocol.rollouts.schema import Limits, Rollout, RolloutHeader
 from protocol.rollouts.transcript import Transcript
 from protocol.seeds import Work
-from validator.context import CheckContext
+from validator.judging.context import CheckContext
 
 if TYPE_CHECKING:
     import torch

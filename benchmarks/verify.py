@@ -31,7 +31,7 @@ from protocol.audit import audit_sample
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.seeds import noise_key
-from validator import measurements
+from validator.judging import measurements
 
 RESULT = Path(__file__).parent / "results" / "verify.json"
 GROUP = 8

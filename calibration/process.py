@@ -27,7 +27,7 @@ from runtime.logs import start_logging
 from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:
-    from validator.context import CheckContext, RowMeasurements
+    from validator.judging.context import CheckContext, RowMeasurements
 
 log = logging.getLogger("muster.calibrate")
 
@@ -63,8 +63,7 @@ def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
 
 
 def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
-    from validator.measurements import measure
-    from validator.row_figures import row_figures
+    from validator.judging.measurements import measure, row_figures
 
     environment = PoolEnvironments.of(config, job.plan.weights)
     files = []
@@ -89,8 +88,8 @@ def audited(plan: Plan, number: int, rows: int) -> set[int]:
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollouts.commitment import commit
-    from validator.checks import FILE_CHECKS
-    from validator.context import CheckContext, SubmissionFacts
+    from validator.judging.checks import FILE_CHECKS
+    from validator.judging.context import CheckContext, SubmissionFacts
 
     header, rollouts = read(data, Limits.of(config.work))
     facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)

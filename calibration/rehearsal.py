@@ -86,8 +86,8 @@ def judged_with(
     draw: Draw,
 ) -> Judged:
     """The verdict of an engine and of environments that have the step's weights."""
-    from validator.context import SubmissionFacts
-    from validator.pipeline import judge
+    from validator.judging.context import SubmissionFacts
+    from validator.judging.pipeline import judge
 
     facts = SubmissionFacts(work, made.commitment, draw.sequence, draw.lane_seed, draw.audit_rate)
     started = time.monotonic()

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from protocol.verdict import Verdict
     from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig
-    from validator.case_replay import CaseRecord, JurorReplay
-    from validator.case_verdict import CaseVerdict
+    from validator.challenges import CaseRecord, CaseVerdict, JurorReplay
 
 _CONFIG_SECONDS = 30.0
 
@@ -22,7 +21,7 @@ def replayed_case(config: "ProcessConfig", number: int, published: bool) -> dict
     """What a case comes to: by our own measurements of the rows that its jury's seed drew, and by what the jurors
     `published`; or by the latter alone. Raises MusterError."""
     from runtime.pool_client import PoolClient
-    from validator.case_replay import faults_of, juror_replay
+    from validator.challenges import faults_of, juror_replay
 
     client = PoolClient(config, None)
     try:
@@ -41,8 +40,7 @@ def replayed_case(config: "ProcessConfig", number: int, published: bool) -> dict
 
 def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
     """Raises ConfigError for a case that there is not, or that is another pool's."""
-    from validator.case_replay import CaseRecord
-    from validator.node_evidence import law_of
+    from validator.challenges import CaseRecord, law_of
 
     if number not in state.cases:
         have = f"cases are 1 to {len(state.cases)}" if state.cases else "no node was ever accused"
@@ -69,7 +67,7 @@ def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any)
     """An opened vote, with the document behind it if anybody has that."""
     from protocol.verdict import MAX_DOCUMENT_BYTES, Code
     from storage.keys import MissingObjectError, object_key
-    from validator.case_replay import JurorReplay
+    from validator.challenges import JurorReplay
 
     code, digest = record.trial.reveals[member]
     seat = record.trial.seats[member]
@@ -87,8 +85,7 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -
     """What we would have voted; None where no jury was drawn, or a named file is not on chain. Raises MusterError where
     a file that the jury had cannot be had any more."""
     from protocol.verdict import Code
-    from validator.case_replay import majority
-    from validator.case_verdict import CaseVerdict, judge_case
+    from validator.challenges import CaseVerdict, judge_case, majority
 
     if record.law is None:
         return CaseVerdict(Code.ACCEPT, "the pool names no law of evidence for its terms: it convicts nobody")
@@ -104,7 +101,7 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -
 
 def _measured(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "dict[int, Verdict]":
     """Our own verdicts on the named files, by steps so that each step's weights are loaded once."""
-    from validator.held_engines import OtherEngines, others
+    from validator.judging.pipeline import OtherEngines, others
     from validator.replay import Replayer
 
     typer.echo("loading the engine and the weights", err=True)

@@ -14,7 +14,7 @@ def lawless_pool(service: str | None, known: dict[str, Any]) -> str:
     """Why none can, by the configuration that the pool's service has; empty if one can, or the configuration cannot be
     had. `known`: the chain's facts as `muster pool status` keeps them, older programs' too."""
     from cli.up.pool_document import fetch_pool_config
-    from validator.node_evidence import lawless
+    from validator.challenges import lawless
 
     if not service or "audit_rate" not in known:
         return ""
@@ -28,7 +28,7 @@ def refuse_lawless(pool: "Pool") -> None:
     """Raise ConfigError for a pool whose juries refute every case. One whose configuration cannot be had is said on
     stderr."""
     from cli.up.pool_document import fetch_pool_config
-    from validator.node_evidence import lawless
+    from validator.challenges import lawless
 
     try:
         if not pool.service_url:

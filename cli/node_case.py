@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from protocol.config import PoolConfig
     from protocol.evidence.process import NodeCase
     from runtime.process import ProcessConfig
-    from validator.node_evidence import FileEvidence, Law
+    from validator.challenges import FileEvidence, Law
 
 _DOCUMENT_SECONDS = 10.0
 
@@ -27,10 +27,10 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published
     which the least counts; by the law in a calibration, or by the one that the pool's configuration names. Raises
     MusterError."""
     from runtime.pool_client import PoolClient
-    from validator.held_engines import OtherEngines, others
-    from validator.node_evidence import node_case
+    from validator.challenges import node_case
+    from validator.judging.pipeline import OtherEngines, others
+    from validator.judging.sources import Sources
     from validator.replay import OpenedVotes, Replayer
-    from validator.sources import Sources
 
     pool_client = PoolClient(config, None)
     try:
@@ -60,9 +60,9 @@ def published_case(state: "State", pool: int, node: str, service: str) -> dict[s
     from cli.up.pool_document import fetch_pool_config
     from protocol.api.endpoints import OBJECTS
     from storage.download import HttpObjects
-    from validator.node_evidence import node_case
+    from validator.challenges import node_case
+    from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
-    from validator.sources import Sources
 
     known = state.pools[pool]
     law = named_law(fetch_pool_config(service, known.config_hash), known.terms)
@@ -78,7 +78,7 @@ def published_case(state: "State", pool: int, node: str, service: str) -> dict[s
 
 def named_law(config: "PoolConfig", terms: "Terms") -> "Law":
     """The law that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
-    from validator.node_evidence import law_of, lawless
+    from validator.challenges import law_of, lawless
 
     law = law_of(config, terms)
     if law is None:
@@ -96,7 +96,7 @@ def case_document(
     the run to name in a case, None where none shows it."""
     from chain.contracts.node_cases import MOST_FILES
     from protocol.evidence.process import LIMIT_NATS
-    from validator.case_runs import shortest_run
+    from validator.challenges import shortest_run
 
     alone = LIMIT_NATS + math.log(len(case.wealth))
     # No run adds up to more than the whole life does.
@@ -148,7 +148,7 @@ def case_text(document: dict[str, Any]) -> str:
 def _named(run: dict[str, Any] | None) -> str:
     """What a case should name."""
     from chain.contracts.node_cases import MOST_FILES
-    from validator.case_runs import SPARE_NATS
+    from validator.challenges import SPARE_NATS
 
     if run is None:
         return f"no run of at most {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
@@ -175,7 +175,7 @@ def _calibrated(path: Path, pool_client: Any) -> "Law":
     """The pool's law out of its owner's calibration. Raises ConfigError unless it is of this pool, and IntegrityError
     unless its owner signed it and it follows from the measurements."""
     from calibration.document import Calibration, subject
-    from validator.node_evidence import Law
+    from validator.challenges import Law
 
     document, pool, config = Calibration.load(path), pool_client.pool(), pool_client.pool_config()
     document.check(pool.owner)

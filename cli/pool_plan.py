@@ -108,7 +108,7 @@ def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
 
 def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
-    from validator.node_evidence import lawless
+    from validator.challenges import lawless
 
     why = lawless(config, terms.auditRate)
     if not why:

@@ -6,7 +6,7 @@ from localnet.plan import DemoPlan, ValidatorSpec
 from orchestrator.summary import Agreement, ValidatorSummary, VerdictDifference
 from protocol.errors import IntegrityError
 from protocol.verdict import Verdict
-from validator.compare import CODE, differences, largest
+from validator.replay import CODE, differences, largest
 
 
 def agreement(plan: DemoPlan) -> Agreement:

@@ -8,7 +8,7 @@ from chain.state import State
 from localnet.onboarding import Onboarding
 from localnet.plan import POOL
 from protocol.errors import MusterError
-from validator.selectors import deciding_round
+from validator.rounds import deciding_round
 
 MARGIN_SECONDS = 3
 

@@ -100,7 +100,7 @@ def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
     """Of the `known` files of a node those that a case names at chain time `now`, between two that may be asked for.
     Raises ConfigError where these are more than it can name, or not all of them final."""
-    from validator.case_verdict import nameable
+    from validator.challenges import nameable
 
     files = newest(nameable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
     if files and last is not None:

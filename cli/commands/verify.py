@@ -155,8 +155,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
 def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
     """A member's vote beside ours: with its published verdict, check by check and measurement by measurement."""
     from protocol.verdict import BallotDocument
-    from validator.compare import differences
-    from validator.replay import alike
+    from validator.replay import alike, differences
 
     row: dict[str, Any] = {
         "seat": opened.seat,
@@ -178,7 +177,7 @@ def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
 
 def _largest_differences(rows: list[dict[str, Any]]) -> dict[str, float]:
     """How far two engines' measurements lie apart at most, over all votes like ours whose verdict is published."""
-    from validator.compare import Difference, largest
+    from validator.replay import Difference, largest
 
     like = [vote for row in rows for vote in row["votes"] if vote["agrees"]]
     return largest(Difference(**found) for vote in like for found in vote.get("differences", ()))
@@ -197,7 +196,7 @@ def _text(document: dict[str, Any]) -> str:
 
 def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
     """Who came to another code, and by which check and measurements."""
-    from validator.compare import Difference
+    from validator.replay import Difference
 
     lines = []
     for row in rows:

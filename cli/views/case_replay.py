@@ -6,8 +6,7 @@ from cli.output import clock, fields, table
 from protocol.errors import printable
 
 if TYPE_CHECKING:
-    from validator.case_replay import CaseRecord, JurorReplay
-    from validator.case_verdict import CaseVerdict
+    from validator.challenges import CaseRecord, CaseVerdict, JurorReplay
 
 
 def case_view(
@@ -16,7 +15,7 @@ def case_view(
     """A recomputed case as JSON. `faults`: everything that is not as it should be; `follows`: whether nothing is."""
     from chain.judging import CaseOutcome
     from protocol.verdict import Code
-    from validator.case_replay import contradicts, majority, outcome_for
+    from validator.challenges import contradicts, majority, outcome_for
 
     case, trial = record.case, record.trial
     faults = faults + [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]

@@ -29,7 +29,7 @@ class RowFigures:
     tokens, chunks: how many were judged (chunks of one token are not). mantissas: sum over chunks of the mean mantissa
     difference. errors: sum over tokens of |claimed − own ln p|. misses: tokens that the verifier's race gives to
     another; gaps: sum of the score gaps of those. surprise, dullness: logarithms of two e-values of the chosen tokens
-    (validator/measurements.py). reward: the rollout's. unexplained: sum over misses of the share that differences of
+    (validator/judging/measurements.py). reward: the rollout's. unexplained: sum over misses of the share that differences of
     ln p do not explain (protocol/evidence/unexplained.py); None where an older document does not say. Six significant
     digits.
     """

@@ -17,7 +17,7 @@ from protocol.rollouts.schema import Limits
 from protocol.rollouts.transcript import Transcript
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
-from validator.pipeline import judge
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 CONFIG = tiny.CONFIG.model_copy(

@@ -21,7 +21,7 @@ from protocol.errors import IntegrityError
 from protocol.evidence.law import EvidenceConfig, PairLaw
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
-from validator.pipeline import judge
+from validator.judging.pipeline import judge
 from worker.produce import Producer
 
 CONFIG = tiny.CONFIG.model_copy(

@@ -9,7 +9,7 @@ from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
 from protocol.evidence.law import EvidenceConfig, PairLaw
 from runtime.process import EngineConfig
-from validator.held_engines import LoadedEngine, OtherEngines
+from validator.judging.pipeline import LoadedEngine, OtherEngines
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,13 @@ from tests.conftest import GRAINS, Deployed, free_port
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.ballots import BallotBox
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ServeConfig
-from validator.custodian import Holdings
 from validator.daemon import Validator
-from validator.judge_queue import JudgeQueue
-from validator.kept_files import KeptFiles
-from validator.shelves import FileShelf, ServedShelf
-from validator.transaction_tasks import TransactionTasks
-from validator.verdict_store import VerdictStore
+from validator.judging.queue import JudgeQueue
+from validator.judging.verdicts import VerdictStore
+from validator.pools import PoolCollaborators, ValidatorCollaborators
+from validator.retention import FileShelf, Holdings, KeptFiles, ServedShelf
+from validator.tasks import TransactionTasks
 
 FAMILY = 1 << 31 | 7
 """A class that is no pool's number."""

@@ -28,13 +28,12 @@ from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.settings import S3Settings
 from tests.validator import world
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ValidatorConfig
-from validator.context import SubmissionFacts, verdict_on
 from validator.daemon import Validator
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.sources import Sources
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
+from validator.pools import PoolCollaborators, ValidatorCollaborators
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from protocol.seeds import jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict
 from tests.validator.test_case_verdict import case, final
 from tests.validator.test_node_evidence import LAW, document
-from validator.case_replay import CaseRecord, contradicts, faults_of, juror_replay, majority
-from validator.case_verdict import judge_case
+from validator.challenges import CaseRecord, contradicts, faults_of, judge_case, juror_replay, majority
 
 HASH, CONFIG, RATE, BLOCK = b"\x05" * 32, b"\x0c" * 32, 1 << 15, 100
 FILES, ROWS = 12, 64

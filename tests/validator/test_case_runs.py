@@ -9,9 +9,7 @@ from protocol.evidence.process import LIMIT_NATS, NodeCase
 from protocol.verdict import Code
 from tests.validator.test_case_verdict import case, final, verdicts
 from tests.validator.test_node_evidence import LAW, document
-from validator.case_runs import SPARE_NATS, NameableRun, shortest_run
-from validator.case_verdict import judge_case
-from validator.node_evidence import FileEvidence, evidence_of
+from validator.challenges import SPARE_NATS, FileEvidence, NameableRun, evidence_of, judge_case, shortest_run
 
 
 def life(*files: int | Code) -> list[FileEvidence]:

@@ -9,10 +9,9 @@ from protocol.evidence.law import BETS
 from protocol.evidence.process import DELIVERIES, LIMIT_NATS, NAMES, NodeCase
 from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file
-from validator.case_verdict import _reason, judge_case, run_case, run_of
-from validator.judge_queue import LaneVerdict
-from validator.node_evidence import Law, node_case
-from validator.votes import CaseVote
+from validator.challenges import Law, _reason, judge_case, node_case, run_case, run_of
+from validator.judging.queue import LaneVerdict
+from validator.voting import CaseVote
 
 OPENED = 1000
 

@@ -11,8 +11,8 @@ from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world
 from tests.validator.world import BY_NAME, context, with_measurements, with_row
-from validator.checks import largest
-from validator.context import CheckContext
+from validator.judging.checks import largest
+from validator.judging.context import CheckContext
 
 
 @pytest.mark.parametrize("name", BY_NAME)

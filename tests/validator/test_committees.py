@@ -7,7 +7,7 @@ from chain.errors import ContractError
 from chain.judging import Panel
 from chain.records import Seat
 from chain.state import State
-from validator.committees import Committees
+from validator.voting import Committees
 
 PLACE = (1, 2, 0)
 

@@ -16,14 +16,12 @@ from runtime.process import EngineConfig
 from tests.validator import world
 from tests.validator.test_case_verdict import case, final, verdicts
 from tests.validator.test_node_evidence import PAIR
-from validator import held_engines
-from validator.case_verdict import judge_case
-from validator.context import SubmissionFacts, verdict_on
-from validator.held_engines import LoadedEngine, OtherEngines, others
-from validator.judging import FileJudge
-from validator.node_evidence import Law
-from validator.sources import Sources
-from validator.verdict_store import VerdictStore
+from validator.challenges import Law, judge_case
+from validator.judging import pipeline
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines, others
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
 
 BET = {"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
 
@@ -190,11 +188,11 @@ def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_its
 
 def test_a_machine_holds_what_is_installed_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own = EngineConfig(name="transformers", dtype="bfloat16")
-    monkeypatch.setattr(held_engines, "vllm_installed", lambda: True)
+    monkeypatch.setattr(pipeline, "vllm_installed", lambda: True)
     assert [(one.name, one.dtype) for one in others(own)] == [("vllm", "bfloat16")]
     assert others(own, ()) == ()
     assert [one.name for one in others(own.model_copy(update={"name": "auto"}))] == ["transformers"]
-    monkeypatch.setattr(held_engines, "vllm_installed", lambda: False)
+    monkeypatch.setattr(pipeline, "vllm_installed", lambda: False)
     assert others(own) == ()
     with pytest.raises(ConfigError, match="vllm, which is not installed"):
         others(own, ("vllm",))

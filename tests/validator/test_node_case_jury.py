@@ -19,7 +19,7 @@ from tests.chain.game import work
 from tests.conftest import GRAINS, Deployed
 from tests.validator import tiny
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
-from validator.context import SubmissionFacts, verdict_on
+from validator.judging.context import SubmissionFacts, verdict_on
 
 RATE = 1 << 15
 ENGINES = {"name": "transformers", "version": "5.1", "dtype": "float32", "device": "cpu"}

@@ -9,7 +9,7 @@ from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import delivery_nats
 from protocol.verdict import Code, Finding, Verdict
-from validator.node_evidence import Law, decided, evidence_of, node_case
+from validator.challenges import Law, decided, evidence_of, node_case
 
 PAIR = ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
 LAW = Law([PairLaw(worker=PAIR[0], verifier=PAIR[1], bets={"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS})], 2)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from protocol.evidence.unexplained import unexplained
 from tests.validator.world import context
-from validator.row_figures import row_figures
+from validator.judging.measurements import row_figures
 
 
 def test_misses_are_explained_by_their_own_tokens() -> None:

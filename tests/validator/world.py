@@ -18,8 +18,8 @@ from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, assignments
-from validator.checks import FILE_CHECKS, PREFILL_CHECKS
-from validator.context import CheckContext, RowMeasurements, SubmissionFacts
+from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS
+from validator.judging.context import CheckContext, RowMeasurements, SubmissionFacts
 
 NODE = "0x" + "11" * 20
 POOLS = "0x" + "22" * 20

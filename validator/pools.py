@@ -1,18 +1,24 @@
-"""What the validator works with outside its own loop: what all pools share, and what each has of its own."""
+"""Whether a seat takes on a pool's judging: not where its programs could take longer than the pool's windows. Pure."""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from eth_account.signers.local import LocalAccount
 
+from chain.contracts.stakes import DRAW_REACH
 from chain.jury_terms import further_lanes
+from chain.records import Pool, Seat
+from chain.state import State
 from chain.suite import Suite
+from environments.judging_time import SlowPool, too_slow
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import write_atomic
 from protocol.identity import WorkId
 from protocol.seeds import Work
@@ -22,19 +28,31 @@ from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from runtime.relay.peer import serve_as_peer
 from validator.ballots import BallotBox
-from validator.capacity import promised, slow_pool
 from validator.config import ENGINES, READY, ValidatorConfig
-from validator.custodian import Holdings
-from validator.held_engines import LoadedEngine, OtherEngines, others
-from validator.judge_queue import JudgeQueue
-from validator.judging import FileJudge, JudgeOne
-from validator.kept_files import KeptFiles
-from validator.shares import tenant_of
-from validator.shelves import open_shelf
-from validator.sources import Sources
-from validator.transaction_tasks import TransactionTasks
-from validator.verdict_store import VerdictStore
-from validator.weights import JudgedWeights
+from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others
+from validator.judging.queue import JudgeQueue
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
+from validator.retention import Holdings, KeptFiles, open_shelf, tenant_of
+from validator.tasks import TransactionTasks
+
+
+def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
+    """Why the pool's files could not be judged in time; None where they can. Raises ConfigError for a configuration
+    with a wrong parameter."""
+    return too_slow(config, pool.terms.commitWindow, pool.terms.juryCommitWindow)
+
+
+def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
+    """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is fined,
+    so it judges as fast as it can."""
+    if pool.seat_class != pool.pool:
+        return False
+    return any(pool.pool in (*seat.classes, *seat.left_classes) for seat in seats if not seat.closed)
+
+
+# ~ What the validator works with outside its own loop: what all pools share, and what each has of its own.
+
 
 log = logging.getLogger("muster.validator")
 _OPENING_SECONDS = 20.0
@@ -189,3 +207,80 @@ class PoolOpener:
     def _kept(self) -> int:
         """No pool's steps push another's out of the cache. The first pool is warmed before it counts."""
         return self._config.keep_steps * max(1, self._count)
+
+
+# ~ Which pools our seats may be drawn for, and the connections to all of them that can be served.
+
+
+_REMIND_SECONDS = 60.0
+_AT_STAKE, _AT_LEISURE = 2.0, 30.0
+"""The longest pause, in seconds, before a pool that could not be opened is tried again."""
+
+OpenPool = Callable[[PoolSource, bool], PoolCollaborators]
+"""From where a pool is, and whether a stranger said so."""
+
+
+def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> set[int]:
+    """The pools that a seat of these keys may be drawn for, or has an open duty in."""
+    ours = [seat for seat in state.seats.values() if seat.voter in voters and not seat.closed]
+    numbers, classes = {seat.seat for seat in ours}, set[int]()
+    for seat in ours:
+        classes.update(seat.classes if seat.active else ())
+        classes.update(one for one, last in seat.left_classes.items() if epoch <= last + DRAW_REACH)
+    found = {pool.pool for pool in state.pools.values() if pool.seat_class in classes and pool.status != "settled"}
+    for lane in state.lanes.values():
+        if lane.pool not in found and any(numbers & one.duties for one in lane.rounds):
+            found.add(lane.pool)
+    return found | {trial.pool for trial in state.trials.values() if numbers & trial.duties}
+
+
+class ServedPools:
+    """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it. A pool
+    that cannot be served is said again and again, in `problems` and in the log: its seats are fined for what they miss.
+    """
+
+    def __init__(self, sources: Mapping[int, PoolSource], open_pool: OpenPool, tasks: TransactionTasks) -> None:
+        self._sources, self._open_pool, self._tasks = sources, open_pool, tasks
+        self._opened: dict[int, PoolCollaborators] = {}
+        self._told: dict[int, tuple[str, float]] = {}
+        self.problems: dict[int, str] = {}
+
+    def advance(self, state: State, wanted: set[int]) -> None:
+        """Start to open what is missing; pools that the configuration names are opened in any case."""
+        for number in sorted(wanted | self._sources.keys()):
+            if number not in self._opened and number in state.pools:
+                what, opening = f"pool {number} is opened", partial(self._open, state.pools[number])
+                tried = _AT_STAKE if number in wanted else _AT_LEISURE
+                self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=tried)
+        for number in tuple(self.problems):
+            if number in wanted:
+                self._remind(number)
+            elif number not in self._sources:
+                self.problems.pop(number, None)  # no seat of ours may be drawn for it any more
+
+    def unopened(self, number: int) -> UnopenedPool:
+        """What stands for a pool until it is opened."""
+        return UnopenedPool(lambda: self.problems.get(number, ""))
+
+    def take(self) -> Iterator[tuple[int, PoolCollaborators]]:
+        """The pools that have been opened so far."""
+        yield from sorted(self._opened.items())
+
+    def _open(self, pool: Pool) -> None:
+        announced = pool.pool not in self._sources
+        try:
+            if announced and not pool.service_url:
+                raise ConfigError("its owner announced no service", "name it in `pools`, or opt out of its class")
+            source = PoolSource(pool=pool.pool, orchestrator=pool.service_url) if announced else None
+            self._opened[pool.pool] = self._open_pool(source or self._sources[pool.pool], announced)
+            self.problems.pop(pool.pool, None)
+        except MusterError as error:
+            self.problems[pool.pool] = printable(str(error), 300)
+            raise
+
+    def _remind(self, number: int) -> None:
+        problem, now = self.problems.get(number, ""), time.monotonic()
+        said, when = self._told.get(number, ("", 0.0))
+        if problem and (said != problem or now > when + _REMIND_SECONDS):
+            self._told[number] = problem, now
+            log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)

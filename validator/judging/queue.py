@@ -18,9 +18,9 @@ from typing import Any
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import MusterError
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
-from validator.context import SubmissionFacts
-from validator.judging import FileJudge, MissingFileError
-from validator.verdict_store import VerdictStore
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import FileJudge, MissingFileError
+from validator.judging.verdicts import VerdictStore
 
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0

@@ -1,4 +1,8 @@
-"""The one way from a submission to its verdict, for validators, jurors and replays."""
+"""From a submission's bytes to a verdict: read, check, prefill once, check again.
+
+Total on hostile input: whatever the bytes, the result is a verdict. Only faults of this machine (the reader's sandbox,
+the engine) raise. Time is bounded by the pool's limits: the reader's, and one prefill of at most a full file.
+"""
 
 import hashlib
 import logging
@@ -6,25 +10,157 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engines.arithmetic import arithmetic_of
 from engines.base import Engine
+from engines.runtime import vllm_installed
 from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.errors import MusterError, printable
+from protocol.errors import ConfigError, MusterError, printable
 from protocol.evidence.figures import engine_key
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.seeds import Work
-from protocol.verdict import Code, Finding, Verdict
+from protocol.verdict import Code, Finding, Verdict, combine
+from runtime.pool_client import PoolClient
+from runtime.process import EngineConfig, EngineName
+from runtime.weights_ahead import WeightsAhead
 from storage.keys import MissingObjectError
-from validator.context import SubmissionFacts, verdict_on
-from validator.held_engines import LoadedEngine
-from validator.kept_files import KeptFiles
-from validator.pipeline import judge
-from validator.sources import Sources
-from validator.verdict_store import VerdictStore
+from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS, refuse
+from validator.judging.context import CheckContext, SubmissionFacts, verdict_on
+from validator.judging.measurements import evidence, measure
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
+from validator.retention import KeptFiles
+
+
+def judge(
+    facts: SubmissionFacts,
+    data: bytes | None,
+    config: PoolConfig,
+    environment: PoolEnvironments,
+    engine: Engine,
+) -> Verdict:
+    """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
+    weights. Nothing else counts: whoever judges later or alone finds the same. Raises MusterError if reader or engine
+    fails."""
+    context, findings = _open(facts, data, config, environment)
+    audited: list[int] = []
+    if context is not None:
+        findings = _before_prefill(context)
+        if findings[-1].code.is_accept:
+            context = replace(context, measurements=measure(context, engine))
+            findings += [*(check(context) for check in PREFILL_CHECKS), evidence(context)]
+            audited = context.audited
+    info = engine.info
+    arithmetic = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
+    return verdict_on(facts, config, combine(findings), arithmetic, audited, findings)
+
+
+def _open(
+    facts: SubmissionFacts, data: bytes | None, config: PoolConfig, environment: PoolEnvironments
+) -> tuple[CheckContext | None, list[Finding]]:
+    if data is None:
+        return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
+    if hashlib.sha256(data).digest() != facts.commitment.sha256:
+        return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves bytes of the committed SHA-256")]
+    try:
+        header, rollouts = read(data, Limits.of(config.work))
+    except MalformedFile as error:
+        return None, [refuse("read", Code.MALFORMED, error.what[:300])]
+    return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
+
+
+def _before_prefill(context: CheckContext) -> list[Finding]:
+    """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
+    findings = []
+    for check in FILE_CHECKS:
+        findings.append(check(context))
+        if not findings[-1].code.is_accept:
+            break
+    return findings
+
+
+# ~ The engines that a machine judges with: one for everything, others for files of node cases whose worker used them.
+# ~
+# ~ Two engines differ by more than small cheats change; one engine differs from itself by far less. So a file of a node
+# ~ case is measured by the engine that its header names, where this machine has it and the pool's law knows that pair
+# ~ (docs/evidence.md). A worker that names an engine which it does not use only makes its own errors larger.
+
 
 log = logging.getLogger("muster.validator")
+
+
+class OtherEngines:
+    """Engines besides the one that judges everything: each is started when a file first needs it, and kept."""
+
+    def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
+        self._configs = {engine_key(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
+        self._made: dict[str, LoadedEngine] = {}
+
+    def of(self, key: str) -> "LoadedEngine | None":
+        """The engine with this arithmetic; None where there is none, or it did not start, which is tried once."""
+        if key in self._configs:
+            log.info("starting the engine %s for a file that was made with it", key)
+            config = self._configs.pop(key)
+            try:
+                self._made[key] = LoadedEngine(config.make())
+            except Exception as error:  # an engine's library raises anything, and the one that judges is left
+                log.warning("the engine %s does not start: %s", key, printable(str(error) or repr(error)))
+        return self._made.get(key)
+
+
+class LoadedEngine:
+    """An engine that the judges of several pools share, and whose weights it has loaded; `others` are what the machine
+    holds besides."""
+
+    def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
+        self.engine, self.others = engine, others or OtherEngines()
+        self._loaded = b""
+        self._refused: set[bytes] = set()
+
+    @property
+    def key(self) -> str:
+        """Its arithmetic, as laws name it."""
+        info = self.engine.info
+        return engine_key(info.name, info.dtype, info.device)
+
+    def has(self, manifest: bytes) -> bool:
+        return self._loaded == manifest
+
+    def load(self, manifest: bytes, folder: Path) -> None:
+        self._loaded = b""
+        self._refused.add(manifest)
+        self.engine.load(folder)
+        self._refused.discard(manifest)
+        self._loaded = manifest
+
+    def refused(self, manifest: bytes) -> bool:
+        """Whether it could not load these weights when it last tried, which may have taken minutes."""
+        return manifest in self._refused
+
+
+def installed() -> tuple[EngineName, ...]:
+    """The engines that can be started here."""
+    return ("transformers", "vllm") if vllm_installed() else ("transformers",)
+
+
+def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tuple[EngineConfig, ...]:
+    """What a machine that judges with `own` holds besides, in the same dtype on the same device; without `names` all
+    that are installed. Raises ConfigError for one that is not."""
+    here = installed()
+    used = (here[-1] if own.name == "auto" else own.name,)
+    for name in names or ():
+        if name not in here:
+            raise ConfigError(f"`case_engines` names {name}, which is not installed", "install it, or leave it out")
+    return tuple(
+        own.model_copy(update={"name": name}) for name in (here if names is None else names) if name not in used
+    )
+
+
+# ~ The one way from a submission to its verdict, for validators, jurors and replays.
+
+
 JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
 
 
@@ -186,3 +322,31 @@ class FileJudge:
             engine.load(work.manifest, folder)
             self._environment, self._manifest = environment, work.manifest
         return self._environment
+
+
+# ~ The weights that a pool's files are judged with.
+
+
+_REACH = 4
+"""Policy steps beyond the newest that was asked for, which are still fetched ahead."""
+
+
+class JudgedWeights:
+    """Brings the weights of a file's policy step, every byte checked each time: a verdict rests on them. As long as the
+    pool gives us files to judge, each new step is fetched once it is published, so that no file waits for a download; a
+    pool that never asks for us costs nothing. `keep`: how many steps stay in the cache.
+    """
+
+    def __init__(self, client: PoolClient, poll_seconds: float, keep: Callable[[], int]) -> None:
+        self._client, self._keep, self._asked = client, keep, -1
+        self._ahead = WeightsAhead(client, poll_seconds, self._wanted, keep)
+        client.before_close.append(self._ahead.stop)
+        self._ahead.start()
+
+    def __call__(self, work: Work) -> Path:
+        """Raises what `PoolClient.weights` raises. A fetch of the same step under way is waited for."""
+        self._asked = max(self._asked, work.id.step)
+        return self._client.weights(work, self._keep())
+
+    def _wanted(self, step: int) -> bool:
+        return self._asked >= 0 and step - self._asked <= _REACH
