@@ -10,12 +10,12 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from attacks.registry import REGISTRY
-from attacks.small import SMALL_ATTACKS
-from attacks.steering import Shorten, Steer
+from attacks.text import Shorten, Steer
+from attacks.weights import SMALL_ATTACKS
 from benchmarks.attacks import policies
 from benchmarks.evidence_settings import DEMO, RESTRICTED, EvidenceSetting, Kind
 from benchmarks.offline_pool import BFLOAT16, OfflinePool, work_of
-from calibration.process import context_of
+from calibration.measuring import context_of
 from engines.base import Engine
 from engines.factory import make_engine
 from environments.pool import PoolEnvironments

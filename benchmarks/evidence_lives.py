@@ -1,4 +1,4 @@
-"""Many lives at once: the e-process of protocol/evidence/process.py over arrays, fed with blocks of problems that are
+"""Many lives at once: the e-process of protocol/evidence/null_model.py over arrays, fed with blocks of problems that are
 drawn anew."""
 
 import math
@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from protocol.evidence.law import BETS, PairLaw
-from protocol.evidence.process import LIMIT_NATS, NAMES, delivery_nats
-from protocol.evidence.sums import BLOCK_ACCUMULATORS, Sum
+from protocol.evidence.null_model import BETS, BLOCK_ACCUMULATORS, LIMIT_NATS, NAMES, PairLaw, Sum, delivery_nats
 
 BLOCKS, PROBLEMS = 2, 16
 """Of a file: eight problems are a block."""

@@ -79,7 +79,7 @@ AVX2 = "transformers-avx2"
 """Transformers on a processor without AVX-512: torch and oneDNN are told to use no more than AVX2."""
 PROCESSOR_PAIRS = ((AVX2, AVX2), (AVX2, "transformers"), ("transformers", AVX2))
 RESTRICTED = {AVX2: ("transformers", {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, "avx2")}
-"""Engine that is no name of engines/factory.py → the engine, the environment that torch has to be imported in, and how
+"""Engine that is no name of engines/runtime.py → the engine, the environment that torch has to be imported in, and how
 its device's name ends then."""
 
 

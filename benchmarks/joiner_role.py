@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.pace import PACE
+from engines.runtime import PACE
 from protocol.documents import load_document
 from protocol.files import write_atomic
 from runtime.process import start
@@ -68,8 +68,8 @@ def watch(worker: "Worker", home: Path, steps: int) -> None:
 
 
 def watched(config: WorkerConfig) -> "Worker":
-    from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
+    from worker.submit import WorkerCollaborators
 
     worker = Worker(config, WorkerCollaborators.connect(config))
     threading.Thread(target=partial(watch, worker, config.home, _FIRST[config.engine.name]), daemon=True).start()

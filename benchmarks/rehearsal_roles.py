@@ -27,7 +27,7 @@ from benchmarks.rehearsal_machines import (
     manifest_of,
     policy,
 )
-from calibration.rehearsal import Draw, RehearsedFile, judged_with, made_with, usual_verifier
+from calibration.dry_run import Draw, RehearsedFile, judged_with, made_with, usual_verifier
 from engines.base import Engine
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chain.records import Terms
     from chain.state import State
     from protocol.config import PoolConfig
-    from protocol.evidence.process import NodeCase
+    from protocol.evidence.null_model import NodeCase
     from runtime.process import ProcessConfig
     from validator.challenges import FileEvidence, Law
 
@@ -95,7 +95,7 @@ def case_document(
     with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
     the run to name in a case, None where none shows it."""
     from chain.contracts.node_cases import MOST_FILES
-    from protocol.evidence.process import LIMIT_NATS
+    from protocol.evidence.null_model import LIMIT_NATS
     from validator.challenges import shortest_run
 
     alone = LIMIT_NATS + math.log(len(case.wealth))
@@ -119,8 +119,7 @@ def case_document(
 
 def case_text(document: dict[str, Any]) -> str:
     """The same for people."""
-    from protocol.evidence.process import DELIVERIES
-    from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
+    from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, DELIVERIES
 
     about = {**ACCUMULATORS, **BLOCK_ACCUMULATORS, DELIVERIES: "drawn files that were not handed in"}
     used = sum(one["documents"] > 0 for one in document["files"])

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
 from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
-from protocol.evidence.law import EvidenceConfig
+from protocol.evidence.null_model import EvidenceConfig
 from protocol.training import AdvantageName, TrainConfig
 
 LEAST_SHARE = 64

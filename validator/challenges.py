@@ -14,9 +14,22 @@ from protocol.audit import audit_sample
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of
-from protocol.evidence.law import BETS, PairLaw, least
-from protocol.evidence.process import DELIVERIES, LIMIT_NATS, NAMES, NodeCase, delivery_nats
-from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum, block_sums, file_sums
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    ALL,
+    BETS,
+    BLOCK_ACCUMULATORS,
+    DELIVERIES,
+    LIMIT_NATS,
+    NAMES,
+    NodeCase,
+    PairLaw,
+    Sum,
+    block_sums,
+    delivery_nats,
+    file_sums,
+    least,
+)
 from protocol.seeds import jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict, tally
 from validator.rounds import trial_place

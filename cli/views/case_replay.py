@@ -61,7 +61,7 @@ def case_view(
 
 def _evidence(judged: "CaseVerdict | None") -> dict[str, Any] | None:
     """A verdict on the case as JSON; nats by accumulator where something was added up."""
-    from protocol.evidence.process import LIMIT_NATS
+    from protocol.evidence.null_model import LIMIT_NATS
 
     if judged is None:
         return None

@@ -1,4 +1,4 @@
-from attacks.collusion import OneLie, OneSilence
+from attacks.validator import OneLie, OneSilence
 from protocol.verdict import Code
 from validator.judging.queue import LaneVerdict
 

@@ -9,16 +9,15 @@ import pytest
 from eth_account import Account
 
 from attacks.weights import altered, noisy
-from calibration.calibrate import evidence_config
 from calibration.document import Calibration
-from calibration.process import context_of
+from calibration.measuring import context_of, evidence_config
 from cli.pool_file import pool_file
-from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
+from engines.runtime import arithmetic_of
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairLaw
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
 from validator.judging.pipeline import judge

@@ -9,12 +9,21 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.envelope import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_law
+from calibration.null_model import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_law
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
-from protocol.evidence.law import BETS, PairLaw
-from protocol.evidence.process import FALSE_ACCUSATION, NodeCase
-from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum, block_sums, problem_sums
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    ALL,
+    BETS,
+    BLOCK_ACCUMULATORS,
+    FALSE_ACCUSATION,
+    NodeCase,
+    PairLaw,
+    Sum,
+    block_sums,
+    problem_sums,
+)
 from protocol.proofs.drift import BUCKETS, Drift
 
 SAFETY = 1.1

@@ -12,8 +12,7 @@ from cli.lawless import lawless_pool, refuse_lawless
 from cli.node_case import case_text, named_law, published_case
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
-from protocol.evidence.process import LIMIT_NATS, NAMES
+from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, EvidenceConfig, PairLaw
 from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG

@@ -13,7 +13,7 @@ from cli.pool_file import pool_file
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.documents import Document, parse_document
 from protocol.errors import ConfigError
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairLaw
 from tests.cli.muster import Muster
 
 ENVIRONMENT = "reasoning_gym/chain_sum"

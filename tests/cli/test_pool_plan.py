@@ -13,7 +13,7 @@ from protocol.amounts import GRAINS
 from protocol.config import DataConfig, PoolConfig
 from protocol.curriculum import Curriculum
 from protocol.environments import EnvironmentConfig
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairLaw
 from protocol.problems import ProblemFilter
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster

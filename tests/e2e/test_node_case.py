@@ -13,8 +13,7 @@ import pytest
 from chain.judging import CaseOutcome
 from chain.records import Status, Submission
 from chain.state import State
-from engines.arithmetic import arithmetic_of
-from engines.runtime import vllm_installed
+from engines.runtime import arithmetic_of, vllm_installed
 from localnet.monitor import RunMonitor
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
 from localnet.pool import STAKE, pool_config
@@ -23,7 +22,7 @@ from localnet.run import Demo
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairLaw
 from tests.e2e.running import muster
 from tests.validator import tiny
 

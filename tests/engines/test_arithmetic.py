@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from engines.runtime import arithmetic_of
+from protocol.evidence.null_model import EvidenceConfig, PairLaw
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol.evidence.process import LIMIT_NATS, NodeCase
+from protocol.evidence.null_model import LIMIT_NATS, NodeCase
 from protocol.verdict import Code
 from tests.validator.test_case_verdict import case, final, verdicts
 from tests.validator.test_node_evidence import LAW, document

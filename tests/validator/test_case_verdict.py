@@ -5,8 +5,7 @@ from dataclasses import replace
 from chain.judging import Accusation, Trial
 from chain.records import Submission
 from chain.state import State
-from protocol.evidence.law import BETS
-from protocol.evidence.process import DELIVERIES, LIMIT_NATS, NAMES, NodeCase
+from protocol.evidence.null_model import BETS, DELIVERIES, LIMIT_NATS, NAMES, NodeCase
 from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file
 from validator.challenges import Law, _reason, judge_case, node_case, run_case, run_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairLaw
 from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world

@@ -10,7 +10,7 @@ import pytest
 
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairLaw
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world

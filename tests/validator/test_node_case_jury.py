@@ -13,7 +13,7 @@ from chain.suite import Suite
 from protocol.audit import audit_sample
 from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairLaw
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import work
 from tests.conftest import GRAINS, Deployed

@@ -6,8 +6,7 @@ import pytest
 
 from chain.records import Submission
 from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.law import BETS, Bet, PairLaw
-from protocol.evidence.process import delivery_nats
+from protocol.evidence.null_model import BETS, Bet, PairLaw, delivery_nats
 from protocol.verdict import Code, Finding, Verdict
 from validator.challenges import Law, decided, evidence_of, node_case
 

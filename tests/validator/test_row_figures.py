@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from protocol.evidence.unexplained import unexplained
+from protocol.evidence.figures import unexplained
 from tests.validator.world import context
 from validator.judging.measurements import row_figures
 

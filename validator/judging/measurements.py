@@ -13,8 +13,7 @@ import torch
 
 from engines.base import Engine, Prefilled
 from protocol.evidence.coherence import blocks_of
-from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded
-from protocol.evidence.unexplained import unexplained
+from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded, unexplained
 from protocol.proofs.codec import CHUNK
 from protocol.proofs.toploc import ChunkErrors, compare_many
 from protocol.rollouts.schema import Rollout

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engines.arithmetic import arithmetic_of
 from engines.base import Engine
-from engines.runtime import vllm_installed
+from engines.runtime import arithmetic_of, vllm_installed
 from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import BLOCK_NAMES, RowFigures, blocks_in, engine_key, engines_of, finding, rows_of
-from protocol.evidence.sums import Sum, file_sums
+from protocol.evidence.null_model import Sum, file_sums
 from protocol.verdict import Code, Finding, Measurement, Verdict
 
 ROWS = (

@@ -6,9 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from protocol.evidence.law import BETS, Bet, PairLaw, least
-from protocol.evidence.process import ALLOWED_UNDELIVERED, LIMIT_NATS, NAMES, NodeCase, delivery_nats
-from protocol.evidence.sums import ACCUMULATORS, Sum
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    ALLOWED_UNDELIVERED,
+    BETS,
+    LIMIT_NATS,
+    NAMES,
+    Bet,
+    NodeCase,
+    PairLaw,
+    Sum,
+    delivery_nats,
+    least,
+)
 
 MOST = 1.5
 TILTS = (0.2, 0.4, 0.8, 1.2, 1.6)

@@ -19,10 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from calibration.tails import significant
-from protocol.evidence.law import BETS, Bet, PairLaw
-from protocol.evidence.process import FALSE_ACCUSATION
-from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum
+from calibration.bounds import significant
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    ALL,
+    BETS,
+    BLOCK_ACCUMULATORS,
+    FALSE_ACCUSATION,
+    Bet,
+    PairLaw,
+    Sum,
+)
 
 TILTS = (0.1, 0.2, 0.4, 0.6, 1.0)
 """λ of the bets, in standard deviations of a problem."""
