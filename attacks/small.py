@@ -20,7 +20,7 @@ from attacks.text import Greedy, Temperature
 from attacks.weights import Tensors, altered, int8
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Engine
 from protocol.config import PoolConfig
-from protocol.sampling.noise import U32, Floats32, NoiseKey, verify_rows
+from protocol.sampling.noise import U32, Floats, Floats32, NoiseKey, verify_rows
 from protocol.sampling.philox import fill
 from protocol.seeds import Work
 from worker.produce import Planned, Producer
@@ -209,6 +209,6 @@ class Steer(Cheat):
         return [one for one, gap in zip(tries, gaps, strict=True) if gap <= self.strength]
 
 
-def _gaps(logits: Floats32, tokens: Text, key: NoiseKey, temperature: float) -> Floats32:
+def _gaps(logits: Floats32, tokens: Text, key: NoiseKey, temperature: float) -> Floats:
     """Return the score gap of every token of one completion."""
     return verify_rows(logits, tokens, [key] * len(tokens), range(len(tokens)), temperature).gaps

@@ -21,7 +21,7 @@ from calibration.bounds import (
     mean_limit,
     significant,
 )
-from calibration.null_model import HonestSums, Problem, as_block, as_problem, pair_law
+from calibration.null_model import HonestSums, Problem, as_block, as_problem, pair_null_model
 from engines.base import EngineInfo
 from protocol import eip712
 from protocol.api.base import Hex64
@@ -30,7 +30,7 @@ from protocol.documents import Document, parse_document
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.evidence.figures import RowFigures, engine_key
-from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, PairLaw, block_sums, problem_sums
+from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, PairNullModel, block_sums, problem_sums
 from protocol.files import explained, read_bounded
 from protocol.folders import file_digests
 
@@ -320,7 +320,7 @@ class Calibration(Document):
     pairs: Annotated[tuple[PairMeasurements, ...], Field(min_length=1, max_length=64)]
     thresholds: dict[str, Annotated[float, Field(gt=0)]]
     evidence_safety: Annotated[float, Field(ge=1, le=100)] = 1.1
-    evidence: tuple[PairLaw, ...] = ()
+    evidence: tuple[PairNullModel, ...] = ()
     signer: str
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{130}|)$")] = ""
 
@@ -346,11 +346,11 @@ class Calibration(Document):
         """The thresholds that follow from the document's measurements."""
         return thresholds(self.pairs, self.design, self.false_reject, self.safety)
 
-    def law(self) -> tuple[PairLaw, ...]:
+    def null_model(self) -> tuple[PairNullModel, ...]:
         """The laws of evidence that follow from the document's measurements, one for each pair whose figures it has."""
         able = [pair for pair in self.pairs if pair.heldout.problems and all(one.problems for one in pair.strata)]
         return tuple(
-            pair_law(
+            pair_null_model(
                 _key(pair.worker),
                 _key(pair.verifier),
                 [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata],
@@ -386,7 +386,7 @@ class Calibration(Document):
                 raise IntegrityError(
                     f"`{name}` is {said}, but {wanted[name]} follows from the measurements", "measure anew"
                 )
-        if not _alike(self.evidence, self.law()):
+        if not _alike(self.evidence, self.null_model()):
             raise IntegrityError("its law of evidence does not follow from the measurements", "measure anew")
         if set(self.thresholds) != set(MEASUREMENTS):
             raise IntegrityError("the calibration has thresholds that no check knows", "measure anew")
@@ -411,7 +411,7 @@ def _key(info: EngineInfo) -> str:
     return engine_key(info.name, info.dtype, info.device)
 
 
-def _alike(said: tuple[PairLaw, ...], found: tuple[PairLaw, ...]) -> bool:
+def _alike(said: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
     """Whether two laws are the same up to the last places of a logarithm, which machines round differently."""
     if [(one.worker, one.verifier, set(one.bets)) for one in said] != [
         (one.worker, one.verifier, set(one.bets)) for one in found

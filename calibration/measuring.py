@@ -28,7 +28,7 @@ from protocol.documents import Document
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.evidence.coherence import blocks_of
-from protocol.evidence.null_model import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import explained, write_atomic
 from protocol.identity import PoolId, WorkId
 from protocol.rollouts.file import read
@@ -247,7 +247,7 @@ def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibra
     found = document.computed()
     if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
         raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
-    document = document.model_copy(update={"thresholds": found, "evidence": document.law()}).signed(account)
+    document = document.model_copy(update={"thresholds": found, "evidence": document.null_model()}).signed(account)
     document.check()
     return document
 
@@ -276,13 +276,13 @@ def apply(document: Calibration, path: Path) -> None:
     write(path, text.encode())
 
 
-def evidence_config(laws: tuple[PairLaw, ...], audit_rate: int, own_engine: bool | None) -> EvidenceConfig | None:
+def evidence_config(laws: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None) -> EvidenceConfig | None:
     """What a pool names, with what it asked of jurors before (`own_engine`). At first (None) it asks for the worker's
     engine where it can: else jurors who have it vote against those who have not. Raises ConfigError where the pairs do
     not suffice."""
     if not laws:
         return None
-    law = EvidenceConfig(audit_rate=audit_rate, laws=laws)
+    law = EvidenceConfig(audit_rate=audit_rate, null_models=laws)
     lacking = law.unseen_by_itself()
     if own_engine and lacking:
         what = f"the pool's `own_engine` wants a law of {lacking} seen by itself"

@@ -22,12 +22,12 @@ import numpy as np
 from calibration.bounds import significant
 from protocol.evidence.null_model import (
     ACCUMULATORS,
-    ALL,
     BETS,
     BLOCK_ACCUMULATORS,
     FALSE_ACCUSATION,
+    NAMES,
     Bet,
-    PairLaw,
+    PairNullModel,
     Sum,
 )
 
@@ -45,7 +45,7 @@ _EVENT_SHARES = (0.4, 0.6, 0.8, 1.0, 1.2)
 _IDLE_NATS = 0.05
 """What a problem without an event costs the bet of share 1, about. The more problems were measured, the more an event
 pays for that."""
-_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "misses": 0.2, "gaps": 1e-4, "steering": 0.2}
+_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4}
 """Where held-out files show none: what one event of a kind is about."""
 _LEAST_RATE = {"logprobs": 2.0**-20}
 """No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
@@ -78,12 +78,12 @@ class HonestSums:
     blocks: Sequence[Problem] = ()
 
 
-def pair_law(
+def pair_null_model(
     worker: str, verifier: str, strata: Sequence[HonestSums], pilot: HonestSums, safety: float, pairs: int = 1
-) -> PairLaw:
+) -> PairNullModel:
     """The law of one pair of engines; `strata` are of each decode batch, `pilot` of held-out files, `pairs` how many
     laws share the calibration's half of the false-accusation probability."""
-    wanted = math.log(2 * len(ALL) * BETS * len(strata) * pairs / FALSE_ACCUSATION)
+    wanted = math.log(2 * len(NAMES) * BETS * len(strata) * pairs / FALSE_ACCUSATION)
     bets = {}
     for names, units in ((ACCUMULATORS, "problems"), (BLOCK_ACCUMULATORS, "blocks")):
         tried, others = getattr(pilot, units), [getattr(one, units) for one in strata]
@@ -95,7 +95,7 @@ def pair_law(
             spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
             made = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
             bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in made)
-    return PairLaw(worker=worker, verifier=verifier, bets=bets)
+    return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
 
 def log_wealth(nats: Array, most_nats: float) -> float:

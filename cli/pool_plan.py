@@ -108,9 +108,9 @@ def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
 
 def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
-    from validator.challenges import lawless
+    from validator.challenges import no_null_model
 
-    why = lawless(config, terms.auditRate)
+    why = no_null_model(config, terms.auditRate)
     if not why:
         return []
     what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"

@@ -1,4 +1,7 @@
-"""Names that the vLLM engine and its worker extension agree on; imports nothing."""
+"""The vLLM engine: the same requests, noise and proofs as the transformers engine, with faster decoding.
+
+Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.py); only bytes come back.
+"""
 
 import importlib.util
 import itertools
@@ -22,11 +25,6 @@ BEFORE = "muster_before"
 PREFILL = "muster_prefill"
 PROCESSOR = "engines.vllm_extension:NoiseProcessor"
 EXTENSION = "engines.vllm_extension.MusterWorker"
-
-
-# ~ The vLLM engine: same requests, noise and proofs as the transformers engine, faster decoding.
-# ~
-# ~ Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.py); only bytes come back.
 
 
 CPU_MAX_LEN = 4096

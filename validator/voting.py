@@ -22,7 +22,7 @@ from protocol.identity import PoolId, WorkId
 from protocol.verdict import LANE, BallotDocument, Code, Finding, Verdict, pack
 from validator import rounds
 from validator.ballots import Ballot
-from validator.challenges import CaseVerdict, judge_case, law_of
+from validator.challenges import ChallengeVerdict, judge_challenge, null_model_of
 from validator.judging.queue import JudgeTask, LaneVerdict, TaskKey
 from validator.judging.verdicts import VerdictPublisher
 from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
@@ -191,12 +191,12 @@ class CaseVote(TrialVote):
         log.info("case %d against %s: %s: %s", self._case.case, self._case.node, judged.code.label, judged.why)
         return int(judged.code)
 
-    def _judged(self, verdicts: Mapping[int, Verdict]) -> CaseVerdict:
+    def _judged(self, verdicts: Mapping[int, Verdict]) -> ChallengeVerdict:
         pool, node = self._case.pool, self._case.node
         if self._config is None:
-            return CaseVerdict(Code.UNAVAILABLE, "the pool's configuration, which names the law, cannot be had")
-        law = law_of(self._config, self._state.pools[pool].terms)
-        return judge_case(self._case, self._state.submissions_of(pool, node), law, verdicts)
+            return ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration, which names the law, cannot be had")
+        law = null_model_of(self._config, self._state.pools[pool].terms)
+        return judge_challenge(self._case, self._state.submissions_of(pool, node), law, verdicts)
 
 
 # ~ A body that our seats may vote in, and on what.

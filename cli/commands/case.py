@@ -42,7 +42,7 @@ def open_case(
     with a twentieth of the stake; else it is lost. Which run to name says: muster verify node ADDRESS."""
     import hashlib
 
-    from cli.lawless import refuse_lawless
+    from cli.no_null_model import refuse_no_null_model
 
     session = by.open()
     state = session.state()
@@ -54,7 +54,7 @@ def open_case(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
-    refuse_lawless(state.pools[pool])
+    refuse_no_null_model(state.pools[pool])
     call = session.suite.node_cases.open(files, said)
     sequences = [file.sequence for file in files]
     title = (
@@ -100,9 +100,9 @@ def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
     """Of the `known` files of a node those that a case names at chain time `now`, between two that may be asked for.
     Raises ConfigError where these are more than it can name, or not all of them final."""
-    from validator.challenges import nameable
+    from validator.challenges import challengeable
 
-    files = newest(nameable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
+    files = newest(challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
     if files and last is not None:
         refuse_cut(files, known, last)
     return files

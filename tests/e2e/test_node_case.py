@@ -22,7 +22,7 @@ from localnet.run import Demo
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
-from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from tests.e2e.running import muster
 from tests.validator import tiny
 
@@ -39,13 +39,15 @@ def lenient_config() -> PoolConfig:
     """A data pool in float32 whose checks let pass what bfloat16's must, and whose law does not. Its model is random:
     what it answers does not matter here."""
     model = tiny.CONFIG.model.model_copy(update={"source": str(tiny.model_folder())})
-    laws = tuple(PairLaw(worker=a, verifier=b, bets={"mantissas": (BET,) * BETS}) for a in ENGINES for b in ENGINES)
+    laws = tuple(
+        PairNullModel(worker=a, verifier=b, bets={"mantissas": (BET,) * BETS}) for a in ENGINES for b in ENGINES
+    )
     return pool_config(1, 1).model_copy(
         update={
             "model": model,
             "data": DataConfig(rollouts=ROLLOUTS),
             "checks": BF16_CHECKS,
-            "evidence": EvidenceConfig(audit_rate=AUDIT_EVERYTHING, laws=laws),
+            "evidence": EvidenceConfig(audit_rate=AUDIT_EVERYTHING, null_models=laws),
         }
     )
 

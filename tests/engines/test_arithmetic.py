@@ -7,7 +7,7 @@ import torch
 
 from engines.hf import TransformersEngine
 from engines.runtime import arithmetic_of
-from protocol.evidence.null_model import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
 
@@ -35,7 +35,7 @@ def test_a_law_of_one_kind_of_processor_says_nothing_of_another(monkeypatch: pyt
     neither its files nor such a juror's measurements belong to the law."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     usual = LoadedEngine(TransformersEngine("bfloat16")).key
-    law = EvidenceConfig(audit_rate=65536, laws=(PairLaw(worker=usual, verifier=usual, bets={}),))
+    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker=usual, verifier=usual, bets={}),))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     other = LoadedEngine(TransformersEngine("bfloat16")).key
     assert law.refuses(other)

@@ -25,7 +25,7 @@ def test_missing_vllm_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat asks, from a thread of its own: with the main thread importing, imports there broke transformers."""
-    code = "import sys; from engines.runtime import make_engine; make_engine('transformers'); print(*sys.modules)"
+    code = "import sys; from engines.factory import make_engine; make_engine('transformers'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "transformers" in done.stdout.split()
     engine = factory.make_engine("transformers")
@@ -46,6 +46,6 @@ def test_environment() -> None:
 
 
 def test_importing_interfaces_does_not_import_torch() -> None:
-    modules = "engines.base, engines.runtime, engines.runtime, engines.vllm"
+    modules = "engines.base, engines.factory, engines.runtime"
     code = f"import sys, {modules}, protocol.proofs.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

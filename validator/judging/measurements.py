@@ -124,13 +124,9 @@ def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
         row=measured.row,
         tokens=tokens,
         chunks=len(measured.mantissas) - (tokens % CHUNK == 1),
-        misses=sum(not gap <= 0 for gap in measured.gaps),
         mantissas=rounded(math.fsum(measured.mantissas)),
         errors=rounded(math.fsum(abs(a - b) for a, b in zip(rollout.logprobs, measured.logprobs, strict=True))),
         gaps=rounded(math.fsum(measured.gaps)),
-        surprise=rounded(measured.surprise),
-        dullness=rounded(measured.dullness),
-        reward=rounded(rollout.reward),
         unexplained=rounded(_unexplained(rollout, measured)),
     )
 

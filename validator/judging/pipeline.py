@@ -281,13 +281,13 @@ class FileJudge:
     def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
         """The engine that a file's header names; ours where the law does not know that engine by itself, or this
         machine does not have it."""
-        laws = self._config.evidence.laws if self._config.evidence else ()
+        models = self._config.evidence.null_models if self._config.evidence else ()
         try:
             header, _ = read(data, Limits.of(self._config.work))
         except MalformedFile:
             return self._engine
         named = engine_key(header.engine, header.dtype, header.device)
-        if named == self._engine.key or all((law.worker, law.verifier) != (named, named) for law in laws):
+        if named == self._engine.key or all((one.worker, one.verifier) != (named, named) for one in models):
             return self._engine
         found = self._engine.others.of(named)
         if found is None or found.refused(facts.work.manifest):

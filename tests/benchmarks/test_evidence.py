@@ -1,0 +1,28 @@
+"""The benchmark of evidence: histories drawn side by side are those that a node's evidence adds up to."""
+
+import numpy as np
+import pytest
+
+from benchmarks.evidence import BLOCKS, histories
+from protocol.evidence.null_model import BETS, NAMES, NodeEvidence
+
+
+def test_a_history_drawn_in_bulk_is_that_of_one_node() -> None:
+    source = np.random.default_rng(1)
+    paid = source.normal(0.2, 0.3, (1, len(NAMES), BETS))
+    evidence, accused = NodeEvidence(), 0
+    for number in range(1, 41):
+        evidence.add({name: (BLOCKS * paid[0, place]).tolist() for place, name in enumerate(NAMES)})
+        accused = accused or number * evidence.accused
+    at, by, largest = histories(paid, 3, 40)
+    assert at.tolist() == [accused] * 3
+    assert accused > 0
+    assert by.sum() == 3
+    assert largest == pytest.approx(evidence.peak)
+
+
+def test_files_that_pay_nothing_accuse_nobody() -> None:
+    at, by, largest = histories(np.zeros((4, len(NAMES), BETS)), 5, 30)
+    assert not at.any()
+    assert not by.any()
+    assert largest <= 1e-9
