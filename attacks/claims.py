@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from attacks.base import Attack, Cheat, attack, other
 from engines.base import Completion
-from protocol.budgets import all_targets
+from protocol.length_tiers import all_targets
 from protocol.proofs.codec import PRIME, PROOF_BYTES
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work, assignments, noise_key

@@ -11,7 +11,7 @@ from attacks.text import fitted
 from engines.base import FINISH_EOS, Completion
 from environments.pool import PoolEnvironments
 from environments.turns.replay import replay
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.rollouts.transcript import Tokens, Transcript, interleaved, sampled_places
 from protocol.seeds import Work
 from runtime.turns import RolloutTask, converse

@@ -28,7 +28,7 @@ from benchmarks.offline_pool import (
 )
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import canonical_json, sha256_hex
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 from worker.produce import Producer
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from protocol.lifetime import die_with_parent
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
-
+    from protocol.accounts import LocalAccount
     from storage.relay.flights import Flights
     from storage.relay.shelf import RelayShelf
     from storage.spread import SpreadSources
@@ -93,8 +92,7 @@ def ours(options: dict[str, Any]) -> Callable[[], object]:
 
 
 def owned() -> "tuple[LocalAccount, ManifestScope]":
-    from eth_account import Account
-
+    from protocol.accounts import Account
     from protocol.identity import PoolId
     from storage.weights.manifest import ManifestScope
 

@@ -21,7 +21,7 @@ from protocol.delta.delta import apply_delta, encode_delta
 from protocol.delta.index import TensorEntry, WeightIndex
 from protocol.delta.tensor import decode_tensor, encode_tensor
 from protocol.errors import IntegrityError
-from trainer.state.records import read_records, write_records
+from trainer.records import read_records, write_records
 
 EVERY, TIMED = 10, 10
 JOURNAL = "steps.jsonl"

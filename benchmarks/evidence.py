@@ -33,7 +33,7 @@ from protocol.evidence.figures import RowFigures
 from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, PairNullModel, Sum, block_sums, problem_sums
 from protocol.proofs.drift import Drift
 from protocol.seeds import Work
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 from validator.judging.measurements import measure, row_figures
 from worker.produce import Producer

@@ -33,10 +33,9 @@ from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.files import write_atomic
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.batches.micro_batch import micro_batch
+from trainer.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
-from trainer.rollouts import Group, TrainRollout
 from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer

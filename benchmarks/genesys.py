@@ -26,8 +26,8 @@ from benchmarks.genesys_pool import Slice, selling, slices
 from benchmarks.genesys_rows import PACKAGES, tasks
 from benchmarks.genesys_teacher import teach
 from dataset.document import Format
-from dataset.tables import read_rows
-from localnet.pool import pool_config
+from dataset.rows import read_rows
+from localnet.plan import pool_config
 from protocol.api.endpoints import OBJECTS
 from protocol.config import DataConfig, ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig

@@ -13,9 +13,8 @@ from typing import Any
 
 from benchmarks.journal import append, lines, resumed
 from chain.records import Status
-from localnet.monitor import RunMonitor
+from localnet.demo import ResumableDemo, RunMonitor, kept_ports, make_ready
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.resumable import ResumableDemo, kept_ports, make_ready
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 

@@ -7,13 +7,11 @@ from random import Random
 from typing import Any
 
 from engines.loading import set_threads
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.training import MuonConfig, OptimizerConfig, ScheduleConfig
+from trainer.base_model import fresh_model
 from trainer.model.policy import Policy
-from trainer.sft.conversations import Conversation, Message
-from trainer.sft.examples import ConversationEncoder
-from trainer.sft.learner import ImitationLearner
-from trainer.warmup import fresh_model
+from trainer.sft import Conversation, ConversationEncoder, ImitationLearner, Message
 
 BATCH, RATE = 32, 4e-3
 LONGEST = 60

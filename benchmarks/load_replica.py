@@ -19,7 +19,6 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from eth_account import Account
 from fastapi import FastAPI
 
 from benchmarks.load_pool import CHAIN_ID, CONFIG, POOL, POOLS, TimedPool
@@ -34,6 +33,7 @@ from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
+from protocol.accounts import Account
 from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner

@@ -9,7 +9,7 @@ from typing import Literal
 from eth_utils.address import to_checksum_address
 
 from engines.runtime import vllm_installed
-from localnet.pool import pool_config
+from localnet.plan import pool_config
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.encoding import canonical_json, sha256_hex

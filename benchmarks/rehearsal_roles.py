@@ -186,7 +186,7 @@ def main(which: str, name: str, number: str, place: str, url: str) -> None:
     chosen, folder = case(which == "quick"), Path(name)
     (own,) = [one for one in chosen.places if one.name == place]
     if not (folder / "policies").exists():
-        from trainer.basemodel import base_model
+        from trainer.base_model import base_model
 
         config = next(iter(chosen.configs.values()))
         make_policies(folder, base_model(config.model, config.environments[0], 1), config)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from benchmarks.resume_ranks import STEPS, RankProcesses, export_path, make_base
 from protocol.folders import file_digests
-from trainer.state.records import Records
+from trainer.records import Records
 
 Progress = Callable[[str], None]
 CHANGES = ((2, 1), (2, 4), (1, 2), (4, 2))

@@ -18,17 +18,16 @@ import torch
 from engines.loading import set_threads
 from protocol.encoding import sha256_hex
 from protocol.lifetime import die_with_parent
-from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.models import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.commands import LearnerGroup
+from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import loopback_store, meeting_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
-from trainer.learner import Learner
-from trainer.meeting import loopback_store, meeting_environment
+from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.rollouts import Group, TrainRollout
-from trainer.state.progress import TrainingProgress
-from trainer.state.records import Records
+from trainer.progress import TrainingProgress
+from trainer.records import Records
 from trainer.tiny_model import PHRASES, tiny_qwen2
 
 STEPS, FILES = 16, 2

@@ -17,11 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from eth_account import Account
-
 from benchmarks.site_letters import LetterTable
 from benchmarks.site_process import SiteProcessConfig
 from localnet.ports import claim_port
+from protocol.accounts import Account
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.log import LogEvent, Noted
 from protocol.sites.outer import OuterState

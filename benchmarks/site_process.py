@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from eth_account import Account
-
 from benchmarks.site_letters import LetterTable
+from protocol.accounts import Account
 from protocol.documents import Document, load_document
 from protocol.lifetime import die_with_parent
 from protocol.sites.outer import OuterState

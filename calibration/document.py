@@ -35,7 +35,7 @@ from protocol.files import explained, read_bounded
 from protocol.folders import file_digests
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
+    from protocol.accounts import LocalAccount
 
 
 LEAST_PROBLEMS = 24

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from eth_account.signers.local import LocalAccount
-
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, PairMeasurements, subject, summarise, weights_hash
 from calibration.plan import EngineSpec, ErrorBudget, Pair, Plan
@@ -22,6 +20,7 @@ from engines.base import Completion, Engine, EngineInfo
 from engines.factory import make_engine
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments
+from protocol.accounts import LocalAccount
 from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.config import PoolConfig
 from protocol.documents import Document

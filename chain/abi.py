@@ -24,13 +24,12 @@ from protocol.keccak import keccak
 
 SUITE = (
     "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
-    "SiteRuns",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock", "Swarms")
+CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")
 """In the order of their deployment."""
 FOLLOWED = (*SUITE, "Timelock")
-"""Whose events every process keeps. Those of swarms concern nobody in a pool, and anybody may make many of them."""
+"""Whose events every process keeps. Anybody may emit many of a DiLoCo run's, and no pool depends on them."""
 
 Json = dict[str, Any]
 

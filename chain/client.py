@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from chain.abi import Function
 from chain.errors import ContractError
 from chain.jsonrpc import BadAnswer, Request, RpcError
@@ -13,6 +11,7 @@ from chain.provider import FailoverProvider
 from chain.reader import ChainReader
 from chain.sender import Sender
 from chain.transactions import Call, Receipt
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
 
 

@@ -215,7 +215,7 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str)
         "Params": (timelock, config.min_window, config.block_seconds, config.unbonding, penalties),
         "Seats": (suite, config.bond, config.min_bond, config.epoch_blocks),
         "Timelock": (addresses["Params"], config.timelock_delay, governor, config.guardian or governor),
-        "Swarms": (addresses["MusterToken"], addresses["Params"]),
+        "DilocoRuns": (),
     }
 
 

@@ -45,12 +45,9 @@ UNSPOKEN = frozenset({
 """Errors that only a fault of ours causes, or a call that none of our programs makes."""
 
 _WORDS: dict[str, tuple[str, str]] = {
-    "AlreadyDisputed": ("dispute {dispute} of this step is open, or was decided", "see: muster site show"),
     "AlreadyAppealed": ("this outcome has been appealed already", "wait for the appeal's jury"),
     "AlreadyClosed": ("this part has been settled already", "nothing has to be done"),
     "AlreadyEjected": ("this one was found out and ejected already", "nothing has to be done"),
-    "AlreadyJoined": ("this key has joined it before", "join with a new key: a key joins once"),
-    "AlreadyLeft": ("the membership has ended already", "withdraw, once the stake is free"),
     "AlreadyMember": ("the node is in this pool already", "nothing has to be done"),
     "AlreadyOptedIn": ("the seat judges that already", "nothing has to be done"),
     "AlreadyRegistered": ("the node key has an operator already", "use another key for this node"),
@@ -60,10 +57,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "AmountTooLarge": ("the amount is larger than the contracts take", "use a smaller one"),
     "BadConsent": ("the node key did not sign this consent", "sign it with the node's key, for this operator"),
     "BadInvite": ("the pool's owner did not sign this invite", "ask for one for this node, pool and chain"),
-    "BadRounds": ("these rounds are out of order, or recorded already", "record from round {next} on"),
-    "BadSignature": ("the accused did not sign both of these", "check the two files"),
-    "BadSwarmTerms": ("a swarm needs a document, a stake, and a delay from the network's shortest window to a year",
-                      "check --stake and --delay"),
     "BadTerms": ("the term `{field}` is outside its bounds", "docs/contracts.md, Parameters, has them"),
     "ConsentExpired": ("the node's consent has expired", "sign a new one: muster node consent"),
     "CounterMismatch": ("the node has submitted meanwhile", "read its counter again"),
@@ -76,15 +69,12 @@ _WORDS: dict[str, tuple[str, str]] = {
     "InPool": ("the node is in pool {pool}", "muster node leave --pool {pool}, and wait until its stake unlocks"),
     "InviteExpired": ("the invite has expired", "ask the pool's owner for a new one"),
     "InviteRequired": ("the pool takes invited nodes only", "ask the pool's owner for an invite"),
-    "ExpiredConsent": ("the member's consent has expired", "run the command again"),
     "IsFrozen": ("pay is frozen: a refused file of this node is not final", "wait for the end of its challenge window"),
     "NoConsent": ("the file's node did not consent", "sign with its own key, for this chain and this contract"),
     "NoDispute": ("nobody disputes this file", "check --file"),
     "NoSuchCase": ("there is no such case", "check its number: muster case show"),
     "NoSuchFile": ("there is no such file", "check --pool and --file"),
     "NoSuchPool": ("there is no such pool", "check --pool"),
-    "NoSuchMember": ("this key never joined the swarm", "muster swarm join"),
-    "NoSuchSwarm": ("there is no such swarm", "check --swarm"),
     "NodeIsFrozen": ("one of the node's files was refused and is not final", "wait for the end of its dispute"),
     "NotAccepted": ("file {sequence} is not accepted for good", "name files whose challenge window is over"),
     "NotFinal": ("the outcome can still change until {time}", "run this again then"),
@@ -94,7 +84,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "NotOptedIn": ("the seat does not judge that", "muster validator status says what it judges"),
     "NotOwner": ("this key does not own the pool", "use the key that created it"),
     "NotSeatOwner": ("this key does not own the seat", "use the key that bonded it"),
-    "NotStakeOwner": ("this key did not pay the stake", "use the key that did"),
     "NotVoter": ("this key does not vote for the seat", "vote with the seat's voting key"),
     "NotYet": ("this is possible from {time} on", "run this again then"),
     "NothingAtStake": ("no stake stands for this any more", "nothing can be done about it"),
@@ -107,11 +96,9 @@ _WORDS: dict[str, tuple[str, str]] = {
     "Paused": ("governance has paused new entries", "try later: muster governance status"),
     "ReceiptOutOfTime": ("the receipt is of a time that does not count", "nothing can be done about this file"),
     "Removed": ("the pool's owner or a slash has removed this node for good", "register another node key"),
-    "SameEnvelope": ("both are the same envelope", "signing it twice is no breach"),
     "SeatActive": ("the seat is still active", "first: muster validator leave"),
     "SeatInactive": ("the seat has left, or its bond is too small", "muster validator top-up, or bond a new seat"),
     "SeatLocked": ("the bond is locked until {releaseAt}, or {frozen} duties are open", "run this again then"),
-    "StakeHeld": ("the stake is locked until {releaseAt}", "run this again then"),
     "StakeLocked": ("the stake is locked until {releaseAt}, or {frozen} refused files and cases are not final",
                     "run this again then"),
     "StakeTooLow": ("the stake is {stake} tokens, {needed} are needed", "deposit more: muster node stake"),
@@ -127,21 +114,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     "UnknownNode": ("nobody has registered this node", "muster node register, or check --node"),
     "WindowOver": ("the time for this ended at {time}", "nothing can be done any more"),
     "WrongStatus": ("the pool is {status}", "muster pool status says what it waits for"),
-    "WrongConsent": ("the member's key did not sign this consent", "run the command again with the member's key"),
     "ZeroVoter": ("a seat needs a voting key", "name one with --voter"),
-    "BadContributions": ("that is nothing that an outer step can be recorded as", "look at the keeper's log"),
-    "BadRunTerms": ("a run needs a document, a start, two stakes, a delay from the network's shortest window to a "
-                    "year, and a pool that there is, or none", "docs/sites.md, On chain"),
-    "NoContradiction": ("the two say the same, or one signs no contribution", "signing it twice is no breach"),
-    "NoCourt": ("the run names no pool whose seats could judge", "contradictions can be shown: muster site accuse"),
-    "NoSuchDispute": ("there is no such dispute", "check the number"),
-    "NoSuchRun": ("there is no such run on chain", "check --run"),
-    "NoSuchSite": ("{site} never joined this run", "muster site join"),
-    "NotRecorded": ("outer step {step} is not recorded", "muster site show says how many are"),
-    "NotRunKeeper": ("this key is not the run's keeper", "use the keeper's key"),
-    "RunOver": ("the run is over: it was closed, or its keeper found out", "nothing has to be done"),
-    "WrongEntry": ("this is not the entry that was recorded", "read the record from the chain again"),
     "WrongStep": ("outer step {next} is the next to be recorded", "record that one"),
+    "EmptyHash": ("a run is recorded under the hash of its document", "name the run's document"),
+    "NotCoordinator": ("this key does not record this run", "use the coordinator's key"),
+    "TooManyContributions": ("an outer step has more contributions than one record takes", "record fewer workers"),
     "AlreadyCommitted": ("this seat has voted on it already", "nothing has to be done"),
     "AlreadyConcluded": ("this has been concluded already", "nothing has to be done"),
     "AlreadyDrawn": ("the committee or jury has been drawn already", "nothing has to be done"),
@@ -158,7 +135,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "CommitOver": ("the time to vote ended at {time}", "nothing can be done any more"),
     "DrawOver": ("the draw had to be by block {lastBlock}", "nothing can be done any more"),
     "ERC2612InvalidSigner": ("the permit is not signed by {owner}", "sign it with that key, for this chain and token"),
-    "EmptyRoot": ("a root covers one group at least", "share something first: muster swarm run"),
     "InvalidAccountNonce": ("this permit was used, or another one of {account} meanwhile", "run the command again"),
     "LaneOpen": ("the lane takes files until block {end}", "run this again then"),
     "Lapsed": ("the jury was not drawn in time", "the outcome stands as it is"),
@@ -201,20 +177,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
 }  # fmt: skip
 
-_BEFORE_LEAVING = {
-    "StakeHeld": (
-        "the stake is locked as long as the membership lasts",
-        "leave first: muster swarm leave, muster site leave",
-    ),
-}
-"""For a release that has no time yet."""
-
 
 def in_words(name: str, arguments: dict[str, Any]) -> tuple[str, str]:
     """What a custom error says and what to do about it; both empty for one that nobody can do anything about."""
     what, hint = _WORDS.get(name, ("", ""))
-    if not arguments.get("releaseAt"):
-        what, hint = _BEFORE_LEAVING.get(name, (what, hint))
     show = {} if name in _PLAIN else _SHOWN
     shown = {argument: show.get(argument, str)(value) for argument, value in arguments.items()}
     try:

@@ -199,14 +199,3 @@ class Accusation(OneJury):
     accuser: str
     sequences: tuple[int, ...]
     evidence: bytes
-
-
-@dataclass
-class StepDispute(OneJury):
-    """A dispute of outer step `step` of run `run`, before seats of `pool`; what is slashed is the keeper's."""
-
-    dispute: int
-    run: int
-    step: int
-    pool: int
-    disputer: str

@@ -8,6 +8,7 @@ from eth_abi.exceptions import DecodingError
 from web3 import Web3
 from web3.eth import Eth
 from web3.exceptions import ContractLogicError, Web3Exception, Web3RPCError
+from web3.types import RPCEndpoint
 
 from chain.errors import ContractError
 from chain.jsonrpc import BadAnswer, Request, RpcError, number, revert_data
@@ -110,6 +111,10 @@ class ChainReader:
             return head if head.number >= wanted else None
 
         return wait_for(f"block {wanted}", ready, timeout, poll=0.25, hint="is the chain producing blocks?")
+
+    def request(self, method: str, params: Sequence[Any]) -> Any:
+        """The result of a JSON-RPC method that web3 has no function for."""
+        return self.w3.manager.request_blocking(RPCEndpoint(method), list(params))
 
     def close(self) -> None:
         self.provider.close()

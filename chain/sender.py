@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
 from web3.types import BlockParams
 
 from chain.errors import ContractError, TransactionError
@@ -20,6 +19,7 @@ from chain.nonce import Nonces
 from chain.prices import Price, price_limit, price_of
 from chain.reader import ChainReader
 from chain.transactions import Call, PendingTransaction, Receipt, receipt_of
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
 from protocol.waits import WAITS
 

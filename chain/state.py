@@ -8,7 +8,6 @@
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary, `cases[case]` → Accusation,
-  `step_disputes[dispute]` → StepDispute
 - `mirrors[pool, sequence]` → Mirrors: where else a file's bytes are, by those who are believed
 - `slashes`, `payments`: lists in chain order
 - `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
@@ -22,7 +21,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from chain.judging import Accusation, Canary, CaseOutcome, Dispute, Lane, StepDispute, Trial
+from chain.judging import Accusation, Canary, CaseOutcome, Dispute, Lane, Trial
 from chain.mirrors import Mirrors
 from chain.proposals import Proposal
 from chain.records import Account, Node, Payment, Pool, Seat, Slash, Status, Submission
@@ -46,8 +45,6 @@ class State:
     canaries: dict[tuple[int, int], Canary] = field(default_factory=dict)
     cases: dict[int, Accusation] = field(default_factory=dict)
     trial_cases: dict[int, int] = field(default_factory=dict)
-    step_disputes: dict[int, StepDispute] = field(default_factory=dict)
-    trial_steps: dict[int, int] = field(default_factory=dict)
     mirrors: dict[tuple[int, int], Mirrors] = field(default_factory=dict)
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
@@ -88,11 +85,6 @@ class State:
         """The node case that a jury judges or judged."""
         number = self.trial_cases.get(trial)
         return None if number is None else self.cases[number]
-
-    def step_dispute_of(self, trial: int) -> StepDispute | None:
-        """The disputed outer step that a jury judges or judged."""
-        number = self.trial_steps.get(trial)
-        return None if number is None else self.step_disputes[number]
 
     def open_cases(self, pool: int) -> list[Accusation]:
         return [case for case in self.cases.values() if case.pool == pool and case.outcome is CaseOutcome.OPEN]

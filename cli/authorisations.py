@@ -15,7 +15,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import explained, write_atomic
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
+    from protocol.accounts import LocalAccount
 
 
 def _from_hex(value: Any) -> Any:

@@ -24,6 +24,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "weights": "How policy steps travel to nodes and validators.",
         "data": "Set it for a data pool: it buys rollouts of the model as it is, and trains nothing.",
         "evidence": "The law by which anybody adds up all files of a node: `muster calibrate --apply` writes it.",
+        "scoring_versions": "What decides scores: a machine with another version of one of these does no work here.",
     },
     config.DataConfig: {
         "rollouts": "How many verified rollouts it buys; then its owner's process closes it.",

@@ -110,11 +110,15 @@ def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
     from validator.challenges import no_null_model
 
+    found = []
+    if not config.scoring_versions:
+        what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
+        found.append(PoolProblem(what, "copy that table from what `muster pool init` writes for these environments"))
     why = no_null_model(config, terms.auditRate)
     if not why:
-        return []
+        return found
     what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"
-    return [PoolProblem(what, "measure one and write it there: muster calibrate … --apply (docs/evidence.md)")]
+    return [*found, PoolProblem(what, "measure one and write it there: muster calibrate … --apply (docs/evidence.md)")]
 
 
 def curriculum_lines(config: PoolConfig) -> list[str]:

@@ -14,10 +14,9 @@ from protocol.files import user_cache
 from runtime.keystore import open_key
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
-
     from chain.contracts.pools import PoolView
     from chain.state import State
+    from protocol.accounts import LocalAccount
 
 log = logging.getLogger("muster.cli")
 _PATIENCE, _GLANCE = 8.0, 3.0

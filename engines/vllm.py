@@ -15,7 +15,7 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Pref
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
-from engines.runtime import PACE, arithmetic_of, ordinary_recursion, prepare_vllm, vllm_installed
+from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
 from protocol.errors import IntegrityError, MusterError, first_line
 
 TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
@@ -82,8 +82,7 @@ class VllmEngine:
                 raise IntegrityError(f"{weights} is another kind of model", "restart the worker to change models")
             self._llm.collective_rpc("muster_reload", args=(str(weights),))
             return
-        with ordinary_recursion():
-            self._llm = self._start(weights, config)
+        self._llm = self._start(weights, config)
         self._config, self._shapes = config, shapes
 
     def _start(self, weights: Path, config: dict[str, Any]) -> Any:

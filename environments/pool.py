@@ -8,17 +8,17 @@ from pathlib import Path
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.catalogue import load_environment
+from environments.conformance import check_versions
 from environments.prompts import completion_text, prompt_tokens
 from environments.rewards import float32, length_penalty, reward
 from environments.turns.frame import ReplyFrame
 from environments.turns.replay import Reply, replay, turns_of
 from environments.turns.replies import RolloutReplies
 from protocol.config import PoolConfig
+from protocol.curriculum_mask import Resting
 from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
-from protocol.models.documents import read_object
-from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
-from protocol.resting import Resting
+from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object
 from protocol.rollouts.transcript import Tokens, Transcript
 
 _KEPT_PROBLEMS = 4096
@@ -54,6 +54,8 @@ class PoolEnvironments:
         held_out: bool = False,
         positions: int | None = None,
     ) -> None:
+        if not isinstance(data, Sequence):
+            check_versions(config.environments, config.scoring_versions)
         self.config = config
         self.eos_ids = tuple(eos_ids)
         self.vocabulary, self.positions = vocabulary, positions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chain.state import State
-from localnet.accounts import KeyRing
+from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
 from orchestrator.summary import SitesSummary, SiteSummary
 from protocol.documents import load_document
@@ -14,7 +14,7 @@ from protocol.sites.run import SitesRun
 from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
-from trainer.state.records import read_records
+from trainer.records import read_records
 
 if TYPE_CHECKING:
     from trainer.sites.exchange import SiteExchange

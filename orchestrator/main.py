@@ -5,6 +5,7 @@ from pathlib import Path
 from orchestrator.config import OrchestratorConfig
 from orchestrator.server import Orchestrator
 from orchestrator.shared_metrics import forget_metrics
+from runtime.entry import run_role
 from runtime.http_server import held
 from runtime.prefork import Prefork
 from runtime.process import Daemon, start
@@ -25,3 +26,7 @@ def daemon_of(config: OrchestratorConfig) -> Daemon:
     forget_metrics(config.home)
     signer = config.key.open()
     return Prefork(count, lambda number: Orchestrator(config, signer, number, count), port)
+
+
+if __name__ == "__main__":
+    run_role(run)

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
 from fastapi import FastAPI
 
 from chain.client import ChainClient
@@ -29,6 +28,7 @@ from orchestrator.shared_metrics import share_metrics
 from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
+from protocol.accounts import LocalAccount
 from protocol.api.run import PoolAccess
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError

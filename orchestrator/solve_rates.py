@@ -22,11 +22,11 @@ from orchestrator.watch import Watch
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
 from protocol.curriculum import Difficulty, SolveRate, Tried, rows_tries, tries_rows
+from protocol.curriculum_mask import Resting
 from protocol.encoding import canonical_json
 from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
-from protocol.resting import Resting
 from runtime.solve_rates import published_table, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject

@@ -6,10 +6,10 @@ leave out when it is.
 
 from typing import Annotated, ClassVar
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field, field_validator
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Address, RequestBody, ResponseBody, Rows, Signature, StepNumber
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.http.signing import service_url

@@ -82,7 +82,7 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 class WorkConfig(Document):
     """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
-    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/budgets.py). An answer
+    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/length_tiers.py). An answer
     loses `length_alpha` of reward for every token that it is off its target."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)
@@ -163,9 +163,15 @@ class DataConfig(Document):
     rollouts: int = Field(ge=1, le=1 << 40)
 
 
+ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,63}$")]
+
+
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
-    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/evidence.md)."""
+    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/evidence.md). `scoring_versions`:
+    library, interpreter or corpus of test cases → the version or hash that decides scores;
+    a machine with others does no work here."""
 
     version: Literal[1] = 1
     name: str
@@ -178,6 +184,7 @@ class PoolConfig(Document):
     weights: WeightsConfig = WeightsConfig()
     data: DataConfig | None = None
     evidence: EvidenceConfig | None = None
+    scoring_versions: dict[ScoringName, ScoringVersion] = Field(default_factory=dict, max_length=64)
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
 
+from protocol.accounts import LocalAccount
 from protocol.errors import IntegrityError
 from protocol.keccak import checksum_address, keccak
 from protocol.secp256k1 import recover as recover_key

@@ -1,9 +1,9 @@
 """Upload receipts: a service's signed statement that a rollout file was in its bucket. Court takes it for its word."""
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, ResponseBody, Signature, Size
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId

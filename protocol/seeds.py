@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from protocol.budgets import targets_of
 from protocol.config import PoolConfig
+from protocol.curriculum_mask import Resting, awake
 from protocol.encoding import tagged_hash, words
 from protocol.environments import drawn
 from protocol.identity import WorkId
-from protocol.resting import Resting, awake
+from protocol.length_tiers import targets_of
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import hashlib
 from dataclasses import replace
 
-from eth_account.signers.local import LocalAccount
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from protocol.accounts import LocalAccount
 from protocol.api.endpoints import HEARTBEATS, RECEIPTS, SLOTS, STEPS, UPLOADS
 from protocol.api.uploads import ReceiptRequest, UploadExists, UploadRequest
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, SlotRequest, StepRequest, WorkSlot

@@ -5,10 +5,9 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from chain.records import Pool, Step
 from chain.state import State
+from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeVar
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field
 
 from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import torch_environment
+from protocol.accounts import LocalAccount
 from protocol.documents import Document, load_document
 from protocol.errors import MusterError, first_line
 from protocol.files import explained

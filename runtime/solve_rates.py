@@ -11,8 +11,8 @@ from chain.records import Submission
 from chain.state import State
 from protocol.config import PoolConfig
 from protocol.curriculum import SolveRate, Tried, added
+from protocol.curriculum_mask import TABLE, Resting, resting, table_bytes, tried
 from protocol.errors import IntegrityError, MusterError
-from protocol.resting import TABLE, Resting, resting, table_bytes, tried
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from storage.keys import check_content, object_key

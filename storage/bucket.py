@@ -11,7 +11,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from storage.keys import MissingObjectError, check_content, check_place, parse_key
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
@@ -49,6 +49,8 @@ class Bucket(Presigner):
                 max_pool_connections=16,
             ),
         )
+        # Ahead of botocore's own handler, which recurses: its request for the bucket's region is redirected too.
+        self._client.meta.events.register_first("needs-retry.s3", self._refuse_redirect)
 
     def put(self, key: str, data: bytes) -> bool:
         """Store `data` under the key that names it; True if it was not there before, False if it was."""
@@ -101,6 +103,15 @@ class Bucket(Presigner):
                     f"S3 at {self.settings.endpoint} lists {prefix} without an end: {empty} pages without a key",
                     "see its log, then retry",
                 )
+
+    def _refuse_redirect(self, response: tuple[Any, Any] | None = None, **_other: Any) -> None:
+        if response is None or response[0].status_code not in (301, 302, 303, 307, 308):
+            return
+        answer, parsed = response
+        target = printable(answer.headers.get("Location", "") or parsed.get("Error", {}).get("Endpoint", "") or "?")
+        region = answer.headers.get("x-amz-bucket-region", "")
+        hint = f"set region = {printable(region)!r}" if region else "set the endpoint, with its scheme, to that address"
+        raise ConfigError(f"S3 at {self.settings.endpoint} redirects to {target} ({answer.status_code})", hint)
 
     def _put(self, key: str, data: bytes) -> bool:
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()

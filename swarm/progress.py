@@ -17,8 +17,8 @@ from protocol.folders import drop_old, remove_leftovers
 from swarm.inbox import EnvelopeInbox
 from swarm.inbox_state import InboxState
 from swarm.journal import JOURNAL, STATUS, append, rewind
+from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.learner import Learner
-from trainer.state.checkpoint import checkpoint_path, checkpoints
 
 log = logging.getLogger("muster.swarm")
 _KEPT_CHECKPOINTS = 2

@@ -10,11 +10,10 @@ import threading
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.appeals import Canaries, FailingRollout, Planted
 from chain.records import Submission
 from chain.state import State
+from protocol.accounts import LocalAccount
 from protocol.audit import audit_sample
 from protocol.encoding import tagged_hash
 from protocol.errors import MusterError

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from storage.bucket import Bucket
 from trainer.config import TrainerConfig
-from trainer.evaluation.evaluations import Evaluator
-from trainer.evaluation.process import EvaluationProcess
+from trainer.evaluate import EvaluationProcess, Evaluator
 
 
 @dataclass(frozen=True)

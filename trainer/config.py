@@ -1,16 +1,14 @@
 """The trainer's configuration file."""
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.documents import Document
-from runtime.process import EngineConfig, KeyConfig, ProcessConfig
+from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
+from runtime.process import DaemonConfig, EngineConfig, KeyConfig, ProcessConfig
 from storage.settings import S3Settings
-from trainer.evaluation.process import EvaluationProcessConfig
-from trainer.metrics.config import MetricsConfig
-from trainer.sites.chain_config import RunOnChain
 
 
 class ParallelConfig(Document):
@@ -60,6 +58,32 @@ class GuardConfig(Document):
     entropy_floor: float = Field(0.0, ge=0)
 
 
+class WandbConfig(Document):
+    """A project of Weights & Biases; the login is wandb's own."""
+
+    project: str = Field(min_length=1)
+    mode: Literal["online", "offline"] = "online"
+
+
+class MetricsConfig(Document):
+    """`listen`: HOST:PORT at which Prometheus may scrape. `tensorboard`: a folder for event files. `peak_tflops`: what
+    the device can do at most, for MFU, where muster does not know it."""
+
+    listen: str = ""
+    tensorboard: Path | None = None
+    wandb: WandbConfig | None = None
+    peak_tflops: float | None = Field(None, gt=0)
+
+
+class EvaluationProcessConfig(Document):
+    """How the trainer measures: with which engine (its own if none is named), at which priority (`nice`), for at most
+    how many seconds."""
+
+    engine: EngineConfig | None = None
+    nice: int = Field(5, ge=0, le=19)
+    seconds: float = Field(3600.0, gt=0)
+
+
 class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
@@ -69,8 +93,7 @@ class TrainerConfig(ProcessConfig):
     nodes that joined late wait for the next step, it is published without training once nobody could make a file for
     `standstill_seconds`, or nobody did for `silence_seconds`. A data pool publishes its step again for nodes that
     joined late, where others work not within `newcomer_seconds` of the last time. `sites`: the document of a run of
-    several sites, which then train in this trainer's place (docs/sites.md); `sites_chain`: that run on the chain, where
-    its outer steps are recorded then. docs/training.md explains `guards`, `parallel` and `memory`."""
+    several sites, which then train in this trainer's place (docs/sites.md)."""
 
     key: KeyConfig
     s3: S3Settings
@@ -90,10 +113,43 @@ class TrainerConfig(ProcessConfig):
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
     sites: Path | None = None
-    sites_chain: RunOnChain | None = None
+
+
+_SFT_OPTIMIZER = OptimizerConfig(
+    method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay="cosine", decay_share=1)
+)
+
+
+class SftConfig(DaemonConfig):
+    """`model`: a folder or Hugging Face id; `data`: a file of conversations, one JSON object a line; `out`: the folder
+    to write; `home` keeps checkpoints and `metrics.jsonl`.
+
+    Every update learns from `batch` conversations, in an order that `seed` decides anew each epoch; there are `updates`
+    of them, or as many as `epochs` take. Conversations of more than `max_tokens` are left out. `heldout` of the
+    conversations are kept apart, and their loss is measured at every checkpoint.
+    """
+
+    model: str
+    data: Path
+    out: Path
+    chat_template: bool = True
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    device: str = "cpu"
+    threads: int = Field(1, ge=1, le=1024)
+    epochs: int | None = Field(None, ge=1)
+    updates: int | None = Field(None, ge=1)
+    batch: int = Field(64, ge=1)
+    max_tokens: int = Field(4096, ge=2)
+    heldout: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)
+    checkpoint_updates: int = Field(100, ge=1)
+    optimizer: OptimizerConfig = _SFT_OPTIMIZER
+    parallel: ParallelConfig = ParallelConfig()
+    memory: MemoryConfig = MemoryConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     @model_validator(mode="after")
-    def _chain_of_a_run(self) -> Self:
-        if self.sites_chain is not None and self.sites is None:
-            raise ValueError("`sites_chain` needs `sites`, the run's document")
+    def _one_length(self) -> Self:
+        if (self.epochs is None) == (self.updates is None):
+            raise ValueError("set either `epochs` or `updates`")
         return self

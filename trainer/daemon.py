@@ -18,32 +18,32 @@ from protocol.errors import MusterError
 from protocol.folders import drop_old
 from protocol.rollouts.schema import Limits
 from runtime.heartbeats import Heartbeats, heartbeat
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
+from trainer.batch import Group
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
-from trainer.collector import FileCollector, StepFiles
-from trainer.commands import LearnerGroup
 from trainer.config import TrainerConfig
-from trainer.evaluation.evaluations import Candidate, Evaluations
-from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG, RanksLostError
-from trainer.followers import lead
-from trainer.guards import UnstableError, check_step
-from trainer.inbox import file_id
-from trainer.loader import Loader
-from trainer.making import OwnSteps, PolicyAtStep, StepMaker, step_sites
-from trainer.metrics.batch_facts import batch_facts
-from trainer.metrics.idle import IdleClock
-from trainer.metrics.peak import peak_flops, throughput
-from trainer.metrics.sinks import MetricsSinks
+from trainer.curriculum import RestingTables
+from trainer.data import FileCollector, Loader, StepFiles
+from trainer.evaluate import Candidate, Evaluations
+from trainer.exits import (
+    EXIT_DONE,
+    EXIT_LOST,
+    EXIT_STOPPED,
+    EXIT_UNSTABLE,
+    EXIT_WRONG,
+    RanksLostError,
+    UnstableError,
+)
+from trainer.learner import LearnerGroup, lead
+from trainer.making import OwnSteps, PolicyAtStep, StepMaker, check_step, step_sites
+from trainer.metrics import IdleClock, MetricsSinks, batch_facts, make_sinks
 from trainer.model.sharding import Placement
-from trainer.publisher import StepPublisher
-from trainer.reports import Reports
-from trainer.resting_tables import RestingTables
-from trainer.rollouts import Group
+from trainer.progress import TrainingProgress
+from trainer.publish import StepPublisher
+from trainer.records import Records, Reports, file_id, file_record, step_record
 from trainer.sites.policy_steps import SitesGroup, SiteSteps, keep_sites
-from trainer.state.progress import TrainingProgress
-from trainer.state.records import Records, file_record, step_record
-from trainer.step_metrics import StepMetrics
+from trainer.step_metrics import StepMetrics, peak_flops, throughput
 from trainer.waiting import Waiting
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Trainer:
         self.evaluations = Evaluations(
             pool, outside.client.pool_id, outside.account, outside.evaluator, self.reports.evaluated
         )
-        self.sinks = MetricsSinks(config.metrics.sinks(self.home, f"{pool.name}-{config.pool}"))
+        self.sinks = MetricsSinks(make_sinks(config.metrics, self.home, f"{pool.name}-{config.pool}"))
         self.idle = IdleClock()
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)

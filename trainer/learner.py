@@ -1,27 +1,26 @@
 """One training step, blind to algorithm, model and number of ranks: from groups of rollouts to the next policy step."""
 
+import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from protocol.config import PoolConfig
 from protocol.training import TrainConfig
-from trainer.algorithms.advantages import ADVANTAGES
-from trainer.algorithms.composition import make_loss
-from trainer.algorithms.importance import effective_share, rate_scale, weight_sums
-from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
-from trainer.algorithms.selection import select
-from trainer.algorithms.tokens import TokenBatch
-from trainer.batches.micro_batch import MicroBatch, micro_batch
-from trainer.batches.packing import plan_rows
+from trainer.advantage import ADVANTAGES, select
+from trainer.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
+from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
+from trainer.config import TrainerConfig
+from trainer.distributed import Everywhere, Ranks
+from trainer.exits import EXIT_LOST, RanksLostError
+from trainer.loss import MinibatchSize, TokenBatch, effective_share, make_loss, make_normaliser, rate_scale, weight_sums
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.optimizer import apply_update, build_optimizers
-from trainer.rollouts import Group, TrainRollout
-from trainer.state.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
+from trainer.optim import apply_update, build_optimizers
 from trainer.step_metrics import StepMetrics, StepTotals
 
 
@@ -145,3 +144,99 @@ class Learner:
                 reference, _ = self.reference.logprobs(row, self.temperature)
         known = logp.detach() if old is None else old
         return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)
+
+
+# One learner on every rank, driven by rank 0.
+
+
+class LearnerGroup(Everywhere):
+    """The learners of all ranks."""
+
+    def __init__(self, ranks: Ranks, make: Callable[[], Learner]) -> None:
+        super().__init__(ranks)
+        self._make = make
+        self._pending: PendingCheckpoint | None = None
+        self.learner = make()
+
+    def train_step(self, groups: Sequence[Group]) -> StepMetrics:
+        """One training step on every rank; see Learner."""
+        return cast(StepMetrics, self._everywhere("train_step", groups))
+
+    def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
+        """Begin to write a checkpoint; see Learner."""
+        self._everywhere("start_checkpoint", folder, extra)
+
+    def finish_checkpoint(self) -> None:
+        """Wait until the checkpoint begun last is complete. Raises MusterError if it cannot be written."""
+        self._everywhere("finish_checkpoint")
+
+    def load_checkpoint(self, folder: Path) -> dict[str, Any]:
+        """Restore a checkpoint on every rank; see Learner."""
+        return cast(dict[str, Any], self._everywhere("load_checkpoint", folder))
+
+    def export(self, folder: Path) -> None:
+        """Write the policy's weights to `folder`; see Policy."""
+        self._everywhere("export", folder)
+
+    def renew(self) -> None:
+        """Start with fresh learners at policy step 0."""
+        self._everywhere("renew")
+
+    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        match name:
+            case "train_step":
+                return self.learner.train_step(*arguments)
+            case "start_checkpoint":
+                self._pending = self.learner.start_checkpoint(*arguments)
+            case "finish_checkpoint":
+                assert self._pending is not None, "no checkpoint was begun"
+                self._pending.wait()
+            case "load_checkpoint":
+                return self.learner.load_checkpoint(*arguments)
+            case "export":
+                self.learner.policy.export(*arguments)
+            case "renew":
+                self.learner = self._make()
+            case _:
+                raise AssertionError(f"no command {name!r}")
+        return None
+
+
+# How the ranks of a run come together: rank 0 is the daemon and says what to train, the others follow it.
+
+
+log = logging.getLogger("muster.trainer")
+_LAST_SECONDS = 5.0
+
+
+def lead(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
+    """Rank 0's part: tell the others what is trained, from which folder of weights, which all of them must see."""
+    placement.ranks.command((pool, base.resolve()))
+    return _group(config, pool, base, placement)
+
+
+class FollowingRank:
+    """Every other rank's process: it talks to nobody but the ranks. `run` returns rank 0's exit code, or 3 if a rank is
+    gone."""
+
+    def __init__(self, config: TrainerConfig, placement: Placement) -> None:
+        self._config, self._placement = config, placement
+
+    def run(self) -> int:
+        try:
+            pool, base = self._placement.ranks.command()
+            return _group(self._config, pool, base, self._placement).follow()
+        except RanksLostError as error:
+            log.error("%s", error)
+            return EXIT_LOST
+
+    def stop(self) -> None:
+        """Rank 0 is asked too and decides; should it be gone, do not wait for it much longer."""
+        self._placement.ranks.hurry(_LAST_SECONDS)
+
+
+def _group(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
+    def make() -> Learner:
+        return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, placement, config.seed)
+
+    return LearnerGroup(placement.ranks, make)

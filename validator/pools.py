@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.stakes import DRAW_REACH
 from chain.jury_terms import further_lanes
 from chain.records import Pool, Seat
 from chain.state import State
 from chain.suite import Suite
 from environments.judging_time import SlowPool, too_slow
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, printable

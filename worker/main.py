@@ -15,6 +15,7 @@ from environments.sandbox.image import copy_made
 from protocol.documents import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
+from runtime.entry import run_role
 from runtime.logs import start_logging
 from runtime.process import Daemon, make_home, start
 from sandbox import launch
@@ -51,7 +52,7 @@ def enter(config_path: Path) -> None:
     inside = inside_path(config)
     write_atomic(inside, absolute(config).model_dump_json(indent=2).encode() + b"\n", 0o600)
     python = "python3" if choice.mode.is_container else sys.executable
-    argv = (python, "-P", "-m", "cli.main", "worker", "run", "--config", str(inside))
+    argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
     sys.exit(launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image)))
 
 
@@ -151,3 +152,7 @@ def _build(config: WorkerConfig) -> Daemon:
     from worker.submit import WorkerCollaborators
 
     return Worker(config, WorkerCollaborators.connect(config))
+
+
+if __name__ == "__main__":
+    run_role(run)

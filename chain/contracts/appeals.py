@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.base import ContractCall
 from chain.contracts.court import Court
 from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 from protocol.encoding import encode_words
 from protocol.keccak import keccak
 

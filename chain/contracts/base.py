@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
-from eth_account.signers.local import LocalAccount
-
 from chain import abi
 from chain.client import ChainClient, View
 from chain.deployment import Deployment
@@ -14,6 +12,7 @@ from chain.events import Event
 from chain.logs import decode_logs
 from chain.transactions import Call, Receipt
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError
 
 R = TypeVar("R")

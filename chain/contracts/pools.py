@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.base import ContractCall, record
 from chain.contracts.token import TokenTaker
 from chain.errors import ContractError
 from chain.records import Submission, Terms, pack_work
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 from protocol.receipts import UploadReceipt
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"

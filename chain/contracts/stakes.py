@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.base import ContractCall, record
 from chain.contracts.token import Permit, TokenTaker
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
 

@@ -4,12 +4,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
 from chain.client import ChainClient
 from chain.contracts.base import Contract, ContractCall
 from chain.deployment import Deployment
 from chain.transactions import Receipt
+from protocol.accounts import LocalAccount
 
 Permit = tuple[int, int, bytes, bytes]
 """An ERC-2612 permit: deadline, v, r, s."""

@@ -7,11 +7,11 @@ state is replayed from the stored history.
 from collections.abc import Iterable
 
 from chain.events import Event
-from chain.reducers import cases, court, governance, pools, site_runs, stakes
+from chain.reducers import cases, court, governance, pools, stakes
 from chain.reducers.registry import REDUCERS
 from chain.state import State
 
-__all__ = ["REDUCERS", "apply", "cases", "court", "governance", "pools", "replay", "site_runs", "stakes"]
+__all__ = ["REDUCERS", "apply", "cases", "court", "governance", "pools", "replay", "stakes"]
 
 
 def apply(state: State, event: Event) -> None:

@@ -18,13 +18,10 @@ def _case_opened(state: State, event: Event) -> None:
 
 @on("Juries", "JuryReplaced")
 def _jury_replaced(state: State, event: Event) -> None:
-    case, disputed = state.case_of(event.args["trial"]), state.step_dispute_of(event.args["trial"])
+    case = state.case_of(event.args["trial"])
     if case is not None:
         case.trials.append(event.args["next"])
         state.trial_cases[event.args["next"]] = case.case
-    if disputed is not None:
-        disputed.trials.append(event.args["next"])
-        state.trial_steps[event.args["next"]] = disputed.dispute
 
 
 @on("Pools", "NodeExpelled")

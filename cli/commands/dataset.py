@@ -118,7 +118,7 @@ def difficulty(
 ) -> None:
     """How many of each environment's problems were fresh, hard, fitting or easy to the models that tried them; by the
     thresholds of its own curriculum, where it has one."""
-    from dataset.difficulty import measure
+    from dataset.curriculum import measure
     from protocol.curriculum import Curriculum, Difficulty
 
     if lowest > highest:

@@ -51,13 +51,13 @@ def create(
 
 def _of_class(text: str) -> Callable[[str], bool]:
     """Which addresses are of the class that was asked for. Raises ConfigError for what names none."""
-    from protocol import budgets
+    from protocol import length_tiers
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
     number, classes = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= classes <= 16:
         raise ConfigError(f"`{text}` is not a budget class", "write 2/3 for the second of three, from weak to strong")
-    return lambda address: budgets.budget_class(address, classes) == number - 1
+    return lambda address: length_tiers.budget_class(address, classes) == number - 1
 
 
 @app.command("import")

@@ -23,10 +23,9 @@ from protocol.files import write_atomic
 from runtime.keystore import address_of
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
-
     from chain.contracts.base import ContractCall
     from cli.authorisations import Invite
+    from protocol.accounts import LocalAccount
 
 ONBOARDING_GAS = 700_000
 """Registering, staking and joining, with room."""

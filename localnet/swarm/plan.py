@@ -6,8 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from localnet.accounts import KeyRing
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.onboarding import KeyRing
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.environments import EnvironmentConfig
 from protocol.files import write_atomic
 from protocol.swarm.document import SwarmDocument

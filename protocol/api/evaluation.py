@@ -3,10 +3,10 @@
 import hashlib
 from typing import Annotated
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64, Name, Rows, Signature, SignedBody, StepNumber, Text, UnixTime, at_most
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError

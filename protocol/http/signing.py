@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import urlsplit
 
-from eth_account.signers.local import LocalAccount
-
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
 
 WINDOW = 60

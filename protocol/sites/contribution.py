@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.identity import PoolId

@@ -8,10 +8,10 @@ put it elsewhere or say it again.
 import hashlib
 from typing import Annotated, Literal, Self
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Signature, SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError

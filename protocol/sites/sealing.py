@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from eth_account.signers.local import LocalAccount
 from pydantic import BaseModel
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError

@@ -2,8 +2,7 @@
 
 import logging
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from runtime.pool_client import PoolClient
 from runtime.relay.pool_relay import PoolRelay
 

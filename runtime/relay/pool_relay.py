@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.announcements import announce
 from protocol.api.endpoints import ANNOUNCE
 from protocol.encoding import canonical_json

@@ -5,7 +5,6 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
-from eth_account.signers.local import LocalAccount
 from pydantic import (
     ConfigDict,
     FailFast,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 
 from protocol import eip712
+from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64
 from protocol.documents import Document
 from protocol.encoding import canonical_json, parse_json

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
+from protocol.curriculum_mask import TABLE
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
-from protocol.resting import TABLE
 from storage.keys import object_key
 from storage.weights.manifest import FileDelta, Manifest, ManifestScope, Shard, StepDelta, StepSites, WeightFile, seal
 from storage.weights.shards import DELTA_SHARD_BYTES, SHARD_BYTES, read_shards, weight_files

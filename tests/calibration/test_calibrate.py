@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 
 from attacks.weights import altered, noisy
 from calibration.document import Calibration
@@ -15,6 +14,7 @@ from cli.pool_file import pool_file
 from engines.hf import TransformersEngine
 from engines.runtime import arithmetic_of
 from environments.pool import PoolEnvironments
+from protocol.accounts import Account
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel

@@ -6,11 +6,11 @@ import random
 from functools import cache
 
 import pytest
-from eth_account import Account
 
 from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Tail, limit
 from calibration.document import Calibration, blind, file_measurements, subject, summarise, thresholds
 from engines.base import EngineInfo
+from protocol.accounts import Account
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain import deploy
 from chain.deployment import Deployment
@@ -15,6 +14,7 @@ from chain.projection import Projection
 from chain.proposals import Proposal
 from chain.state import State
 from chain.suite import Suite
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError
 from tests.conftest import GRAINS, Chain, Deployed
 

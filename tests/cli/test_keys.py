@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.budgets import budget_class
+from protocol.length_tiers import budget_class
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
 

@@ -6,19 +6,18 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from chain.contracts.pools import WorkItem
 from dataset.curriculum import CheckedTable, check_table
 from dataset.export import PoolOnChain
 from engines.base import FINISH_EOS
 from environments.pool import PoolEnvironments
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig, WorkConfig
 from protocol.curriculum import Curriculum
+from protocol.curriculum_mask import TABLE, Resting
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.problems import ProblemFilter
-from protocol.resting import TABLE, Resting
 from protocol.rollouts.commitment import Commitment, commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
@@ -31,7 +30,7 @@ from storage.weights.publish import publish
 from tests.chain.game import Game
 from tests.validator.world import CONFIG as PLAIN
 from tests.validator.world import tokenizer_folder
-from trainer.resting_tables import RestingTables
+from trainer.curriculum import RestingTables
 
 LEARN = Curriculum(tries=4, lowest=250, highest=750, window=2, most=900)
 ENVIRONMENT = PLAIN.environments[0].model_copy(

@@ -13,8 +13,8 @@ from chain.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
+from protocol.curriculum_mask import TABLE, Resting
 from protocol.errors import ConfigError, IntegrityError
-from protocol.resting import TABLE, Resting
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.verdict import Code, Finding
@@ -26,7 +26,7 @@ from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain, deploy_on
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.localnet.services.running import ServiceProcess, running, settings_of
-from trainer.resting_tables import RestingTables
+from trainer.curriculum import RestingTables
 from validator.judging.checks import FILE_CHECKS
 from validator.judging.context import CheckContext, SubmissionFacts
 

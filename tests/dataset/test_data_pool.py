@@ -24,7 +24,7 @@ from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
 from tests.validator.world import CONFIG
 from trainer.collaborators import TrainerCollaborators
-from trainer.data.keeper import DataKeeper
+from trainer.data_pool import DataKeeper
 
 ROLLOUTS = 20
 BOUGHT = CONFIG.model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})

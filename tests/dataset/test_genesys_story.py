@@ -27,7 +27,7 @@ from tests.conftest import Chain, deploy_on
 from tests.dataset.world import SoldWork
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator import tiny
-from trainer.data.offline_filter import FilterPlan, run_filter
+from trainer.problem_filter import FilterPlan, run_filter
 from validator.judging.pipeline import judge
 from worker.produce import Producer
 

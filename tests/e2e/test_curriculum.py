@@ -9,11 +9,9 @@ import pytest
 
 from chain.records import Status
 from chain.state import State
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.demo import Demo, Onlooker, settle_accounts
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from localnet.run import Demo, Onlooker
-from localnet.settlement import settle_accounts
 from protocol.config import PoolConfig
 from protocol.curriculum import Curriculum
 from protocol.problems import ProblemFilter

@@ -14,11 +14,9 @@ from chain.judging import CaseOutcome
 from chain.records import Status, Submission
 from chain.state import State
 from engines.runtime import arithmetic_of, vllm_installed
-from localnet.monitor import RunMonitor
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import STAKE, pool_config
+from localnet.demo import Demo, RunMonitor
+from localnet.plan import POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from localnet.run import Demo
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig

@@ -14,15 +14,14 @@ from environments.catalogue import load_environment
 from environments.data import data_folder
 from environments.pool import PoolEnvironments
 from environments.verifiers.locking import AskedPackage, lock_package
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.verdict import Code
 from tests.e2e.test_turns import ToolDemo, rows_of
-from trainer.state.records import Records
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
+from trainer.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2

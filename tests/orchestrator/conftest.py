@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account.signers.local import LocalAccount
 from starlette.testclient import TestClient
 
 from chain.projection import Projection
@@ -19,6 +18,7 @@ from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
+from protocol.accounts import LocalAccount
 from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
 from protocol.api.uploads import UploadTicket
 from protocol.config import ModelConfig, PoolConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 from chain.records import Submission
 from chain.state import State
 from protocol.identity import WorkId
-from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
+from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.proofs.codec import PROOF_BYTES, proof_count
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain.records import Status, Submission
 from orchestrator.attestor import Attestor
@@ -14,13 +13,14 @@ from orchestrator.db import Database, default_url
 from orchestrator.indexer import Indexer
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
+from protocol.accounts import LocalAccount
 from protocol.api.uploads import ReceiptRequest
 from protocol.errors import UnreachableError, printable
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.verdict import Code
 from protocol.waits import wait_for
-from runtime.watch.service_look import LONGEST
+from runtime.diagnose import LONGEST
 from storage.keys import object_key
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import ETHER, GRAINS, Deployed

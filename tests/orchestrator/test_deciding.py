@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from eth_account import Account as Key
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, text
@@ -23,6 +22,7 @@ from orchestrator.scheduler import Grant, Keep, Requester, decide
 from orchestrator.supply import Rule
 from orchestrator.together import Together
 from orchestrator.watch import Watch
+from protocol.accounts import Account as Key
 from tests.orchestrator.chain import ScriptedChain
 from tests.orchestrator.databases import KINDS, empty_database
 

@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from eth_account.signers.local import LocalAccount
 from prometheus_client.parser import text_string_to_metric_families
 
 from chain.contracts.pools import WorkItem
 from orchestrator.main import run
 from orchestrator.results import fetch_record
+from protocol.accounts import LocalAccount
 from protocol.api.work import NoSlot, WorkSlot
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
@@ -56,7 +56,7 @@ class Process:
     def spawn(self) -> "subprocess.Popen[str]":
         path = self.home / "orchestrator.json"
         path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "cli.main", "orchestrator", "run", "--config", str(path)]
+        command = [sys.executable, "-m", "orchestrator.main", "--config", str(path)]
         with self.log.open("w") as out:
             self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
         return self.child

@@ -14,9 +14,9 @@ from orchestrator.db import Database
 from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
 from protocol.api.views import Difficulties
 from protocol.curriculum import SolveRate
+from protocol.curriculum_mask import TABLE, Resting, resting
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
-from protocol.resting import TABLE, Resting, resting
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import RolloutHeader
 from protocol.seeds import Work

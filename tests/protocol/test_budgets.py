@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from protocol.budgets import all_targets, budget_class, targets_of
 from protocol.config import WorkConfig
 from protocol.identity import PoolId, WorkId
+from protocol.length_tiers import all_targets, budget_class, targets_of
 from protocol.seeds import Work, assignments
 from tests.validator.world import CONFIG
 

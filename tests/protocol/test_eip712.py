@@ -3,13 +3,13 @@
 import contextlib
 
 import pytest
-from eth_account import Account
-from eth_account.messages import encode_typed_data
+from eth_account.messages import encode_typed_data  # noqa: TID251
 from eth_utils.crypto import keccak
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import eip712
+from protocol.accounts import Account
 from protocol.eip712 import Domain
 from protocol.errors import IntegrityError
 

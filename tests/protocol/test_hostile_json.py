@@ -10,8 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
 from chain.deployment import Deployment
@@ -24,6 +22,7 @@ from cli.doctor.chain import post_json
 from cli.terms import load_terms
 from environments.pool import _sizes
 from orchestrator.bodies import strict_object
+from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
 from protocol.api.work import NoSlot
 from protocol.config import PoolConfig
@@ -31,8 +30,7 @@ from protocol.documents import load_document
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
-from protocol.models.documents import check_documents, read_document
-from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
 from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.rollouts.schema import RolloutHeader
 from protocol.verdict import BallotDocument, Verdict

@@ -10,12 +10,12 @@ import pytest
 
 from protocol.config import PoolConfig
 from protocol.curriculum import Curriculum, Difficulty, SolveRate, Tried
+from protocol.curriculum_mask import MAX_LEFT_OUT, TABLE, Resting, awake, resting, table_bytes, tried
 from protocol.encoding import tagged_hash, words
 from protocol.environments import EnvironmentConfig, drawn
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
 from protocol.problems import ProblemFilter
-from protocol.resting import MAX_LEFT_OUT, TABLE, Resting, awake, resting, table_bytes, tried
 from protocol.seeds import Work, assignments
 from storage.weights.codec import encode_file
 from tests.validator.world import CONFIG

@@ -16,11 +16,13 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def mirror(answer: Answer) -> Iterator[str]:
-    """Base URL of a server that answers every GET with `answer`."""
+    """Base URL of a server that answers every GET, HEAD and PUT with `answer`."""
 
     class MirrorHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
+
+        do_HEAD = do_PUT = do_GET
 
         def log_message(self, *_: object) -> None:
             pass

@@ -4,15 +4,15 @@ from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 from typing import Any
 
-import eth_account
 import pytest
-from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from chain.contracts.appeals import Canaries
 from chain.judging import Canary
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
+from protocol.accounts import Account as KeyMaker
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
 from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
@@ -21,7 +21,7 @@ from tests import openings
 from tests.chain.game import terms
 from trainer.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
 
-KEY: LocalAccount = eth_account.Account.from_key(b"\7" * 32)
+KEY: LocalAccount = KeyMaker.from_key(b"\7" * 32)
 CARRIER = str(KEY.address)
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.verdict import Code
 from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, start
+from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig
-from trainer.exits import EXIT_DONE, EXIT_UNSTABLE
-from trainer.guards import UnstableError
-from trainer.state.checkpoint import checkpoints
+from trainer.exits import EXIT_DONE, EXIT_UNSTABLE, UnstableError
 from trainer.step_metrics import StepMetrics
 
 

@@ -8,10 +8,10 @@ from tests.trainer.crew import on_ranks, outcomes
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, TrainersWorld, config_of, start
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_LOST
-from trainer.followers import FollowingRank
+from trainer.learner import FollowingRank
 from trainer.model.sharding import make_placement
-from trainer.ranks import Ranks
 
 
 @pytest.fixture(scope="module")

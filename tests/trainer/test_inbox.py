@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from chain.records import Pool, Submission, Terms
 from chain.state import State
 from protocol.verdict import Code
-from trainer.inbox import file_id, look, overturned
+from trainer.data import look, overturned
+from trainer.records import file_id
 
 TERMS = Terms.of(
     {field.name.rstrip("_"): 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)}

@@ -18,11 +18,10 @@ from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.chain.game import terms
 from tests.trainer.world import CONFIG
-from trainer.collector import FileCollector
-from trainer.inbox import file_id
-from trainer.metrics.idle import Awaited
-from trainer.rollouts import Group, TrainRollout
-from trainer.state.records import Records, file_record
+from trainer.batch import Group, TrainRollout
+from trainer.data import FileCollector
+from trainer.metrics import Awaited
+from trainer.records import Records, file_id, file_record
 
 NODE = "0x" + "11" * 20
 SIGNAL: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 0.0))

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from protocol.curriculum_mask import TABLE
 from protocol.files import write_atomic
-from protocol.resting import TABLE
 from storage.keys import object_key
 from tests.dataset.curriculum_world import CONFIG
 from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer.world import Killed
-from trainer import resting_tables
-from trainer.resting_tables import RestingTables
+from trainer import curriculum
+from trainer.curriculum import RestingTables
 
 STEPS = 4
 MOST_ACTIONS = 200
@@ -90,8 +90,8 @@ def kept(run: RatedRun, tmp_path: Path) -> list[bytes]:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:
-    monkeypatch.setattr(resting_tables, "write_atomic", disk.write_atomic)
-    monkeypatch.setattr(resting_tables, "os", SimpleNamespace(replace=disk.replace))
+    monkeypatch.setattr(curriculum, "write_atomic", disk.write_atomic)
+    monkeypatch.setattr(curriculum, "os", SimpleNamespace(replace=disk.replace))
 
 
 def test_a_kill_at_every_action_changes_no_table(

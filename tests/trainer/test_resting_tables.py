@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from protocol.curriculum import Curriculum
+from protocol.curriculum_mask import TABLE, Resting
 from protocol.problems import ProblemFilter
-from protocol.resting import TABLE, Resting
 from storage.keys import object_key
 from storage.weights.manifest import Manifest
 from tests.trainer import world as outside

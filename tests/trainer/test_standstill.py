@@ -11,7 +11,7 @@ from chain.state import State
 from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
-from trainer.standstill import Standstill, kept_waiting, makers
+from trainer.waiting import Standstill, kept_waiting, makers
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eth_account import Account
 from eth_utils.crypto import keccak
 
 from chain.sender import Sender
 from chain.store import EventStore
+from protocol.accounts import Account
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.verdict import Code, Verdict
 from runtime.pool_client import PoolClient

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain.judging import CaseOutcome
 from chain.records import Submission
 from chain.suite import Suite
+from protocol.accounts import LocalAccount
 from protocol.audit import audit_sample
 from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from protocol.errors import MusterError, UnreachableError
 from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient

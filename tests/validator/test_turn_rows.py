@@ -11,7 +11,7 @@ from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.proofs.codec import proof_count
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write

@@ -13,7 +13,7 @@ from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
-from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.models import save_byte_tokenizer
 from protocol.seeds import Work
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2

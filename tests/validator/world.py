@@ -13,7 +13,7 @@ from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.models import save_byte_tokenizer
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader

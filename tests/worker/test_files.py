@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 
 from benchmarks.offline_pool import work_of
+from protocol.accounts import Account
 from protocol.documents import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.sites.layout import Tensors
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft.examples import ConversationEncoder, Example
-from trainer.sft.learner import ImitationLearner
-from trainer.sft.run import epoch_order, load_examples
+from trainer.sft import ConversationEncoder, Example, ImitationLearner, epoch_order, load_examples
 from trainer.sites.config import ImitationConfig
 from trainer.sites.inner import Saving, Share
 from trainer.sites.learners import ImitationLearners

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from protocol.sites.layout import Tensors
-from trainer.everywhere import Everywhere
+from trainer.batch import Group
+from trainer.checkpoint import PendingCheckpoint
+from trainer.distributed import Everywhere
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.rollouts import Group
-from trainer.sft.examples import Example
-from trainer.sft.learner import ImitationLearner, ImitationMetrics
+from trainer.sft import Example, ImitationLearner, ImitationMetrics
 from trainer.sites.inner import Saving
 from trainer.sites.model_tensors import model_tensors, set_tensors
-from trainer.state.checkpoint import PendingCheckpoint
 from trainer.step_metrics import StepMetrics
 
 

@@ -11,10 +11,10 @@ from protocol.sites.layout import Tensors
 from protocol.sites.notes import MAX_NAMED
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
+from trainer.batch import Group
+from trainer.data import Loader
 from trainer.learner import Learner
-from trainer.loader import Loader
 from trainer.model.sharding import Placement
-from trainer.rollouts import Group
 from trainer.sites.inner import ItemsUnusable, Saving, Share
 from trainer.sites.learners import ReinforcementLearners
 from trainer.step_metrics import StepMetrics

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from protocol.sites.layout import Tensors
 from protocol.sites.run import SitesRun
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft.examples import Example
-from trainer.sft.learner import ImitationLearner, ImitationMetrics
+from trainer.sft import Example, ImitationLearner, ImitationMetrics
 from trainer.sites.config import TextConfig
 from trainer.sites.inner import Saving, Share
 from trainer.sites.learners import ImitationLearners

@@ -6,8 +6,8 @@ from protocol.config import PoolConfig
 from protocol.documents import load_document
 from protocol.sites.run import SitesRun
 from storage.weights.fetch import OpenObject
-from trainer.basemodel import model_folder
 from trainer.exits import EXIT_LOST, RanksLostError
+from trainer.model.policy import model_folder
 from trainer.model.sharding import Placement
 from trainer.sites.config import SiteConfig
 from trainer.sites.imitation import ImitationWork, imitation_learners

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.curriculum import SolveRate
-from protocol.resting import TABLE, resting
+from protocol.curriculum_mask import TABLE, resting
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.dataset.curriculum_world import CONFIG

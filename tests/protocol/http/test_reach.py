@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from protocol.api.uploads import UploadTicket
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is_public
 from protocol.identity import PoolId

@@ -5,7 +5,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from orchestrator.db import Database
 from orchestrator.guard import RequestGuard
 from orchestrator.nonces import NonceStore
 from protocol import eip712
+from protocol.accounts import Account
 from protocol.errors import ConfigError, MusterError
 from protocol.http.signing import Realm, RequestRefused, parse_headers, service_url, sign_request
 

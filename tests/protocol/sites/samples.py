@@ -1,10 +1,9 @@
 """A run of three sites over a model of a few tensors."""
 
 import numpy as np
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 
 from protocol import eip712
+from protocol.accounts import Account, LocalAccount
 from protocol.encoding import canonical_json
 from protocol.identity import PoolId
 from protocol.sites.config import SitesConfig

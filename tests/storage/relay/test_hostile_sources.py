@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.spread import SpreadSources

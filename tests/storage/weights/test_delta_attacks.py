@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from protocol.errors import IntegrityError, MusterError
 from storage.download import HttpObjects
 from storage.keys import object_key

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from storage.bucket import Bucket
 from storage.download import HttpObjects

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.algorithms.formulas import OneToken, Sequences, flat, importance, sequences, token_batch
-from trainer.algorithms.importance import effective_share, importance_weights, rate_scale, sequence_weights, weight_sums
+from trainer.loss import effective_share, importance_weights, rate_scale, sequence_weights, weight_sums
 
 NO_CAP = math.exp(20)
 

@@ -8,9 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.batches.layout import PackedLayout
-from trainer.batches.micro_batch import micro_batch
-from trainer.rollouts import TrainRollout
+from trainer.batch import PackedLayout, TrainRollout, micro_batch
 
 CPU = torch.device("cpu")
 

@@ -6,10 +6,10 @@ import random
 import pytest
 import torch
 
-from trainer.metrics.batch_facts import batch_facts
-from trainer.metrics.mismatch import MismatchTotals
-from trainer.ranks import OneRank
-from trainer.rollouts import GroupSettings, Source, TrainRollout
+from trainer.batch import GroupSettings, Source, TrainRollout
+from trainer.distributed import OneRank
+from trainer.metrics import batch_facts
+from trainer.step_metrics import MismatchTotals
 
 ADA, BOB = Source("0xada", "vllm 0.32", 3), Source("0xbob", "transformers 5.19", 1)
 

@@ -15,13 +15,20 @@ from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
 from tests.trainer.model.architectures import architecture
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import Ranks
 from trainer.model import policy as policies
-from trainer.model.float8 import GRADIENTS, VALUES, Float8Linear, _rounded, _transposed, check_float8, install_float8
 from trainer.model.policy import Policy
+from trainer.model.projections import (
+    GRADIENTS,
+    VALUES,
+    Float8Linear,
+    _rounded,
+    _transposed,
+    check_float8,
+    install_float8,
+)
 from trainer.model.sharding import Placement, make_placement
-from trainer.ranks import Ranks
-from trainer.sft.examples import Example
-from trainer.sft.learner import ImitationLearner
+from trainer.sft import Example, ImitationLearner
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 FLOAT8 = MemoryConfig(float8=True)

@@ -10,9 +10,7 @@ from engines.loading import load_model
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.trainer.helpers import small_model
 from trainer.model.policy import Policy
-from trainer.sft.examples import Example
-from trainer.sft.learner import ImitationLearner
-from trainer.sft.rows import packed_row
+from trainer.sft import Example, ImitationLearner, packed_row
 
 RATES = OptimizerConfig(
     method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0, decay_share=0)

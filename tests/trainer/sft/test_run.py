@@ -16,15 +16,12 @@ from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.cli.muster import Muster
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
-from trainer.exits import EXIT_DONE, EXIT_STOPPED
-from trainer.guards import UnstableError
+from trainer.config import SftConfig
+from trainer.distributed import Ranks
+from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, make_placement
-from trainer.ranks import Ranks
-from trainer.sft.config import SftConfig
-from trainer.sft.examples import Example
-from trainer.sft.learner import ImitationLearner
-from trainer.sft.run import SftRun, batch_places
+from trainer.sft import Example, ImitationLearner, SftRun, batch_places
 
 RATES = OptimizerConfig(
     method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0), grad_clip=1.0

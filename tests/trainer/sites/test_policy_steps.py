@@ -22,8 +22,7 @@ from storage.weights.manifest import Manifest, ManifestScope, unseal
 from tests.trainer.helpers import small_model
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket
 from tests.trainer.world import CONFIG, OWNER, POOLS, Killed, TrainersWorld, start
-from trainer.exits import EXIT_DONE
-from trainer.guards import UnstableError
+from trainer.exits import EXIT_DONE, UnstableError
 from trainer.model.sharding import Placement
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.model_tensors import model_tensors

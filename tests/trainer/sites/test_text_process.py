@@ -9,9 +9,9 @@ from typing import Any
 
 import psutil
 import pytest
-from eth_account import Account
 
 from benchmarks.site_faults import local_s3, signed_twice
+from protocol.accounts import Account
 from protocol.sites.run import SitesRun
 from protocol.waits import wait_for
 from storage.settings import S3Settings

@@ -7,8 +7,7 @@ from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation
 from protocol.api.work import StepRequest
 from protocol.errors import UnreachableError
 from runtime.signed_client import ServiceError
-from trainer.reports import Reports
-from trainer.state.records import Records
+from trainer.records import Records, Reports
 
 
 def document(step: int) -> dict[str, Any]:

@@ -1,0 +1,401 @@
+"""Tries at problems with given weights, scored: what evaluation and the offline filter count."""
+
+import logging
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+
+from pydantic import TypeAdapter
+
+from engines.base import Engine, Sampling
+from engines.runtime import torch_environment
+from environments.pool import PoolEnvironments, Score
+from protocol.accounts import LocalAccount
+from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
+from protocol.config import EvaluationSet, PoolConfig
+from protocol.documents import Document
+from protocol.encoding import parse_json
+from protocol.errors import MusterError, printable
+from protocol.files import write_atomic
+from protocol.identity import PoolId
+from protocol.length_tiers import all_targets
+from protocol.lifetime import die_with_parent
+from protocol.seeds import heldout_noise_key, heldout_problem
+from runtime.process import EngineConfig
+from runtime.turns import RolloutTask, converse
+from trainer.config import EvaluationProcessConfig
+
+AHEAD = 8
+"""Batches that an engine is given at once: it puts prompts of one length together, which saves most of the padding."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try: a problem with a target length (0: none), and the words that key its sampling noise."""
+
+    problem_seed: int
+    target_length: int
+    noise_key: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ScoredAttempt:
+    """A scored try; `length` in sampled tokens of all turns, EOS included."""
+
+    score: Score
+    length: int
+
+
+def score_attempts(
+    engine: Engine,
+    environment: PoolEnvironments,
+    attempts: Sequence[Attempt],
+    batch: int,
+    temperature: float | None = None,
+) -> Iterator[ScoredAttempt]:
+    """The outcome of every try, in order, with the weights that the engine has loaded; `batch` is what it generates
+    together. The temperature is the pool's unless another is given."""
+    work = environment.config.work
+    sampling = Sampling(temperature or work.temperature, environment.eos_ids)
+    for start in range(0, len(attempts), AHEAD * batch):
+        part = attempts[start : start + AHEAD * batch]
+        tasks = [
+            RolloutTask(one.problem_seed, environment.prompt(one.problem_seed, one.target_length), one.noise_key)
+            for one in part
+        ]
+        done = converse(engine, environment, tasks, sampling, work.max_new_tokens)
+        for one, completion in zip(part, done, strict=True):
+            score = environment.score(one.problem_seed, one.target_length, completion.tokens)
+            yield ScoredAttempt(score, len(completion.tokens))
+
+
+# What several tries at each problem say: the mean reward (avg@k) and the chance that one of k tries succeeds (pass@k).
+#
+# Arguments are the tries of each problem; all have n of them.
+
+
+def average(rewards: Sequence[Sequence[float]]) -> float:
+    """Mean reward over all tries, avg@n."""
+    return math.fsum(reward for tries in rewards for reward in tries) / sum(map(len, rewards))
+
+
+def standard_error(rewards: Sequence[Sequence[float]]) -> float:
+    """Of `average`: problems are independent draws, the tries of one problem are not. 0 for a single problem."""
+    count = len(rewards)
+    if count < 2:
+        return 0.0
+    means = [math.fsum(tries) / len(tries) for tries in rewards]
+    centre = math.fsum(means) / count
+    variance = math.fsum((mean - centre) ** 2 for mean in means) / (count - 1)
+    return math.sqrt(variance / count)
+
+
+def pass_at(k: int, tries: int, solved: Sequence[int]) -> float:
+    """Probability that k tries hold a success, without bias from `tries` ≥ k of them: the mean over problems of
+    1 − C(tries − c, k) / C(tries, k), c successes (Chen et al. 2021, arXiv 2107.03374)."""
+    if not 1 <= k <= tries:
+        raise ValueError(f"pass@{k} cannot be told from {tries} tries")
+    ways = math.comb(tries, k)
+    return math.fsum(1 - math.comb(tries - count, k) / ways for count in solved) / len(solved)
+
+
+def reported_ks(tries: int) -> tuple[int, ...]:
+    """Powers of two up to `tries`, and `tries` itself."""
+    powers = [1 << power for power in range(tries.bit_length())]
+    return tuple(sorted({*powers, tries}))
+
+
+# Held-out evaluation: the sets of a pool's configuration, tried with the weights of a policy step.
+#
+# Anyone can repeat it: problems follow from the configuration, sampling noise from configuration and step.
+
+
+BATCH = 64
+
+
+def evaluate(engine: Engine, config: PoolConfig, folder: Path, step: int, batch: int = BATCH) -> list[SetResult]:
+    """The results of every set with the weights in `folder`, those of policy step `step`. Raises ConfigError for an
+    unknown environment, IntegrityError if the folder is not a usable model."""
+    engine.load(folder)
+    sets = range(len(config.evaluation.sets))
+    return [_measure(engine, config, folder, step, number, batch) for number in sets]
+
+
+def _measure(engine: Engine, config: PoolConfig, folder: Path, step: int, number: int, batch: int) -> SetResult:
+    asked, started = config.evaluation.sets[number], time.monotonic()
+    own = config.model_copy(update={"environments": (asked.environment,)}) if asked.environment else config
+    environments = PoolEnvironments.of(own, folder, held_out=True)
+    attempts = _attempts(config, environments, asked, step, number)
+    done = list(score_attempts(engine, environments, attempts, batch, asked.temperature))
+    names = [environments.settings(one.problem_seed).called for one in attempts[:: asked.samples]]
+    return _result(asked, done, names, time.monotonic() - started)
+
+
+def _attempts(
+    config: PoolConfig, environments: PoolEnvironments, asked: EvaluationSet, step: int, number: int
+) -> list[Attempt]:
+    """Problem by problem; problems take the target lengths of their environment in turn."""
+    out = []
+    for index in range(asked.problems):
+        problem = heldout_problem(config.digest, number, index)
+        targets = all_targets(config.work, environments.settings(problem)) or (0,)
+        for sample in range(asked.samples):
+            noise = heldout_noise_key(config.digest, step, number, index, sample)
+            out.append(Attempt(problem, targets[index % len(targets)], noise))
+    return out
+
+
+def _result(asked: EvaluationSet, done: list[ScoredAttempt], names: list[str], seconds: float) -> SetResult:
+    """`names`: of the environments of the problems."""
+    k = asked.samples
+    rewards = [[one.score.task_reward for one in done[start : start + k]] for start in range(0, len(done), k)]
+    by_name: dict[str, list[list[float]]] = {}
+    for name, tries in zip(names, rewards, strict=True):
+        by_name.setdefault(name, []).append(tries)
+    solved = [sum(reward >= asked.solved for reward in tries) for tries in rewards]
+    return SetResult(
+        name=asked.name,
+        problems=asked.problems,
+        samples=k,
+        average=average(rewards),
+        error=standard_error(rewards),
+        by_environment={name: average(tries) for name, tries in sorted(by_name.items())} if len(by_name) > 1 else {},
+        passed={str(few): pass_at(few, k, solved) for few in reported_ks(k)},
+        length=math.fsum(one.length for one in done) / len(done),
+        seconds=round(seconds, 3),
+    )
+
+
+# Evaluations beside training: a thread measures one policy step after another, and training never waits for it.
+#
+# At most one step waits while another is measured. A newer step replaces one that waits, which is recorded as skipped;
+# the base model and the last step are never skipped.
+
+
+log = logging.getLogger("muster.trainer")
+
+
+class Evaluator(Protocol):
+    """Who measures. `stop` makes a measurement under way fail soon."""
+
+    def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
+        """The results of the pool's held-out sets with the weights in `folder`, those of policy step `step`. Raises
+        MusterError."""
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy step to measure: its weights and the digest of its manifest."""
+
+    step: int
+    folder: Path
+    manifest: bytes
+
+
+class Evaluations:
+    """The evaluations of a run. Only the evaluator runs in the thread; everything else belongs to the caller's.
+
+    `known`: steps measured or skipped before a restart.
+    """
+
+    def __init__(
+        self, pool: PoolConfig, pool_id: PoolId, account: LocalAccount, evaluator: Evaluator, known: Iterable[int] = ()
+    ) -> None:
+        self._pool, self._pool_id, self._account, self._evaluator = pool, pool_id, account, evaluator
+        self._known = set(known)
+        self._changed = threading.Condition()
+        self._waiting: list[Candidate] = []
+        self._running: Candidate | None = None
+        self._done: list[Evaluation] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="evaluations", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Begin nothing more and end what runs; it is measured after the restart."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._evaluator.stop()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+
+    def offer(self, candidate: Candidate) -> None:
+        """A policy step was published: measure it if it is due and was not yet."""
+        step = candidate.step
+        if step in self._known or not self._pool.evaluation.due(step, self._pool.train.steps):
+            return
+        self._known.add(step)
+        with self._changed:
+            if not candidate.folder.is_dir():
+                self._skip(candidate, "its weights are gone")
+                return
+            for late in [one for one in self._waiting if not self._must(one)]:
+                self._waiting.remove(late)
+                self._skip(late, f"step {step} came before its turn")
+            self._waiting.append(candidate)
+            self._changed.notify_all()
+
+    @property
+    def pinned(self) -> set[Path]:
+        """Folders that are still needed."""
+        with self._changed:
+            return {one.folder for one in (*self._waiting, *([self._running] if self._running else []))}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, runs or has yet to be collected."""
+        with self._changed:
+            return not (self._waiting or self._running or self._done)
+
+    def collect(self) -> list[SignedEvaluation]:
+        """What was finished or skipped since the last call, signed."""
+        with self._changed:
+            done, self._done = self._done, []
+        return [sign_evaluation(self._account, self._pool_id, one) for one in done]
+
+    def _must(self, candidate: Candidate) -> bool:
+        return candidate.step in (0, self._pool.train.steps)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stopping)
+                if self._stopping:
+                    return
+                candidate = self._running = self._waiting.pop(0)
+            try:
+                results = self._evaluator(self._pool, candidate.folder, candidate.step)
+            except Exception as error:  # whatever happens to a measurement, training goes on
+                if not isinstance(error, MusterError):
+                    log.exception("the evaluation of step %d failed", candidate.step)
+                self._finish(candidate, [], printable(f"it failed: {error}", 190))
+            else:
+                self._finish(candidate, results)
+
+    def _finish(self, candidate: Candidate, results: list[SetResult], failure: str = "") -> None:
+        with self._changed:
+            self._running = None
+            if self._stopping:
+                return
+            if failure:
+                self._skip(candidate, failure)
+            else:
+                self._done.append(self._evaluation(candidate, results))
+        for one in results:
+            log.info("held-out set %s at step %d: %.3f ± %.3f", one.name, candidate.step, one.average, one.error)
+
+    def _skip(self, candidate: Candidate, why: str) -> None:
+        log.warning("the evaluation of step %d is skipped: %s", candidate.step, why)
+        self._done.append(self._evaluation(candidate, [], why))
+
+    def _evaluation(self, candidate: Candidate, results: list[SetResult], skipped: str = "") -> Evaluation:
+        return Evaluation(
+            step=candidate.step,
+            manifest=candidate.manifest.hex(),
+            config_hash=self._pool.digest.hex(),
+            time=round(time.time(), 3),
+            results=results,
+            skipped=skipped,
+        )
+
+
+# Evaluation in a process of its own, so that nothing of it can hold up training.
+#
+# The child gets its job as one JSON file and writes its results as another; it has a time limit, a low priority, and
+# dies with the trainer that waits for it.
+
+
+_POLL_SECONDS = 0.2
+_RESULTS = TypeAdapter(list[SetResult])
+
+
+class EvaluationJob(Document):
+    """What the child is to measure: the sets of `pool` with the weights in `folder`."""
+
+    pool: PoolConfig
+    folder: Path
+    step: int
+    engine: EngineConfig
+
+
+class EvaluationProcess:
+    """Measures one policy step at a time in a child process. `stop` ends a running one."""
+
+    def __init__(self, config: EvaluationProcessConfig, engine: EngineConfig) -> None:
+        self._config, self._engine = config, config.engine or engine
+        self._stopping = Event()
+
+    @property
+    def engine(self) -> str:
+        return self._engine.name
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
+        """The results of every set. Raises MusterError if the child fails, takes too long or is stopped."""
+        with tempfile.TemporaryDirectory(prefix="muster-evaluation-") as scratch:
+            job, results = Path(scratch) / "job.json", Path(scratch) / "results.json"
+            document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
+            job.write_text(document.model_dump_json())
+            self._run([sys.executable, "-P", "-m", __name__, str(job), str(results), str(os.getpid())], Path(scratch))
+            return _RESULTS.validate_python(parse_json(results.read_bytes()))
+
+    def _run(self, argv: list[str], scratch: Path) -> None:
+        environment = dict(os.environ) | torch_environment(self._engine.threads)
+        with (scratch / "log").open("w+") as log:
+            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            try:
+                os.setpriority(os.PRIO_PROCESS, child.pid, self._config.nice)
+                code = self._wait(child)
+            finally:
+                child.kill()
+                child.wait()
+            if code != 0:
+                log.seek(0)
+                last = printable("".join(log.read().strip().splitlines()[-1:]))
+                raise MusterError(f"the evaluation ended with code {code}: {last}", "see `evaluation.engine`")
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+        end = time.monotonic() + self._config.seconds
+        while (code := child.poll()) is None:
+            if self._stopping.wait(_POLL_SECONDS):
+                raise MusterError("the evaluation was stopped with the trainer")
+            if time.monotonic() > end:
+                what = f"the evaluation took longer than {self._config.seconds:.0f} s"
+                raise MusterError(what, "raise `evaluation.seconds`, or measure less")
+        return code
+
+
+def main(job_path: Path, results: Path, parent: int) -> None:
+    """The child: measure what the job says."""
+    die_with_parent(parent)
+    from engines.loading import set_threads
+
+    pass  # merged import
+
+    job = EvaluationJob.model_validate_json(job_path.read_bytes())
+    set_threads(job.engine.threads)
+    found = evaluate(job.engine.make(), job.pool, job.folder, job.step, job.engine.batch)
+    write_atomic(results, _RESULTS.dump_json(found))
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    except MusterError as error:
+        sys.exit(str(error))
