@@ -20,8 +20,7 @@ from attacks.text import Greedy, Temperature
 from attacks.weights import Tensors, altered, int8
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Engine
 from protocol.config import PoolConfig
-from protocol.sampling.noise import U32, Floats, Floats32, NoiseKey, verify_rows
-from protocol.sampling.philox import fill
+from protocol.sampling.noise import U32, Floats, Floats32, NoiseKey, fill, verify_rows
 from protocol.seeds import Work
 from worker.produce import Planned, Producer
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attacks.base import launch
-from chain.records import Pool
-from chain.state import State
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from protocol.verdict import Code, Verdict
 from validator.config import ValidatorConfig
 from validator.judging.context import verdict_on

@@ -26,8 +26,8 @@ from benchmarks.offline_pool import (
     interval,
     work_of,
 )
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import canonical_json, sha256_hex
+from protocol.seeds import AUDIT_EVERYTHING
 from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 from worker.produce import Producer

@@ -31,8 +31,8 @@ from protocol.encoding import tagged_hash
 from protocol.evidence.coherence import PROBLEMS, coherence
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, PairNullModel, Sum, block_sums, problem_sums
-from protocol.proofs.drift import Drift
 from protocol.seeds import Work
+from protocol.toploc.codec import Drift
 from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 from validator.judging.measurements import measure, row_figures

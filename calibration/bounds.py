@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import RowFigures
 

@@ -21,18 +21,16 @@ from engines.factory import make_engine
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
-from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.config import PoolConfig
-from protocol.documents import Document
-from protocol.encoding import tagged_hash
+from protocol.encoding import Document, tagged_hash
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import explained, write_atomic
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
-from protocol.seeds import Work
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
+from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
 from runtime.logs import start_logging
 from worker.produce import Planned, Producer
 
@@ -181,7 +179,7 @@ def audited(plan: Plan, number: int, rows: int) -> set[int]:
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
-    from protocol.rollouts.commitment import commit
+    from protocol.rollout_file.rows import commit
     from validator.judging.checks import FILE_CHECKS
     from validator.judging.context import CheckContext, SubmissionFacts
 

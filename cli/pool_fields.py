@@ -2,7 +2,7 @@
 not said here: the file takes them from the models themselves."""
 
 from protocol import config, curriculum, environments, problems, training
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.evidence import null_model
 
 _MATRIX = "Decay of the weights of matrices; others do not decay."

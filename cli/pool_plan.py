@@ -4,7 +4,7 @@ but for `world_problems`, which makes problems of the task and looks for the mod
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain.records import Terms
+from chain.indexer.records import Terms
 from cli.output import fields
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig

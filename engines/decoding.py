@@ -9,9 +9,9 @@ import torch
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
 from engines.prefill import Forward, prefill_prompts
 from engines.runtime import PACE
-from protocol.proofs.codec import CHUNK
-from protocol.proofs.toploc import build_many
 from protocol.sampling.device import choose
+from protocol.toploc.codec import CHUNK
+from protocol.toploc.proofs import build_many
 
 
 def to_bytes(rows: torch.Tensor) -> bytes:

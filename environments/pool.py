@@ -19,7 +19,7 @@ from protocol.curriculum_mask import Resting
 from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object
-from protocol.rollouts.transcript import Tokens, Transcript
+from protocol.rollout_file.rows import Tokens, Transcript
 
 _KEPT_PROBLEMS = 4096
 _MAX_CONFIG_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from chain.network import NetworkConfig
+from chain.deployment import NetworkConfig
 from engines.runtime import torch_environment
 from localnet.onboarding import KeyRing, voter_names
 from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
@@ -24,9 +24,8 @@ from protocol.waits import wait_for
 from runtime.entry import Exit
 from runtime.environment_files import publish_files
 from runtime.supervisor import Child, Supervisor
-from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 
 LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"

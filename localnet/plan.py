@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from chain.records import Terms
+from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
 from localnet.ports import claim_port
 from protocol.amounts import GRAINS
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from trainer.tiny_model import tiny_model_config
 

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from protocol.documents import Document, load_document, parse_document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json, load_document, parse_document
 from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
 from protocol.evidence.null_model import EvidenceConfig
 from protocol.training import AdvantageName, TrainConfig

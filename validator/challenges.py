@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from chain.contracts.node_cases import MOST_FILES
-from chain.judging import Accusation, CaseOutcome, Trial
-from chain.records import Account, Submission, Terms
-from protocol.audit import audit_sample
+from chain.contracts import MOST_FILES
+from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Terms, Trial
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of
@@ -35,7 +33,7 @@ from protocol.evidence.null_model import (
     file_sums,
     least,
 )
-from protocol.seeds import jury_seed
+from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict, tally
 from validator.rounds import trial_place
 

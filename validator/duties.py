@@ -5,12 +5,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from chain.contracts.court import Committee, Court, Juries
-from chain.contracts.stakes import DRAW_REACH
-from chain.judging import Lane, Panel, Trial
-from chain.records import Pool, Submission
-from chain.seat_classes import needed, seats_in
-from chain.state import State
+from chain.contracts import DRAW_REACH, Committee, Court, Juries
+from chain.indexer.records import Lane, Panel, Pool, Submission, Trial
+from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
 from protocol.config import PoolConfig

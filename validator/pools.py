@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from chain.contracts.stakes import DRAW_REACH
-from chain.jury_terms import further_lanes
-from chain.records import Pool, Seat
-from chain.state import State
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Pool, Seat, further_lanes
+from chain.indexer.state import State
 from chain.suite import Suite
 from environments.judging_time import SlowPool, too_slow
 from protocol.accounts import LocalAccount
@@ -25,7 +24,7 @@ from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
-from runtime.relay.peer import serve_as_peer
+from runtime.relay import serve_as_peer
 from validator.ballots import BallotBox
 from validator.config import ENGINES, READY, ValidatorConfig
 from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others

@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from chain.judging import Round
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Round, Submission
+from chain.indexer.state import State
 from engines.base import Engine
 from protocol.errors import IntegrityError, MusterError
 from protocol.evidence.figures import CHECK

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.encoding import canonical_json
@@ -505,7 +505,7 @@ class BucketShelf(FileShelf):
 
     def __init__(self, config: RepublishConfig) -> None:
         super().__init__(config.public_url)
-        from storage.bucket import Bucket  # slow to import, and rarely needed
+        from storage.s3 import Bucket
 
         self._bucket = Bucket(config)
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from chain.contracts.court import BallotContract, Committee, Court, Juries, Place
+from chain.contracts import BallotContract, Committee, Court, Juries, Place
 from chain.errors import ContractError
-from chain.judging import Accusation, Lane, Panel, Round, Trial
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Submission, Trial
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.config import PoolConfig

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Self
 
-from chain.contracts.pools import Submitted, WorkItem
+from chain.contracts import Submitted, WorkItem
 from chain.errors import ContractError, TransactionError
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from engines.base import Engine
 from protocol.amounts import show_tokens
 from protocol.api.work import HeartbeatRequest, WorkSlot
@@ -23,7 +23,7 @@ from protocol.waits import WAITS
 from runtime.heartbeats import heartbeat
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
-from runtime.relay.peer import serve_as_peer
+from runtime.relay import serve_as_peer
 from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal, JournalEntry

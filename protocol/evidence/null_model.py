@@ -22,7 +22,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.evidence.figures import Blocks, RowFigures
 
 BETS = 5

@@ -24,7 +24,7 @@ from protocol.evidence.null_model import (
     block_sums,
     problem_sums,
 )
-from protocol.proofs.drift import BUCKETS, Drift
+from protocol.toploc.codec import BUCKETS, Drift
 
 SAFETY = 1.1
 WANTED = math.log(2 * len(NAMES) * BETS / FALSE_ACCUSATION)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chain.judging import Round
+from chain.indexer.records import Round
 from cli.no_null_model import pool_without_null_model, refuse_no_null_model
 from cli.node_case import case_text, named_null_model, published_case
 from protocol.config import PoolConfig

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from localnet.demo import Demo, Onlooker, settle_accounts
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port

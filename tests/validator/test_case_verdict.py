@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from chain.judging import Accusation, Trial
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Accusation, Submission, Trial
+from chain.indexer.state import State
 from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, NodeEvidence
 from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.null_model import BETS, Bet, PairNullModel
 from protocol.verdict import Code, Finding, Verdict

@@ -12,10 +12,9 @@ from functools import cache
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from environments.pool import Score
 from protocol.evidence.figures import engine_key
-from protocol.proofs.codec import MalformedProof, parse_many
-from protocol.rollouts.commitment import commit
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout, commit
 from protocol.seeds import assignments
+from protocol.toploc.codec import MalformedProof, parse_many
 from protocol.verdict import Code, Finding, Measurement
 from validator.judging.context import CheckContext
 

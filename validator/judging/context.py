@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from environments.pool import PoolEnvironments
-from protocol.audit import audit_sample
 from protocol.config import PoolConfig
-from protocol.proofs.codec import CHUNK
-from protocol.proofs.drift import Drift
-from protocol.rollouts.commitment import Commitment
-from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.rollouts.transcript import Inserted, Tokens, Transcript
-from protocol.seeds import Work
+from protocol.rollout_file.rows import Commitment, Inserted, Rollout, RolloutHeader, Tokens, Transcript
+from protocol.seeds import Work, audit_sample
+from protocol.toploc.codec import CHUNK, Drift
 from protocol.verdict import Code, Finding, Verdict
 
 SHORTEST = 8

@@ -14,12 +14,11 @@ import torch
 from engines.base import Engine, Prefilled
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded, unexplained
-from protocol.proofs.codec import CHUNK
-from protocol.proofs.toploc import ChunkErrors, compare_many
-from protocol.rollouts.schema import Rollout
-from protocol.rollouts.transcript import Inserted, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, Rollout, interleaved, sampled_places
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
+from protocol.toploc.codec import CHUNK
+from protocol.toploc.proofs import ChunkErrors, compare_many
 from protocol.verdict import Finding
 from validator.judging.context import CheckContext, RowMeasurements
 

@@ -5,11 +5,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from protocol.audit import AUDIT_EVERYTHING
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, keccak
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
-from protocol.keccak import keccak
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import BallotDocument, Verdict
 from runtime.orchestrator_client import OrchestratorClient
 from validator.judging.context import SubmissionFacts

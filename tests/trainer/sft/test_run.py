@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from protocol.errors import ConfigError
-from protocol.folders import file_digests
+from protocol.files import file_digests
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.cli.muster import Muster
 from tests.trainer.crew import on_ranks
