@@ -178,7 +178,7 @@ def write_results(
         seed=plan.seed,
         seconds=progress.seconds,
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
-        carriers=[ring[f"node-{node.name}"].address for node in plan.nodes if node.carrier],
+        decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
         agreement=agreement(plan),
         safeguards=safeguards(state, POOL),
         sites=sites,

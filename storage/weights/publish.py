@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from protocol.accounts import LocalAccount
-from protocol.curriculum_mask import TABLE
+from protocol.curriculum_mask import MASK_FILE
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
 from storage.keys import object_key
@@ -107,7 +107,7 @@ def send(
         for shard in (shard for file in delta.files for shard in file.shards):
             store.put(shard.key, prepared.deltas[shard.sha256])
     # What rests can be looked at without the weights that it goes with.
-    for file in (one for one in manifest.files if manifest.snapshot or one.name == TABLE):
+    for file in (one for one in manifest.files if manifest.snapshot or one.name == MASK_FILE):
         pieces = read_shards(folder / file.name, shard_size)
         try:
             for shard, data in zip(file.shards, pieces, strict=True):

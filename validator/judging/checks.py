@@ -109,7 +109,7 @@ def check_commitment(context: CheckContext) -> Finding:
 def check_assignment(context: CheckContext) -> Finding:
     """Check that step seed, node, counter and the step's curriculum mask assign these problems and target lengths."""
     work = context.config.work
-    assigned = assignments(context.facts.work, context.config, context.environment.resting)
+    assigned = assignments(context.facts.work, context.config, context.environment.mask)
     wrong = [
         number
         for number, rollout in enumerate(context.rollouts)
