@@ -1,11 +1,12 @@
 """After how many files the evidence of a node's history finds a cheat, and whether it ever accuses an honest node.
 
 `python -m benchmarks evidence [--quick] [--only TEXT]`. The demo's model in bf16, made and verified by transformers, in
-files of 16 × 8 rollouts of which every row is audited. The null model is learned from honest files as a calibration does
-it. The histories of 100 nodes of each kind are drawn from the measured files by blocks of eight problems, which are
-independent. Files are kept in build/evidence. Keys: attacks [{name, nodes, found, files_median, files_p99, by}], honest
-{nodes, files, accused, largest}, null_model {files, problems, bets}. Results of other engines, processors, models and
-audit rates, which an earlier and longer form of this benchmark measured, stay in results/evidence_runs.jsonl.
+files of 16 × 8 rollouts of which every row is audited. The null model is learned from honest files as a calibration
+does it. The histories of 100 nodes of each kind are drawn from the measured files by blocks of eight problems, which
+are independent. Files are kept in build/evidence. Keys: attacks [{name, nodes, found, files_median, files_p99, by}],
+honest {nodes, files, accused, largest}, null_model {files, problems, bets}. Results of other engines, processors,
+models and audit rates, which an earlier and longer form of this benchmark measured, stay in
+results/evidence_runs.jsonl.
 """
 
 import shutil
@@ -48,8 +49,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Kind(NamedTuple):
-    """One way to make files: an attack at a strength, or weights `behind` policy steps of learning rate `rate`. `inside`:
-    it changes the engine's insides, so it gets an engine of its own. `files`: how many are made."""
+    """One way to make files: an attack at a strength, or weights `behind` policy steps of learning rate `rate`.
+    `inside`: it changes the engine's insides, so it gets an engine of its own. `files`: how many are made."""
 
     name: str
     attack: str = ""

@@ -48,8 +48,8 @@ class RowSample:
         claimed: Sequence[float],
         own: Sequence[float],
     ) -> "RowSample":
-        """From a rollout's measurements (validator.judging.context.RowMeasurements) and its claimed log-probabilities. Raises
-        IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
+        """From a rollout's measurements (validator.judging.context.RowMeasurements) and its claimed log-probabilities.
+        Raises IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):
             raise IntegrityError(
@@ -129,11 +129,11 @@ MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 
 # ~ How large a measurement of one honest rollout may get: peaks over a threshold, extrapolated with an upper limit.
 # ~
-# ~ Exceedances over a high threshold follow a generalised Pareto distribution (Pickands 1975; Balkema and de Haan 1974).
-# ~ Errors of rounding are sums of many bounded terms, whose tails are exponential or lighter: shape ξ = 0 is assumed, and
-# ~ never less, unless the data speak against it; then the least ξ is taken that a likelihood ratio does not refuse (one-
-# ~ sided 95%; Coles, "An Introduction to Statistical Modeling of Extreme Values", 2001, section 4.3). The scale is the
-# ~ largest plausible one. Counts have a geometric tail, its ratio bounded from above in the same way.
+# ~ Exceedances over a high threshold follow a generalised Pareto distribution (Pickands 1975; Balkema and de Haan
+# ~ 1974). Errors of rounding are sums of many bounded terms, whose tails are exponential or lighter: shape ξ = 0 is
+# ~ assumed, and never less, unless the data speak against it; then the least ξ is taken that a likelihood ratio does
+# ~ not refuse (one- sided 95%; Coles, "An Introduction to Statistical Modeling of Extreme Values", 2001, section 4.3).
+# ~ The scale is the largest plausible one. Counts have a geometric tail, its ratio bounded from above in the same way.
 
 
 KEPT = 250
@@ -244,14 +244,15 @@ def significant(value: float) -> float:
 
 # ~ How large a measurement's mean over one honest submission may get.
 # ~
-# ~ A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are independent, the
-# ~ samples of one problem are not. Chernoff's bound over problems, Y = Σ(S − T·N) of one problem's audited rollouts:
+# ~ A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are
+# ~ independent, the samples of one problem are not. Chernoff's bound over problems, Y = Σ(S − T·N) of one problem's
+# ~ audited rollouts:
 # ~
 # ~     P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
 # ~
-# ~ The expectation is that of the measured problems (each rollout kept with the audit's probability), with an upper limit,
-# ~ plus what a tail beyond the largest problem seen can add. Short rollouts count as little as they weigh in the mean, and
-# ~ many tokens with few errors add nothing: second moments would hold both against the bound.
+# ~ The expectation is that of the measured problems (each rollout kept with the audit's probability), with an upper
+# ~ limit, plus what a tail beyond the largest problem seen can add. Short rollouts count as little as they weigh in
+# ~ the mean, and many tokens with few errors add nothing: second moments would hold both against the bound.
 
 
 _Z_MEAN = 2.33

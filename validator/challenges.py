@@ -1,9 +1,9 @@
 """Node challenges: accusing a node by a series of its files.
 
 A node's evidence is recomputed from its decided files in the chain's order (`history_evidence`). A challenge names a
-whole run of a node's files: all that were accepted from the first to the last that it names. If a challenger could leave
-some out, it would choose those that prove most, and no bound would hold. Files before the run count as if they had taken
-all wealth (`NodeEvidence`: a start weighs less the later it is), so where the run begins is free to choose.
+whole run of a node's files: all that were accepted from the first to the last that it names. If a challenger could
+leave some out, it would choose those that prove most, and no bound would hold. Files before the run count as if they
+had taken all wealth (`NodeEvidence`: a start weighs less the later it is), so where the run begins is free to choose.
 
 Everything here is pure: a function of the chain, the pool's null model and verdict documents.
 """
@@ -117,8 +117,8 @@ class NullModel:
 
 
 def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
-    """Return the null model that a pool's configuration names; None if it names none for the audit rate of its terms."""
-    if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
+    """Return the null model that a pool's configuration names; None if it names none for the audit rate of its
+    terms.""" if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
         return None
     return NullModel(config.evidence.null_models, config.work.samples_per_problem, config.evidence.own_engine)
 

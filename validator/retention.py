@@ -77,8 +77,8 @@ def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, s
 
 # ~ The bytes of files that our seats may have to show: on disk before a vote on them is, until nothing can change it.
 # ~
-# ~ A seat that says it had a file has to be able to prove it: a jury that gets the file from nobody ends its acceptance,
-# ~ and has those fined who accepted it.
+# ~ A seat that says it had a file has to be able to prove it: a jury that gets the file from nobody ends its
+# ~ acceptance, and has those fined who accepted it.
 
 
 log = logging.getLogger("muster.validator")
@@ -244,8 +244,8 @@ def to_show(state: State, seats: Container[int]) -> Iterator[tuple[Submission, i
 # ~ Who may have one of a file server's places now: an address and a network have their fair part of them, and whoever
 # ~ uses a place slowest has to leave when others want one.
 # ~
-# ~ Neither places nor time are worth anything to those who only hold them: four addresses that read one byte a second had
-# ~ all of 32 places once, each for minutes.
+# ~ Neither places nor time are worth anything to those who only hold them: four addresses that read one byte a second
+# ~ had all of 32 places once, each for minutes.
 
 
 _MOST, _MOST_OF_ONE, _MINUTE, _MOST_A_MINUTE = 32, 8, 60.0, 60
@@ -338,9 +338,9 @@ def _slowest_of(places: Iterable[Place], now: float) -> Place | None:
 
 # ~ A small HTTP server of kept files for strangers: `GET …/rollouts/<sha256>.parquet`, one answer a connection.
 # ~
-# ~ It knows one kind of request and looks up what that names by its hash, never by a path. What it spends on strangers is
-# ~ bounded: connections at once (`validator.retention` says whose); seconds until a request is read, until each piece of
-# ~ its answer is taken, and until all of it is.
+# ~ It knows one kind of request and looks up what that names by its hash, never by a path. What it spends on strangers
+# ~ is bounded: connections at once (`validator.retention` says whose); seconds until a request is read, until each
+# ~ piece of its answer is taken, and until all of it is.
 
 
 _REQUEST = re.compile(rb"GET /(?:[!-~]{0,400}/)?(rollouts/[0-9a-f]{64}\.parquet) HTTP/1\.[01]\r\n")

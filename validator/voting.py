@@ -351,9 +351,9 @@ class Committees:
 
 # ~ Votes with our seats: judge, commit, reveal; the same for a lane's round and for a trial.
 # ~
-# ~ A file counts as unavailable when sources answer that they have none. When no source answers, or checks are not done in
-# ~ time, the seat stays silent rather than guess, except in a pool that names a family: this gets its answer shortly before
-# ~ the commits' end (`validator.voting`), `unavailable` for whatever is not judged by then.
+# ~ A file counts as unavailable when sources answer that they have none. When no source answers, or checks are not
+# ~ done in time, the seat stays silent rather than guess, except in a pool that names a family: this gets its answer
+# ~ shortly before the commits' end (`validator.voting`), `unavailable` for whatever is not judged by then.
 
 
 _UNDRAWN = bytes(32)

@@ -22,8 +22,8 @@ class PoolLook:
     reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused` (the
     newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
     service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's processes
-    that do not run on this machine, where that is known, by their roles, with what they said last. `no_null_model`: why no
-    node case can convict in it, empty if one can or nobody knows."""
+    that do not run on this machine, where that is known, by their roles, with what they said last. `no_null_model`:
+    why no node case can convict in it, empty if one can or nobody knows."""
 
     pool: int
     now: float

@@ -1,8 +1,8 @@
 """The figures of every audited row in a verdict document, from which a node's evidence is added up.
 
-They are one more finding of the document, `evidence`, which judges nothing: columns of numbers with one entry per row, in
-the order of the document's `audited`, and two columns with one entry per block of problems. A file refused before the
-prefill has no such finding. Documents come from strangers, so everything is checked before it counts.
+They are one more finding of the document, `evidence`, which judges nothing: columns of numbers with one entry per row,
+in the order of the document's `audited`, and two columns with one entry per block of problems. A file refused before
+the prefill has no such finding. Documents come from strangers, so everything is checked before it counts.
 """
 
 import math
@@ -59,8 +59,8 @@ def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
 
 
 def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
-    """Return the figures in a verdict document, none if it has none. Raises IntegrityError if no validator wrote them."""
-    columns = _columns(verdict)
+    """Return the figures in a verdict document, none if it has none. Raises IntegrityError if no validator wrote
+    them.""" columns = _columns(verdict)
     if not columns:
         return ()
     lists = [columns[name] for name in NAMES]
@@ -153,10 +153,10 @@ def unexplained(gap: float, claimed: float, own: float, expected: float) -> floa
     gap: score gap of the miss, > 0. claimed, own: ln p of the chosen token, by the file and by the verifier.
     expected: the verifier's ln p of the token that the noise picks.
 
-    An engine whose rounding leads it past the token that ours picks has other scores than ours: that of its own token is
-    higher by the gap, or that of the expected one lower. Either changes ln p of its token. If only the expected token's
-    score, of probability p, fell by the gap g, ln p of the other rises by −ln(1 − p·(1 − e^(−g))), about p·g. A node that
-    picks a token by other means and proves the text honestly claims our own ln p.
+    An engine whose rounding leads it past the token that ours picks has other scores than ours: that of its own token
+    is higher by the gap, or that of the expected one lower. Either changes ln p of its token. If only the expected
+    token's score, of probability p, fell by the gap g, ln p of the other rises by −ln(1 − p·(1 − e^(−g))), about p·g.
+    A node that picks a token by other means and proves the text honestly claims our own ln p.
     """
     least = -math.log1p(math.exp(min(0.0, expected)) * math.expm1(-min(gap, _MOST_GAP)))
     found = abs(claimed - own)

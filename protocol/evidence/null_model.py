@@ -1,18 +1,19 @@
 """The null model of honest measurement errors, and the evidence that a node's files add up to against it.
 
 Each accumulator adds up a sum S and a count N for every problem of a file (or for every block of eight problems). The
-problems of a file are independent draws, the samples of one problem are not, so a bet is settled once per problem. A bet
-(tilt λ, rate c, most b) pays exp(λ·min(S − c·N, b)). The null model is the set of bets: it holds every distribution of
-errors under which each bet pays at most 1 on average. `muster calibrate` finds the rates (calibration/null_model.py).
+problems of a file are independent draws, the samples of one problem are not, so a bet is settled once per problem. A
+bet (tilt λ, rate c, most b) pays exp(λ·min(S − c·N, b)). The null model is the set of bets: it holds every
+distribution of errors under which each bet pays at most 1 on average. `muster calibrate` finds the rates
+(calibration/null_model.py).
 
-The evidence against a node is an e-process over its files. For each bet, wealth is a mixture over the file from which on
-the bet is made, so that a node that begins to cheat late is found too: weight 1/(k(k+1)) starts at file k, the rest
+The evidence against a node is an e-process over its files. For each bet, wealth is a mixture over the file from which
+on the bet is made, so that a node that begins to cheat late is found too: weight 1/(k(k+1)) starts at file k, the rest
 waits. With A the wealth at work after n files and e what file n pays,
 
     A_n = (A_{n−1} + 1/(n(n+1)))·e_n,      M_n = A_n + 1/(n+1).
 
-The total is the mean of M over accumulators and bets. It starts at 1 and is a supermartingale under the null model, so by
-Ville's inequality it ever reaches 1/δ with probability at most δ.
+The total is the mean of M over accumulators and bets. It starts at 1 and is a supermartingale under the null model, so
+by Ville's inequality it ever reaches 1/δ with probability at most δ.
 """
 
 import math

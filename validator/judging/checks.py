@@ -1,8 +1,8 @@
 """The checks of one rollout file, in the order in which they run.
 
-A check is a pure function of a `CheckContext` and returns one `Finding`. `FILE_CHECKS` look at the file alone; the first
-refusal among them ends the judgement, because what follows would rest on false ground. `PREFILL_CHECKS` look at the
-verifier's own pass over the audited rows, and all of them run.
+A check is a pure function of a `CheckContext` and returns one `Finding`. `FILE_CHECKS` look at the file alone; the
+first refusal among them ends the judgement, because what follows would rest on false ground. `PREFILL_CHECKS` look at
+the verifier's own pass over the audited rows, and all of them run.
 """
 
 import math
@@ -248,8 +248,8 @@ def check_toploc(context: CheckContext) -> Finding:
 def check_eos(context: CheckContext) -> Finding:
     """Refuse an EOS that is improbable by the verifier's logits and not what the seeded noise picks.
 
-    Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times, and honest workers must not lose
-    their stake by that. With the noise known, the two together prove that the EOS was put there.
+    Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times, and honest workers must not
+    lose their stake by that. With the noise known, the two together prove that the EOS was put there.
     """
     checks = context.config.checks
     least = 1.0
@@ -287,9 +287,9 @@ def check_sampling(context: CheckContext) -> Finding:
 def check_distribution(context: CheckContext) -> Finding:
     """Check that the chosen tokens are as probable as samples of this model.
 
-    Text of another model is more surprising than samples; greedy text is less so (overconfidence). Both measurements are
-    logarithms of e-values (`validator.judging.measurements`): under honest sampling the probability that one reaches x is at most
-    exp(−x), whatever the text.
+    Text of another model is more surprising than samples; greedy text is less so (overconfidence). Both measurements
+    are logarithms of e-values (`validator.judging.measurements`): under honest sampling the probability that one
+    reaches x is at most exp(−x), whatever the text.
     """
     checks = context.config.checks
     measured = {

@@ -124,8 +124,8 @@ class RowMeasurements:
     (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
     `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token), `expected`
     (own ln p of the best one). `surprise` and `dullness` are the logarithms of two e-values
-    (validator/judging/measurements.py); `eos_probability` is that of the final token if it is an EOS. `drift` says which way
-    activations are off.
+    (validator/judging/measurements.py); `eos_probability` is that of the final token if it is an EOS. `drift` says
+    which way activations are off.
     """
 
     row: int
