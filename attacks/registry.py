@@ -11,7 +11,8 @@ MODULES = (claims, text, turns, weights)
 
 def find(spec: str) -> tuple[Attack, float]:
     """Return the attack that `name` or `name=strength` names, and its strength. Raises ConfigError listing the
-    known.""" name, _, value = spec.partition("=")
+    known."""
+    name, _, value = spec.partition("=")
     known = REGISTRY | turns.TURN_ATTACKS | claims.CURRICULUM_ATTACKS
     if name not in known:
         raise ConfigError(f"unknown attack `{name}`", "known are " + ", ".join(sorted(known)))

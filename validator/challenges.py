@@ -118,7 +118,8 @@ class NullModel:
 
 def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
     """Return the null model that a pool's configuration names; None if it names none for the audit rate of its
-    terms.""" if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
+    terms."""
+    if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
         return None
     return NullModel(config.evidence.null_models, config.work.samples_per_problem, config.evidence.own_engine)
 

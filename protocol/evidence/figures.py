@@ -60,7 +60,8 @@ def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
 
 def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
     """Return the figures in a verdict document, none if it has none. Raises IntegrityError if no validator wrote
-    them.""" columns = _columns(verdict)
+    them."""
+    columns = _columns(verdict)
     if not columns:
         return ()
     lists = [columns[name] for name in NAMES]
