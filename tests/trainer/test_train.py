@@ -21,10 +21,10 @@ from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_UNSTABLE, UnstableError
 from trainer.learner import NonZeroRank
-from trainer.making import check_step
 from trainer.model.sharding import make_placement
 from trainer.records import read_records
 from trainer.step_metrics import StepMetrics
+from trainer.train import check_step
 
 GUARDS = GuardConfig(norm_factor=10, norm_window=6, entropy_share=0.1)
 
@@ -236,7 +236,7 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
     attacked, calm = worlds
     bad = [calm.files[number].sha256.hex() for number in (1, 4)]
     assert start(calm, exclude=tuple(bad)).run() == EXIT_DONE
-    monkeypatch.setattr("trainer.daemon.check_step", unstable_with(STRANGER))
+    monkeypatch.setattr("trainer.train.check_step", unstable_with(STRANGER))
     made = start(attacked)
     assert made.run() == EXIT_DONE
     assert made.files.refused == set(bad)
@@ -247,7 +247,7 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
 def test_training_that_is_unstable_whatever_the_files_stops(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.daemon.check_step", unstable_with(""))
+    monkeypatch.setattr("trainer.train.check_step", unstable_with(""))
     world = TrainersWorld(base, tmp_path)
     assert start(world).run() == EXIT_UNSTABLE
     assert world.sent == [0]
@@ -269,35 +269,30 @@ def test_a_file_that_is_no_longer_due_is_not_kept_in_memory(base: Path, tmp_path
     assert made.files.awaited.ready == 0, "it has to be fetched again"
 
 
-@pytest.fixture(scope="module")
-def ranks_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
-
-
-def run(ranks: Ranks, ranks_base: Path, home: Path, fuse: int | None = None) -> tuple[int, list[int], list[int]]:
+def run(ranks: Ranks, base: Path, home: Path, fuse: int | None = None) -> tuple[int, list[int], list[int]]:
     """Exit code, steps sent to the chain, and files trained, in order; the first rank dies when the fuse has burnt."""
     placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks)
     if ranks.rank:
         ranks.shorten_wait(5.0)
-        return NonZeroRank(config_of(ranks_base, home), placement).run(), [], []
-    world = TrainersWorld(ranks_base, home)
+        return NonZeroRank(config_of(base, home), placement).run(), [], []
+    world = TrainersWorld(base, home)
     world.fuse = fuse
     made = start(world, placement)
     return made.run(), world.sent, [one["sequence"] for one in read_records(made.records.trained_path)]
 
 
-def test_two_ranks_train_publish_and_end_together(ranks_base: Path, tmp_path: Path) -> None:
-    first, second = on_ranks(2, run, ranks_base, tmp_path, stay=False)
+def test_two_ranks_train_publish_and_end_together(base: Path, tmp_path: Path) -> None:
+    first, second = on_ranks(2, run, base, tmp_path, stay=False)
     assert first == (EXIT_DONE, [0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
     assert second[0] == EXIT_DONE
 
 
-def test_the_others_end_when_rank_0_fails_and_all_resume_together(ranks_base: Path, tmp_path: Path) -> None:
-    (failed, text), (_, other) = outcomes(2, run, ranks_base, tmp_path, 12)
+def test_the_others_end_when_rank_0_fails_and_all_resume_together(base: Path, tmp_path: Path) -> None:
+    (failed, text), (_, other) = outcomes(2, run, base, tmp_path, 12)
     assert failed
     assert Killed.__name__ in text
     assert other[0] == EXIT_LOST
-    first, _ = on_ranks(2, run, ranks_base, tmp_path, stay=False)
+    first, _ = on_ranks(2, run, base, tmp_path, stay=False)
     assert first[0] == EXIT_DONE
     assert first[2] == [0, 1, 2, 3, 4, 5]
 
