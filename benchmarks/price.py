@@ -38,7 +38,7 @@ from benchmarks.price_value import (
 )
 from chain.contracts import MOST_FILES
 from chain.deployment import FOLDER, NetworkConfig
-from protocol.amounts import GRAINS, parse_tokens, show_tokens
+from protocol.amounts import TOKEN, parse_tokens, show_tokens
 from protocol.seeds import AUDIT_EVERYTHING
 
 AUDITS = MEASURED[1:]
@@ -228,7 +228,7 @@ def _least(attacks: Sequence[Row], network: str, rate: str) -> Row:
     needed = {_label(one): one["values"][network][rate]["stake"] for one in slashed}
     able = [Fraction(stake) for stake in needed.values() if stake is not None]
     without = [name for name, stake in needed.items() if stake is None]
-    return {"stake": tokens(max(able, default=Fraction(0)) * GRAINS), "without": without}
+    return {"stake": tokens(max(able, default=Fraction(0)) * TOKEN), "without": without}
 
 
 def _life(row: Row, costs: Costs, stakes: dict[str, AtStake]) -> Row:
@@ -275,9 +275,9 @@ def _label(row: Row) -> str:
     return f"{row['name']} ({row['dtype']})"
 
 
-def tokens(grains: Fraction) -> float:
+def tokens(base_units: Fraction) -> float:
     """Tokens, to four digits, for reading."""
-    return float(f"{float(grains / GRAINS):.4g}")
+    return float(f"{float(base_units / TOKEN):.4g}")
 
 
 def _number(share: Fraction) -> float:

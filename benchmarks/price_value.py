@@ -2,8 +2,9 @@
 
 Everything is relative to honest work on the same files. A file earns `pay`, and honest work costs its maker at most
 that, or it would not be done; so a cheat that spares a share of the work saves at most that share of the pay, found or
-not. Found, the file's pay is lost and so is the slash. Money is grains, probabilities and shares are Fractions; nothing
-is assumed of honest income that an ejected node forgoes, nor of pay under way that a slash burns, which make it dearer.
+not. Found, the file's pay is lost and so is the slash. Money is base units, probabilities and shares are Fractions;
+nothing is assumed of honest income that an ejected node forgoes, nor of pay under way that a slash burns, which make it
+dearer.
 """
 
 import math
@@ -18,8 +19,8 @@ BPS = 10_000
 
 @dataclass(frozen=True)
 class AtStake:
-    """What a pool's terms and its network's parameters put at stake, in grains. `pay`: of the largest file; `stake`:
-    what a node must have; `slash_bps`: its share that a rejected file costs, in 1/10000."""
+    """What a pool's terms and its network's parameters put at stake, in base units. `pay`: of the largest file;
+    `stake`: what a node must have; `slash_bps`: its share that a rejected file costs, in 1/10000."""
 
     pay: int
     stake: int
@@ -41,7 +42,7 @@ class Gain:
 
 
 def expected(gain: Gain, share: Fraction, found: Fraction, outcome: Outcome, stakes: AtStake) -> Fraction:
-    """Grains that cheating on a `share` of a file's rows is worth, a file being found with probability `found`."""
+    """Base units that cheating on a `share` of a file's rows is worth, a file being found with probability `found`."""
     kept = share * (gain.saved + (1 - found) * gain.extra) * stakes.pay
     return kept - found * (stakes.pay + stakes.penalty(outcome))
 
@@ -60,7 +61,7 @@ def over_lives(gain: Gain, share: Fraction, found: Fraction, files: int, most: i
 
 
 def least_stake(gain: Gain, share: Fraction, found: Fraction, stakes: AtStake) -> int | None:
-    """The least stake of whole grains with which a slashed cheat is a loss; None where no stake suffices."""
+    """The least stake of whole base units with which a slashed cheat is a loss; None where no stake suffices."""
     kept = share * (gain.saved + (1 - found) * gain.extra) * stakes.pay - found * stakes.pay
     if kept < 0:
         return 0

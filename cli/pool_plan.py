@@ -30,7 +30,7 @@ class PoolProblem:
 
 @dataclass(frozen=True)
 class PoolCosts:
-    """What a full file costs (grains) and how far a budget reaches. `units`: the most output tokens of a file.
+    """What a full file costs (base units) and how far a budget reaches. `units`: the most output tokens of a file.
     `rollouts`: how many a data pool buys, 0 for a pool that trains; `rows` of them make a file."""
 
     units: int

@@ -42,8 +42,8 @@ def _cut(facts: Sequence[tuple[int, int, int]], most: int) -> tuple[int, list[tu
     """The cheapest division of (prompt's number, its length, output's length) into consecutive passes: its cost in
     tokens, and where each pass begins and ends."""
     longest = max(max(prompt, output) for _, prompt, output in facts)
-    grain = max(1, min(most, PREFILL_TOKENS // longest) // _GRAIN)
-    ends = [*range(grain, len(facts), grain), len(facts)]
+    base_unit = max(1, min(most, PREFILL_TOKENS // longest) // _GRAIN)
+    ends = [*range(base_unit, len(facts), base_unit), len(facts)]
     best: dict[int, tuple[int, int]] = {0: (0, 0)}  # end → cost up to there, begin of its pass
     for first in (0, *ends[:-1]):
         prompts: set[int] = set()
@@ -55,7 +55,7 @@ def _cut(facts: Sequence[tuple[int, int, int]], most: int) -> tuple[int, list[tu
             start = last
             before, after = len(prompts) * context, (last - first) * longest
             fits = last - first <= most and after <= PREFILL_TOKENS and (len(prompts) == 1 or before <= PREFILL_TOKENS)
-            if not fits and last - first > grain:
+            if not fits and last - first > base_unit:
                 break
             cost = best[first][0] + _PASS + before + after
             if last not in best or cost < best[last][0]:

@@ -251,7 +251,7 @@ def highlights(summary: RunSummary) -> Iterator[str]:
             f"honest validators ({validators}): {found.compared} files judged by more than one, "
             f"{len(found.differing)} verdicts differ"
         )
-    ledger = "yes, to the last grain" if summary.ledger_matches_chain else "NO"
+    ledger = "yes, to the last base unit" if summary.ledger_matches_chain else "NO"
     yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"
 
 

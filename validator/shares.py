@@ -20,7 +20,7 @@ _FEES_OF_A_PENALTY = 100
 @dataclass(frozen=True)
 class Tenant:
     """Whose a pool's files are. `chosen`: seats judge it because they named its number. `fee`: what one seat gets for a
-    file, `least_fee` what it gets at least on this chain, in grains."""
+    file, `least_fee` what it gets at least on this chain, in base units."""
 
     owner: str
     chosen: bool

@@ -58,7 +58,7 @@ def open_case(
     sequences = [file.sequence for file in files]
     title = (
         f"accuse node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
-        f"{show_tokens(call.grains)} tokens"
+        f"{show_tokens(call.base_units)} tokens"
     )
 
     def outcome(receipts: list[Any]) -> tuple[dict[str, Any], str]:
@@ -67,7 +67,7 @@ def open_case(
 
     act(
         session, [PlannedTransaction(title, call)], by, outcome,
-        pool=pool, node=node, files=sequences, bond=call.grains, evidence=said.hex(),
+        pool=pool, node=node, files=sequences, bond=call.base_units, evidence=said.hex(),
     )  # fmt: skip
 
 

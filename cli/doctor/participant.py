@@ -99,7 +99,7 @@ def judge_gas(purse: Purse) -> Prerequisite:
 
 
 def judge_stake(node: str, stake: int, least: int) -> Prerequisite:
-    """Grains at stake against the pool's least."""
+    """Base units at stake against the pool's least."""
     what = f"node {node} has {show_tokens(stake)} tokens at stake, the pool wants {show_tokens(least)}"
     return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node stake")
 

@@ -24,8 +24,8 @@ _MS = 1000
 def rehearsal_view(
     work: Work, made: RehearsedFile, judged: Judged, terms: Terms, checks: ChecksConfig
 ) -> dict[str, Any]:
-    """Everything that `rehearsal_text` says; amounts in grains. `pay`: what a committee with this verdict would have
-    had paid; `at_stake`: the stake that a rejection would have cost, at least."""
+    """Everything that `rehearsal_text` says; amounts in base units. `pay`: what a committee with this verdict would
+    have had paid; `at_stake`: the stake that a rejection would have cost, at least."""
     verdict, units = judged.verdict, made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
     return {

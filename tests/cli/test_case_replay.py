@@ -19,7 +19,7 @@ from protocol.errors import MusterError
 from protocol.verdict import Code
 from storage.keys import object_key
 from tests.cli.muster import Muster
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
 from tests.validator.test_case_replay import on, tried
@@ -66,7 +66,7 @@ def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed
     with bucket(objects) as url:
         found = muster.ok(*asked, "--orchestrator", url, "--json").json
         assert (found["follows"], found["outcome"], found["majority"]) == (True, "upheld", "reject: sampling")
-        assert found["slashed"] == 100 * GRAINS
+        assert found["slashed"] == 100 * TOKEN
         assert found["jury"]["seed_block"] > found["jury"]["block"]
         assert [one["seat"] for one in found["votes"]] == list(trial.seats)
         for vote in found["votes"]:

@@ -9,7 +9,7 @@ import pytest
 from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, warnings, world_problems
 from cli.terms import load_terms
 from localnet.plan import BUDGET, pool_config, pool_terms
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import DataConfig, PoolConfig
 from protocol.curriculum import Curriculum
 from protocol.environments import EnvironmentConfig
@@ -31,9 +31,9 @@ def test_the_demos_pool_can_work() -> None:
     ("terms", "budget", "words"),
     [
         ({"maxUnits": 8191}, BUDGET, "a file can have 8192 output tokens, `max_units` takes 8191"),
-        ({"minStake": GRAINS, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
+        ({"minStake": TOKEN, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
         ({"maxLag": 3}, BUDGET, "training uses files 4 steps old, `max_lag` takes 3"),
-        ({}, GRAINS // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
+        ({}, TOKEN // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
     ],
 )
 def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
@@ -140,7 +140,7 @@ def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     assert cost.files == BUDGET // 849_200_000 == 2355
     assert cost.wanted == 120
     assert "2355 full files, 588 training steps" in cost.text()
-    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * GRAINS).text()
+    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * TOKEN).text()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from engines.runtime import vllm_installed
 from localnet.demo import Demo, RunMonitor
 from localnet.plan import POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
 from protocol.seeds import AUDIT_EVERYTHING
@@ -93,12 +93,14 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
         assert {one.status for one in final(state, mallory)} == {Status.ACCEPTED}, "every file passes by itself"
         accuser = demo.ring["deployer"]
         token = demo.onboarding.suite("deployer").token
-        token.mint(accuser.address, 10 * GRAINS).send()
+        token.mint(accuser.address, 10 * TOKEN).send()
         acting = ("--keystore", accuser.keystore, "--password-file", accuser.password_file, "--yes")
 
         had = token.balance_of(accuser.address)
         upheld, refuted = (demo.ok("case", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
-        state = demo.wait(monitor, lambda state: not state.open_cases(POOL))
+        state = demo.wait(
+            monitor, lambda state: all(case.outcome is not CaseOutcome.OPEN for case in state.cases.values())
+        )
         convicted, acquitted = state.cases[upheld], state.cases[refuted]
         assert (convicted.outcome, acquitted.outcome) == (CaseOutcome.UPHELD, CaseOutcome.REFUTED)
         assert state.accounts[POOL, mallory].ejected

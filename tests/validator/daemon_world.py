@@ -15,7 +15,7 @@ from protocol.errors import UnreachableError
 from runtime.process import PoolSource
 from tests.chain.game import Game, begin, terms, work
 from tests.chain.game_pool import GamePool
-from tests.conftest import GRAINS, Deployed, free_port
+from tests.conftest import TOKEN, Deployed, free_port
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.ballots import BallotBox
@@ -169,7 +169,7 @@ def second_pool(
     game, owner = world.game, world.game.deployed.rich()
     suite = game.deployed.suite(owner)
     promised = terms(**{"class": family, **changes})
-    other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * GRAINS).send())
+    other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * TOKEN).send())
     suite.court.set_service(other.pool, game.service.address).send()
     if url:
         suite.court.announce_service(other.pool, url).send()

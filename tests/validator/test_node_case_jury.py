@@ -15,7 +15,7 @@ from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
 from protocol.seeds import audit_sample
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.validator import tiny
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
 from validator.context import SubmissionFacts, verdict_on
@@ -111,7 +111,7 @@ def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(w
     suite, before, number = accuse(world, files)
     assert concluded(world, number) is CaseOutcome.UPHELD
     case, trial = game.state.cases[number], game.state.trials[game.state.cases[number].trial]
-    assert (case.code, case.back, case.slashed) == (Code.REJECT_SAMPLING, case.bond, 100 * GRAINS)
+    assert (case.code, case.back, case.slashed) == (Code.REJECT_SAMPLING, case.bond, 100 * TOKEN)
     assert {code for code, _ in trial.reveals.values()} == {int(Code.REJECT_SAMPLING)}
     # Every file was measured again, by the rows that the jury's own draw named.
     assert all(trial.seed in judge.seeds[file.sequence] and len(judge.seeds[file.sequence]) == 2 for file in files)  # type: ignore[attr-defined]

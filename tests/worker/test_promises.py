@@ -41,7 +41,7 @@ def keeper(world: WorkerWorld) -> ReceiptKeeper:
 
 
 def paid(world: WorkerWorld, sequence: int) -> int:
-    """Grains that the node's claim pays once the file is accepted and vested."""
+    """Base units that the node's claim pays once the file is accepted and vested."""
     game = world.game
     game.vote(sequence >> 4, {sequence & 15: Code.ACCEPT})
     game.deployed.chain.later(61)
