@@ -76,7 +76,7 @@ class Keepers:
         """How often it had to be started until one was let live: each dies one upload later than the one before."""
         for most in range(100):
             keeper = self.make()
-            keeper.services = replace(keeper.services, bucket=MortalBucket(self.work.bucket, most))
+            keeper.services = replace(keeper.services, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
             keeper.publisher._bucket = keeper.services.bucket
             try:
                 keeper._poll()
