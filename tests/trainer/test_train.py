@@ -1,25 +1,95 @@
-"""The trainer's process, killed between any two of its actions: same weights, every file once, every step once.
+"""Guards: what stops a run before a step is published, and what must not."""
 
-Chain, bucket and service are kept in memory; files, learner, checkpoints and records are the real ones.
-"""
-
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.resume import run as run_resume
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.verdict import Code
+from tests.trainer.crew import on_ranks, outcomes
 from tests.trainer.helpers import small_model
-from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, start
+from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, start
 from trainer.checkpoint import checkpoints
-from trainer.config import GuardConfig
-from trainer.exits import EXIT_DONE, EXIT_UNSTABLE, UnstableError
+from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
+from trainer.distributed import Ranks
+from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_UNSTABLE, UnstableError
+from trainer.learner import NonZeroRank
+from trainer.model.sharding import make_placement
 from trainer.records import read_records
 from trainer.step_metrics import StepMetrics
+from trainer.train import check_step
+
+GUARDS = GuardConfig(norm_factor=10, norm_window=6, entropy_share=0.1)
+
+
+def step(number: int, **changes: Any) -> StepMetrics:
+    """An ordinary step of the run, but for `changes`."""
+    values: dict[str, Any] = dict.fromkeys(StepMetrics.__dataclass_fields__, 0)
+    ordinary = {"step": number, "loss": 0.1, "entropy": 1.0, "grad_norm": 0.5, "groups_used": 4, "tokens": 100}
+    return StepMetrics(**values | ordinary | changes)
+
+
+def records(count: int, **changes: Any) -> list[dict[str, Any]]:
+    return [asdict(step(number, **changes)) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("name", ["loss", "entropy", "grad_norm"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_stops_the_first_step(name: str, value: float) -> None:
+    what = name.replace("grad_norm", "gradient norm")
+    with pytest.raises(UnstableError, match=f"step 1 has {what} {value}; it is not published, .* step 0 is kept"):
+        check_step(GUARDS, step(1, **{name: value}), [])
+
+
+def test_a_gradient_far_above_the_last_steps_stops_the_run() -> None:
+    with pytest.raises(UnstableError, match=r"a gradient norm of 5\.1, 10 times that of earlier steps"):
+        check_step(GUARDS, step(9, grad_norm=5.1), records(8))
+    check_step(GUARDS, step(9, grad_norm=4.9), records(8))
+
+
+def test_a_gradient_is_compared_with_the_window_alone_and_not_with_steps_without_signal() -> None:
+    """Six steps of 0.5 after larger ones; steps whose every group was dropped have no gradient."""
+    earlier = records(6, grad_norm=9.0) + records(6)
+    earlier += records(3, grad_norm=0.0, groups_used=0, tokens=0, entropy=0.0)
+    with pytest.raises(UnstableError, match="10 times"):
+        check_step(GUARDS, step(16, grad_norm=5.1), earlier)
+    check_step(GUARDS, step(16, grad_norm=4.9), earlier)
+
+
+def test_an_entropy_that_is_suddenly_gone_stops_the_run_and_one_that_falls_does_not() -> None:
+    with pytest.raises(UnstableError, match=r"an entropy of 0.09, after 1 in the steps before"):
+        check_step(GUARDS, step(9, entropy=0.09), records(8))
+    falling = [asdict(step(number, entropy=0.8**number)) for number in range(40)]
+    for number in range(1, 40):
+        check_step(GUARDS, step(number + 1, entropy=0.8**number), falling[:number])
+
+
+def test_an_entropy_below_the_floor_stops_the_run_however_it_got_there() -> None:
+    floor = GUARDS.model_copy(update={"entropy_floor": 0.05})
+    with pytest.raises(UnstableError, match=r"an entropy of 0\.04, below `guards.entropy_floor`"):
+        check_step(floor, step(2, entropy=0.04), records(1, entropy=0.06))
+
+
+def test_the_first_steps_have_nothing_to_be_compared_with() -> None:
+    for count in range(5):
+        check_step(GUARDS, step(count + 1, grad_norm=500.0, entropy=0.001), records(count))
+
+
+def test_a_step_without_signal_is_never_unstable() -> None:
+    check_step(GUARDS, step(9, groups_used=0, tokens=0, entropy=0.0, grad_norm=0.0), records(8))
+
+
+def test_what_to_do_is_said() -> None:
+    with pytest.raises(UnstableError) as caught:
+        check_step(GUARDS, step(3, loss=math.nan), [])
+    assert caught.value.hint.startswith("look at the rollouts of its files, then name bad ones in `exclude`")
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +236,7 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
     attacked, calm = worlds
     bad = [calm.files[number].sha256.hex() for number in (1, 4)]
     assert start(calm, exclude=tuple(bad)).run() == EXIT_DONE
-    monkeypatch.setattr("trainer.daemon.check_step", unstable_with(STRANGER))
+    monkeypatch.setattr("trainer.train.check_step", unstable_with(STRANGER))
     made = start(attacked)
     assert made.run() == EXIT_DONE
     assert made.files.refused == set(bad)
@@ -177,7 +247,7 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
 def test_training_that_is_unstable_whatever_the_files_stops(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.daemon.check_step", unstable_with(""))
+    monkeypatch.setattr("trainer.train.check_step", unstable_with(""))
     world = TrainersWorld(base, tmp_path)
     assert start(world).run() == EXIT_UNSTABLE
     assert world.sent == [0]
@@ -197,3 +267,42 @@ def test_a_file_that_is_no_longer_due_is_not_kept_in_memory(base: Path, tmp_path
     world.files[0] = first
     made.files.due(1, set())
     assert made.files.awaited.ready == 0, "it has to be fetched again"
+
+
+def run(ranks: Ranks, base: Path, home: Path, fuse: int | None = None) -> tuple[int, list[int], list[int]]:
+    """Exit code, steps sent to the chain, and files trained, in order; the first rank dies when the fuse has burnt."""
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks)
+    if ranks.rank:
+        ranks.shorten_wait(5.0)
+        return NonZeroRank(config_of(base, home), placement).run(), [], []
+    world = TrainersWorld(base, home)
+    world.fuse = fuse
+    made = start(world, placement)
+    return made.run(), world.sent, [one["sequence"] for one in read_records(made.records.trained_path)]
+
+
+def test_two_ranks_train_publish_and_end_together(base: Path, tmp_path: Path) -> None:
+    first, second = on_ranks(2, run, base, tmp_path, stay=False)
+    assert first == (EXIT_DONE, [0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
+    assert second[0] == EXIT_DONE
+
+
+def test_the_others_end_when_rank_0_fails_and_all_resume_together(base: Path, tmp_path: Path) -> None:
+    (failed, text), (_, other) = outcomes(2, run, base, tmp_path, 12)
+    assert failed
+    assert Killed.__name__ in text
+    assert other[0] == EXIT_LOST
+    first, _ = on_ranks(2, run, base, tmp_path, stay=False)
+    assert first[0] == EXIT_DONE
+    assert first[2] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_twenty_kills_change_no_bit_and_train_no_file_twice() -> None:
+    found = run_resume(quick=False, progress=print)
+    assert found["kills"] == 20
+    assert found["bit_equal"]
+    assert found["repeated"] == 0
+    assert set(found["ranks"]) == {"2->1", "2->4", "1->2", "4->2"}
+    assert max(found["ranks"].values()) < 1e-5

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from protocol.training import AlgorithmConfig
-from tests.trainer.algorithms.formulas import OneToken, Sequences, token_batch
-from tests.trainer.algorithms.trl_peer import trl_advantages, trl_loss, trl_trainer
+from tests.trainer.formulas import OneToken, Sequences, token_batch
+from tests.trainer.trl_peer import trl_advantages, trl_loss, trl_trainer
 from trainer.advantage import ADVANTAGES, group_advantages
 from trainer.loss import MinibatchSize, make_loss, make_normaliser
 

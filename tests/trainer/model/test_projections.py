@@ -1,4 +1,4 @@
-"""Projections that multiply in 8 bits, by the kernels of torch for the CPU, which round as those of a GPU do."""
+"""LoRA: what is trained, what is published, and how little a checkpoint holds."""
 
 import math
 from pathlib import Path
@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from engines.loading import load_model, set_threads
 from protocol.errors import ConfigError
-from protocol.training import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig
+from protocol.training import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model
+from tests.trainer.helpers import small_model, some_groups
 from tests.trainer.model.architectures import architecture
+from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import Ranks
+from trainer.distributed import OneRank, Ranks
+from trainer.learner import Learner
 from trainer.model import policy as policies
 from trainer.model.policy import Policy
 from trainer.model.projections import (
@@ -27,18 +29,94 @@ from trainer.model.projections import (
     check_float8,
     install_float8,
 )
-from trainer.model.sharding import Placement, make_placement
+from trainer.model.sharding import Placement, make_placement, whole
 from trainer.sft import Example, SftLearner
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-FLOAT8 = MemoryConfig(float8=True)
-RATES = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))
-PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-on_cpu_and_gpu = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+LORA = LoraConfig(rank=2, alpha=8.0)
+FAST = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))
+PROJECTIONS = 7
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    set_threads(1)
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or OneRank())
+    return Learner(base, TrainConfig(lora=LORA, optimizer=FAST), 1.0, placement=placement)
+
+
+def train(ranks: Ranks, base: Path, folder: Path) -> dict[str, torch.Tensor]:
+    """The additions after three steps, the last one after a resume; exported to `folder`/policy."""
+    learner = learner_of(base, ranks)
+    for number in range(2):
+        learner.train_step(some_groups(number))
+    learner.start_checkpoint(checkpoint_path(folder, 2)).wait()
+    learner = learner_of(base, ranks)
+    learner.load_checkpoint(checkpoint_path(folder, 2))
+    learner.train_step(some_groups(2))
+    learner.policy.export(folder / "policy")
+    return {name: whole(value.detach()).clone() for name, value in learner.policy.model.named_parameters()}
+
+
+def test_training_begins_at_the_model(base: Path) -> None:
+    tokens = torch.arange(12)[None]
+    plain = load_model(base, "float32").model(input_ids=tokens).last_hidden_state
+    assert torch.equal(learner_of(base).policy.model.model(input_ids=tokens).last_hidden_state, plain)
+
+
+def test_only_the_additions_are_trained(base: Path, tmp_path: Path) -> None:
+    before = dict(load_model(base, "float32").named_parameters())
+    after = train(OneRank(), base, tmp_path)
+    additions = {name for name in after if ".lora_" in name}
+    assert len(additions) == 2 * PROJECTIONS
+    assert all(float(after[name].abs().max()) > 0 for name in additions)
+    assert all(torch.equal(after[name], before[name]) for name in after.keys() - additions)
+
+
+def test_published_weights_contain_the_additions_and_need_no_lora(base: Path, tmp_path: Path) -> None:
+    after = train(OneRank(), base, tmp_path)
+    published = load_model(tmp_path / "policy", "float32")
+    name = "model.layers.0.mlp.up_proj"
+    wanted = after[f"{name}.weight"] + LORA.alpha / LORA.rank * after[f"{name}.lora_b"] @ after[f"{name}.lora_a"]
+    assert torch.equal(dict(published.named_parameters())[f"{name}.weight"], wanted)
+    assert not torch.equal(wanted, after[f"{name}.weight"])
+    assert {key for key in published.state_dict() if "lora" in key} == set()
+
+
+def test_two_ranks_make_what_one_process_makes(base: Path, tmp_path: Path) -> None:
+    alone = train(OneRank(), base, tmp_path / "alone")
+    together = on_ranks(2, train, base, tmp_path / "together")[0]
+    assert alone.keys() == together.keys()
+    assert max(float((alone[name] - together[name]).abs().max()) for name in alone) < 1e-5
+    one, other = (load_model(tmp_path / name / "policy", "float32").state_dict() for name in ("alone", "together"))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+
+
+def test_a_checkpoint_holds_what_is_trained_and_not_the_model(base: Path, tmp_path: Path) -> None:
+    lora, full = learner_of(base), Learner(base, TrainConfig(), 1.0)
+    sizes = []
+    for name, learner in (("lora", lora), ("full", full)):
+        folder = checkpoint_path(tmp_path / name, 0)
+        learner.start_checkpoint(folder).wait()
+        sizes.append((folder / "__0_0.distcp").stat().st_size)
+    assert sizes[0] < 0.9 * sizes[1]
+    names = (checkpoint_path(tmp_path / "lora", 0) / ".metadata").read_bytes()
+    assert b"q_proj.lora_a" in names
+    assert b"q_proj.weight" not in names
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+FLOAT8 = MemoryConfig(float8=True)
+RATES = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))
+FLOAT8_PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+on_cpu_and_gpu = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+@pytest.fixture(scope="module")
+def float8_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     set_threads(1)
     return small_model(tmp_path_factory.mktemp("model") / "base")
 
@@ -130,8 +208,8 @@ def test_a_layer_is_the_one_whose_place_it_takes() -> None:
 @pytest.mark.parametrize(
     ("kind", "changed"),
     [
-        ("llama untied", PROJECTIONS),
-        ("qwen2 tied", PROJECTIONS),
+        ("llama untied", FLOAT8_PROJECTIONS),
+        ("qwen2 tied", FLOAT8_PROJECTIONS),
         ("phi bias", {"q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"}),
         ("qwen3 mixture", {"q_proj", "k_proj", "v_proj", "o_proj"}),
     ],
@@ -195,19 +273,19 @@ def losses(policy: Policy, updates: int = 12) -> list[float]:
     return [learner.update(examples(number)).loss for number in range(updates)]
 
 
-def trained(ranks: Ranks, base: Path, float8: bool) -> Any:
+def trained(ranks: Ranks, float8_base: Path, float8: bool) -> Any:
     """Losses, and whether it multiplies in 8 bits; each rank is a process on a CPU."""
     memory = MemoryConfig(float8=float8, checkpoint_activations=True, row_tokens=100)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policies, "check_float8", lambda *_: None)
-        policy = Policy(base, "bfloat16", make_placement(ParallelConfig(), memory, "cpu", ranks))
+        policy = Policy(float8_base, "bfloat16", make_placement(ParallelConfig(), memory, "cpu", ranks))
     return losses(policy), any(isinstance(one, Float8Linear) for one in policy.model.modules())
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_it_learns_as_in_bfloat16_and_keeps_float32_weights(base: Path, tmp_path: Path) -> None:
-    narrow = Policy(base, "bfloat16", Placement(memory=FLOAT8))
-    found, wide = losses(narrow), losses(Policy(base, "bfloat16"))
+def test_it_learns_as_in_bfloat16_and_keeps_float32_weights(float8_base: Path, tmp_path: Path) -> None:
+    narrow = Policy(float8_base, "bfloat16", Placement(memory=FLOAT8))
+    found, wide = losses(narrow), losses(Policy(float8_base, "bfloat16"))
     assert found[-1] < 0.5 * found[0]
     assert found == pytest.approx(wide, rel=0.05)
     assert found != wide
@@ -219,15 +297,17 @@ def test_it_learns_as_in_bfloat16_and_keeps_float32_weights(base: Path, tmp_path
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_one_policy_says_the_same_frozen_and_in_training(base: Path) -> None:
+def test_one_policy_says_the_same_frozen_and_in_training(float8_base: Path) -> None:
     """So a penalty on leaving the base model begins at zero."""
-    own, reference = (Policy(base, "bfloat16", Placement(memory=FLOAT8), frozen=frozen) for frozen in (False, True))
+    own, reference = (
+        Policy(float8_base, "bfloat16", Placement(memory=FLOAT8), frozen=frozen) for frozen in (False, True)
+    )
     assert SftLearner(own, RATES, 1).loss(examples(0)) == SftLearner(reference, RATES, 1).loss(examples(0))
 
 
-def test_two_ranks_learn_as_one(base: Path) -> None:
-    alone = on_ranks(1, trained, base, True)[0]
-    first, second = on_ranks(2, trained, base, True)
+def test_two_ranks_learn_as_one(float8_base: Path) -> None:
+    alone = on_ranks(1, trained, float8_base, True)[0]
+    first, second = on_ranks(2, trained, float8_base, True)
     assert alone[1]
     assert first == second
     assert first[0] == pytest.approx(alone[0], rel=0.05)
@@ -235,17 +315,17 @@ def test_two_ranks_learn_as_one(base: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
-def test_compiled_blocks_learn_as_plain_ones(base: Path) -> None:
+def test_compiled_blocks_learn_as_plain_ones(float8_base: Path) -> None:
     plain, compiled = (MemoryConfig(float8=True, compile=one) for one in (False, True))
-    wanted = losses(Policy(base, "bfloat16", Placement(memory=plain)), 4)
-    assert losses(Policy(base, "bfloat16", Placement(memory=compiled)), 4) == pytest.approx(wanted, rel=1e-2)
+    wanted = losses(Policy(float8_base, "bfloat16", Placement(memory=plain)), 4)
+    assert losses(Policy(float8_base, "bfloat16", Placement(memory=compiled)), 4) == pytest.approx(wanted, rel=1e-2)
 
 
 @pytest.mark.gpu
-def test_a_gpu_learns_as_a_cpu(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = losses(Policy(base, "bfloat16", Placement(device="cuda", memory=FLOAT8)))
+def test_a_gpu_learns_as_a_cpu(float8_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = losses(Policy(float8_base, "bfloat16", Placement(device="cuda", memory=FLOAT8)))
     monkeypatch.setattr(policies, "check_float8", lambda *_: None)
-    assert here == pytest.approx(losses(Policy(base, "bfloat16", Placement(memory=FLOAT8))), rel=0.05)
+    assert here == pytest.approx(losses(Policy(float8_base, "bfloat16", Placement(memory=FLOAT8))), rel=0.05)
 
 
 def test_it_is_what_torchao_computes() -> None:

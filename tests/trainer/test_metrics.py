@@ -2,6 +2,8 @@
 
 import json
 import logging
+import math
+import random
 import sys
 import threading
 import urllib.request
@@ -11,27 +13,35 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.conftest import free_port
+from trainer.batch import GroupSettings, Source, TrainRollout
 from trainer.config import MetricsConfig
+from trainer.distributed import OneRank
 from trainer.metrics import (
     HELP,
     LABELLED,
     MOST_BUILDS,
     OTHER,
     SCALARS,
+    AwaitedFiles,
+    IdleClock,
     MetricSample,
     MetricsSinks,
     PrometheusSink,
     TensorBoardSink,
     WandbSink,
+    batch_metrics,
     make_sinks,
     samples,
 )
+from trainer.model.sharding import Placement
+from trainer.step_metrics import MismatchTotals, peak_flops, throughput
 
 RECORD: dict[str, Any] = {
     "step": 3,
@@ -267,3 +277,137 @@ def test_a_node_that_names_a_new_engine_in_every_file_does_not_fill_the_metrics_
     last = {(one.name, one.labels["engine"]) for one in told[-4:]}
     known = RECORD["mismatches"][0]["engine"]
     assert last == {(name, build) for name in ("mismatch_kl", "mismatch_absolute") for build in (OTHER, known)}
+
+
+@pytest.mark.parametrize(
+    ("awaited", "cause"),
+    [
+        (AwaitedFiles(4, 0, 0, 0, 0, any_submitted=False), "starting"),
+        (AwaitedFiles(4, 0, 0, 0, 0), "generating"),
+        (AwaitedFiles(4, 1, 1, 1, 0), "generating"),
+        (AwaitedFiles(4, 1, 1, 1, 1), "judging"),
+        (AwaitedFiles(4, 0, 0, 0, 9), "judging"),
+        (AwaitedFiles(4, 2, 0, 2, 9), "confirming"),
+        (AwaitedFiles(4, 3, 1, 5, 9), "fetching"),
+    ],
+)
+def test_the_cause_is_what_enough_files_still_need(awaited: AwaitedFiles, cause: str) -> None:
+    assert awaited.cause == cause
+
+
+def test_how_far_the_files_are_is_said_in_words() -> None:
+    assert AwaitedFiles(4, 0, 0, 0, 0).summary == "no file is submitted"
+    assert AwaitedFiles(4, 1, 2, 3, 4).summary == "1 ready, 2 to be fetched, 3 accepted but not final, 4 not judged"
+    assert AwaitedFiles(4, 1, 0, 0, 2).summary == "1 ready, 2 not judged"
+
+
+def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:
+    now = 100.0
+    clock = IdleClock(lambda: now)
+    now = 110.0
+    clock.begin()
+    for later, cause in ((111.0, "generating"), (113.5, "judging"), (114.0, "generating")):
+        now = later
+        clock.tick(cause)
+    now = 114.5
+    clock.end()
+    now = 120.0
+    assert clock.record() == {"idle": {"generating": 2.0, "judging": 2.5}, "idle_share": 0.225}
+    clock.begin()
+    now = 121.0
+    clock.end()
+    now = 130.0
+    assert clock.record() == {"idle": {"fetching": 1.0}, "idle_share": 0.1}
+
+
+def test_utilisation_is_only_told_where_the_peak_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, gpu = Placement(), Placement(device="cuda")
+    assert peak_flops(cpu) is None
+    assert peak_flops(cpu, 2.0) == 2e12
+    names = {"NVIDIA H200": 989.4e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA A10G": 70e12, "NVIDIA H100 PCIe": 756e12}
+    for name, peak in names.items():
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
+        assert peak_flops(gpu) == pytest.approx(peak)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Abacus 3000")
+    assert peak_flops(gpu) is None
+    assert throughput(1000, 3e12, 2.0, 6e12) == {"tokens_per_second": 500.0, "mfu": 0.25}
+    assert throughput(1000, 3e12, 2.0, None) == {"tokens_per_second": 500.0, "mfu": None}
+
+
+ADA, BOB = Source("0xada", "vllm 0.32", 3), Source("0xbob", "transformers 5.19", 1)
+
+
+def sample(source: Source | None, tokens: int = 3) -> TrainRollout:
+    return TrainRollout((1,), tuple(range(tokens)), 1.0, source=source)
+
+
+def test_each_source_has_the_mean_of_its_own_tokens() -> None:
+    dice = random.Random(3)
+    samples = [sample(ADA, 3), sample(BOB, 2), sample(ADA, 4), sample(None, 1)]
+    old = [[dice.uniform(-3, 0) for _ in one.output] for one in samples]
+    sampled = [[dice.uniform(-3, 0) for _ in one.output] for one in samples]
+    totals = MismatchTotals(4, torch.device("cpu"))
+    parts: tuple[tuple[int, ...], ...] = ((2, 0), (1,), (3,))
+    for places in parts:
+        sequence = torch.cat([torch.full((len(old[place]),), at) for at, place in enumerate(places)])
+        flat = [torch.tensor([value for place in places for value in rows[place]]) for rows in (old, sampled)]
+        totals.add(places, sequence, *flat)
+    overall, found = totals.by_source(samples, 4, OneRank())
+
+    def expected(*places: int) -> tuple[float, float]:
+        ratios = [a - b for place in places for a, b in zip(old[place], sampled[place], strict=True)]
+        kl = sum(math.exp(ratio) - 1 - ratio for ratio in ratios) / len(ratios)
+        return kl, sum(map(abs, ratios)) / len(ratios)
+
+    by_node = {one.node: one for one in found}
+    expectations: tuple[tuple[str, str, int, tuple[int, ...]], ...] = (
+        ("0xada", "vllm 0.32", 1, (0, 2)),
+        ("0xbob", "transformers 5.19", 3, (1,)),
+        ("", "", 0, (3,)),
+    )
+    for node, engine, staleness, places in expectations:
+        one = by_node[node]
+        assert (one.engine, one.staleness) == (engine, staleness)
+        assert one.tokens == sum(len(old[place]) for place in places)
+        assert (one.kl, one.absolute) == pytest.approx(expected(*places), rel=1e-5)
+    assert overall == pytest.approx(expected(0, 1, 2, 3)[0], rel=1e-5)
+    assert [one.kl for one in found] == sorted((one.kl for one in found), reverse=True)
+
+
+def test_equal_policies_have_no_mismatch() -> None:
+    totals = MismatchTotals(1, torch.device("cpu"))
+    logp = torch.tensor([-0.5, -2.0])
+    totals.add((0,), torch.zeros(2, dtype=torch.int64), logp, logp)
+    overall, found = totals.by_source([sample(ADA, 2)], 3, OneRank())
+    assert overall == found[0].kl == found[0].absolute == 0.0
+
+
+def test_a_wild_log_probability_of_a_file_stays_a_number() -> None:
+    totals = MismatchTotals(1, torch.device("cpu"))
+    totals.add((0,), torch.zeros(2, dtype=torch.int64), torch.zeros(2), torch.tensor([-1e30, float("nan")]))
+    overall, _ = totals.by_source([sample(ADA, 2)], 3, OneRank())
+    assert overall is not None
+    assert math.isfinite(overall)
+
+
+def test_without_log_probabilities_there_is_no_mismatch() -> None:
+    assert MismatchTotals(1, torch.device("cpu")).by_source([sample(ADA)], 3, OneRank()) == (None, ())
+
+
+def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
+    sums, words = GroupSettings("sums"), GroupSettings("words")
+    right = TrainRollout((1,), (1, 2, 3), 1.0, 1.0, target=5, settings=sums)
+    wrong = TrainRollout((1,), (1, 2, 3, 4), 0.0, 0.0, target=3, settings=sums)
+    spelt = TrainRollout((1,), (1, 2), 1.0, 1.0, settings=words)
+    assert batch_metrics([(right, wrong), (spelt,)], [4, 2, 4], 5) == {
+        "rewards_by_environment": {"sums": 0.5, "words": 1.0},
+        "length_error": 1.5,
+        "staleness": {"0": 2, "2": 1},
+        "staleness_mean": pytest.approx(2 / 3),
+    }
+    assert batch_metrics([], [], 5) == {
+        "rewards_by_environment": {},
+        "length_error": None,
+        "staleness": {},
+        "staleness_mean": None,
+    }
