@@ -13,7 +13,7 @@ from validator.config import UNSERVED, ValidatorConfig
 from validator.duties import MakeVoting, PoolDuties
 from validator.judging.queue import TaskKey
 from validator.pools import OpenPool, PoolCollaborators, ServedPools, ValidatorCollaborators, pools_to_serve
-from validator.retention import Custodian
+from validator.retention import RetentionService
 from validator.voting import Voting
 
 log = logging.getLogger("muster.validator")
@@ -31,7 +31,7 @@ class Validator:
     ) -> None:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
-        self._custodian = Custodian(collaborators.holdings, collaborators.voters, config.home)
+        self._retention = RetentionService(collaborators.retention, collaborators.voters, config.home)
         self._pools: dict[int, PoolDuties] = {}
         self._unopened: dict[int, PoolDuties] = {}
         self._said: dict[str, str] | None = None
@@ -72,7 +72,7 @@ class Validator:
         """Take leave of every pool."""
         for duties in self._pools.values():
             duties.close()
-        self._custodian.close()
+        self._retention.close()
 
     def turn(self) -> None:
         """Look at the chain once and start whatever is due."""
@@ -81,7 +81,7 @@ class Validator:
         if self._generation != state.generation:
             self._generation = state.generation
             with_us.tasks.forget()
-            self._custodian.forget()
+            self._retention.forget()
             for duties in (*self._pools.values(), *self._unopened.values()):
                 duties.forget()
         wanted = pools_to_serve(state, with_us.voters, state.head // self._epoch_blocks)
@@ -92,7 +92,7 @@ class Validator:
         waiting = sorted(wanted - self._pools.keys())
         self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
         now = with_us.chain.now
-        self._custodian.advance(state, now)
+        self._retention.advance(state, now)
         self._advance(state, now)
         self._say_problems()
 
@@ -131,7 +131,7 @@ class Validator:
 
     def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
         queue, problems = self._collaborators.queue, sorted(self._problems())
-        kept = self._collaborators.holdings.files.files
+        kept = self._collaborators.retention.store.files
         phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",
