@@ -123,7 +123,7 @@ def relayed(upstream: str, keys: Objects, folder: Path) -> Iterator[str]:
     shelf.name((key, len(data)) for key, data in keys.items())
     flights = Flights(SpreadSources(objects.each()), shelf, 64 << 20)
     listener = bound("127.0.0.1", 0)
-    server = HttpServer(server_options(RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000)), 1000, files=True))
+    server = HttpServer(server_options(RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000)), 1000))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     try:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from localnet.plan import DemoPlan, ValidatorSpec
-from orchestrator.summary import Agreement, ValidatorSummary, VerdictDifference
+from orchestrator.dashboard.results import Agreement, ValidatorSummary, VerdictDifference
 from protocol.errors import IntegrityError
 from protocol.verdict import Verdict
 from validator.compare import CODE, differences, largest

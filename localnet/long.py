@@ -22,8 +22,7 @@ from localnet.resumable import INTERRUPTED, ResumableDemo, kept_ports, make_read
 from localnet.run import Onlooker
 from localnet.services.process import run_service
 from localnet.supervisor import Supervisor
-from orchestrator.results import read_results
-from orchestrator.summary import RunSummary
+from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import PoolConfig
 from protocol.files import write_atomic
 

@@ -19,8 +19,7 @@ from localnet.real_pool import real_config, real_plan
 from localnet.results import problems, shown
 from localnet.resumable import INTERRUPTED, ResumableDemo, kept_ports, make_ready
 from localnet.services.process import run_service
-from orchestrator.results import read_results
-from orchestrator.summary import RunSummary
+from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic

@@ -10,8 +10,7 @@ from localnet.plan import POOL, DemoPlan
 from localnet.progress import ProgressPrinter
 from localnet.safeguards import broken_safeguards, safeguards, shown_safeguards
 from localnet.sites_summary import shown_sites, wrong_with_sites
-from orchestrator.results import save_results
-from orchestrator.summary import RunSummary, SitesSummary
+from orchestrator.dashboard.results import RunSummary, SitesSummary, save_results
 
 
 @dataclass(frozen=True)

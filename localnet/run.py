@@ -25,7 +25,7 @@ from localnet.results import Outcome, write_results
 from localnet.settlement import settle_accounts
 from localnet.sites import SiteKiller, sites_run
 from localnet.sites_summary import sites_summary
-from orchestrator.summary import SitesSummary
+from orchestrator.dashboard.results import SitesSummary
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from storage.bucket import Bucket

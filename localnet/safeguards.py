@@ -6,7 +6,7 @@ from chain.judging import Canary, Lane
 from chain.records import Status
 from chain.seat_classes import needed, seats_in
 from chain.state import State
-from orchestrator.summary import DodgedCanary, Safeguards, SilentCommittee
+from orchestrator.dashboard.results import DodgedCanary, Safeguards, SilentCommittee
 from protocol.amounts import show_tokens
 from protocol.verdict import LANE
 

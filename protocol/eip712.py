@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from coincurve import PublicKey
 from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
 
 from protocol.errors import IntegrityError
 from protocol.keccak import checksum_address, keccak
-from protocol.secp256k1 import recover as recover_key
 
 Value = int | str | bytes | bool
 HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
@@ -52,16 +52,11 @@ def recover(digest32: bytes, signature: bytes) -> str:
         raise IntegrityError(f"a signature ends in 27 or 28, not {v}")
     if not 0 < s <= HALF_ORDER:
         raise IntegrityError("the signature's s is not in the lower half of the order")
-    key = recover_key(digest32, signature[:64], v - 27)
-    if key is None:
-        raise IntegrityError("the signature fits no key")
-    return _address_of(key)
-
-
-@lru_cache(maxsize=65_536)
-def _address_of(key: bytes) -> str:
-    """Checksum address of a public key, x ‖ y. Remembered: it costs two hashes, and keys return for ever."""
-    return checksum_address(keccak(key)[12:])
+    try:
+        key = PublicKey.from_signature_and_message(signature[:64] + bytes([v - 27]), digest32, hasher=None)
+    except Exception:  # coincurve raises a bare Exception for a signature that fits no key
+        raise IntegrityError("the signature fits no key") from None
+    return checksum_address(keccak(key.format(compressed=False)[1:])[12:])
 
 
 @lru_cache(maxsize=64)

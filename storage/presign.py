@@ -8,7 +8,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from storage.keys import parse_key
 from storage.settings import AccessKey, S3Settings
 

@@ -6,7 +6,7 @@ import time
 
 import httpx
 
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.errors import IntegrityError, MusterError
 from storage.transfer import Again, check_url, host, tries
 

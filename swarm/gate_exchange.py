@@ -9,10 +9,10 @@ from eth_account.signers.local import LocalAccount
 
 from protocol.api.endpoints import OBJECTS, Get
 from protocol.api.swarm import ENVELOPES, PLACE, SHARE, EnvelopeUpload
-from protocol.api.uploads import UploadExists
+from protocol.api.work import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import Reach
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from protocol.swarm.identity import SwarmId
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from storage.download import download
@@ -37,9 +37,9 @@ class GateExchange:
 
     def sign_as(self, account: LocalAccount, swarm: SwarmId) -> None:
         """Share as this member of that swarm."""
-        realm = Realm.of(self._client.base_url, swarm.chain_id, swarm.swarms)
+        auth_scope = AuthScope.of(self._client.base_url, swarm.chain_id, swarm.swarms)
         unsigned = self._client
-        self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
+        self._client = SignedClient(unsigned.base_url, RequestSigner(account, auth_scope), _LIMITS)
         unsigned.close()
 
     def publish(self, data: bytes) -> str:

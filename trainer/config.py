@@ -76,7 +76,7 @@ class TrainerConfig(ProcessConfig):
     s3: S3Settings
     base: Path | None = None
     seed: int = Field(0, ge=0)
-    heartbeat_seconds: float = Field(5.0, gt=0, le=60)
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600)
     keep_exports: int = Field(4, ge=2)
     carrier: KeyConfig | None = None
     metrics: MetricsConfig = MetricsConfig()

@@ -5,8 +5,7 @@ import math
 import time
 from typing import Any
 
-from protocol.api.evaluation import SignedEvaluation
-from protocol.api.work import StepRequest
+from protocol.api.work import SignedEvaluation, StepRequest
 from protocol.errors import MusterError
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError

@@ -60,7 +60,7 @@ class Submitter:
             known = unknown if error.tx_hash else f"file {entry.counter} is not submitted yet"
             progress.pause(1.0, f"{known}: {error}", "submitting")
             return
-        progress.slot = None
+        progress.lease = None
         progress.submitted += 1
         log.info("file %d is submission %d", entry.counter, landed.sequence)
         journal.prune(entry.counter - _KEPT_FILES)

@@ -4,13 +4,12 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from starlette.types import Receive, Scope, Send
 
-from protocol.http.asgi import SEND_FILE
 from storage.relay.ranges import ObjectPart
 
 SILENCE_SECONDS = 30.0
@@ -57,8 +56,6 @@ class RelayAnswer:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, served: Served) -> None:
         self._head, self._receive, self._send, self._served = scope["method"] == "HEAD", receive, send, served
-        self._send_file: Callable[[BinaryIO, int, int], Awaitable[None]] | None
-        self._send_file = scope.get("extensions", {}).get(SEND_FILE)
         self.begun = False
         self._gone: asyncio.Future[None] | None = None
 
@@ -98,13 +95,6 @@ class RelayAnswer:
 
     async def _pass_on(self, chunk: bytes | FilePiece) -> None:
         if isinstance(chunk, FilePiece):
-            if self._send_file is not None:
-                try:
-                    return await self._send_file(chunk.file, chunk.start, chunk.size)
-                except OSError:
-                    raise BrokenOffError from None
-                except asyncio.SendfileNotAvailableError:
-                    self._send_file = None
             chunk = await asyncio.to_thread(chunk.read)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 

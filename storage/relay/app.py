@@ -14,7 +14,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
-from protocol.http.limits import Buckets, party
+from protocol.http.limits import Buckets, rate_limit_key
 from storage.relay.answer import SILENCE_SECONDS, BrokenOffError, RelayAnswer, Served
 from storage.relay.flights import Flights
 from storage.relay.following import first_byte, follow, from_disk
@@ -53,7 +53,7 @@ class RelayApp:
         if scope["type"] != "http":
             return
         answer = RelayAnswer(scope, receive, send, self.served)
-        client, path = party((scope.get("client") or ("unknown",))[0]), str(scope["path"])
+        client, path = rate_limit_key((scope.get("client") or ("unknown",))[0]), str(scope["path"])
         if not self._buckets.take(client, time.monotonic()):
             await answer.short(429, "too many requests from this address", retry_after="1")
         elif scope["method"] not in ("GET", "HEAD"):

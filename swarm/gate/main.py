@@ -9,10 +9,10 @@ from fastapi import FastAPI
 from chain.client import ChainClient
 from chain.contracts.swarms import Swarms
 from chain.deployment import Deployment
-from orchestrator.guard import RequestGuard
+from orchestrator.auth import RequestGuard
 from protocol.documents import load_document
 from protocol.errors import ConfigError
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import EnvelopeLimits
 from protocol.swarm.identity import NO_CHAIN, SwarmId
@@ -64,7 +64,7 @@ def build(config: GateConfig, stack: ExitStack) -> FastAPI:
     stack.callback(index.close)
     limits = EnvelopeLimits.of(swarm, document)
     gate = SwarmGate(limits, members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
-    guard = RequestGuard(Realm.of(config.url, swarm.chain_id, swarm.swarms), RecentNonces())
+    guard = RequestGuard(AuthScope.of(config.url, swarm.chain_id, swarm.swarms), RecentNonces())
     return create_app(gate, guard, config.rate, config.burst)
 
 

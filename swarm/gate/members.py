@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from chain.contracts.swarms import Swarms
-from orchestrator.http_errors import HttpError
+from orchestrator.errors import HttpError
 from protocol.errors import MusterError
 
 log = logging.getLogger("muster.swarm")

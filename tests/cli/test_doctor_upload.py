@@ -11,7 +11,7 @@ import pytest
 from cli.doctor import upload
 from cli.doctor.upload import SIZE, probe, promised
 from cli.profile import Profile
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.http.reach import Reach
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient

@@ -7,7 +7,7 @@ from typing import Any
 from localnet.agreement import agreement
 from localnet.plan import DemoPlan, ValidatorSpec
 from localnet.results import problems
-from orchestrator.summary import RunSummary
+from orchestrator.dashboard.results import RunSummary
 from protocol.verdict import Code, Finding, Verdict
 from tests.validator.test_compare import verdict
 

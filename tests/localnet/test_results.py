@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from localnet.results import highlights, problems
-from orchestrator.summary import (
+from orchestrator.dashboard.results import (
     Agreement,
     CheaterSummary,
     DodgedCanary,
@@ -16,7 +16,7 @@ from orchestrator.summary import (
     SilentCommittee,
     ValidatorSummary,
 )
-from protocol.api.judged import CanaryEntry, DisputeEntry
+from protocol.api.run import CanaryEntry, DisputeEntry
 from tests.conftest import GRAINS
 
 T = TypeVar("T", bound=BaseModel)

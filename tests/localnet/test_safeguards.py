@@ -5,7 +5,7 @@ from pathlib import Path
 from chain.judging import Canary, Dispute
 from chain.records import Seat
 from localnet.safeguards import broken_safeguards, safeguards
-from orchestrator.summary import Safeguards
+from orchestrator.dashboard.results import Safeguards
 from protocol.verdict import Code
 from tests.chain.game import SEATS, Game, begin, work
 from tests.conftest import GRAINS, Deployed

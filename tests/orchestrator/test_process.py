@@ -19,9 +19,9 @@ from eth_account.signers.local import LocalAccount
 from prometheus_client.parser import text_string_to_metric_families
 
 from chain.contracts.pools import WorkItem
+from orchestrator.dashboard.results import fetch_record
 from orchestrator.main import run
-from orchestrator.results import fetch_record
-from protocol.api.work import NoSlot, WorkSlot
+from protocol.api.work import NoLease, WorkLease
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
@@ -146,14 +146,14 @@ def service_of(process: Process, game: Game, key: LocalAccount) -> OrchestratorC
     return OrchestratorClient(process.url, key, pool_of(game))
 
 
-def slot_of(service: OrchestratorClient, counter: int) -> WorkSlot:
+def lease_of(service: OrchestratorClient, counter: int) -> WorkLease:
     """The service learns of new blocks within moments."""
 
-    def ask() -> WorkSlot | None:
-        answer = service.slot(counter)
-        return None if isinstance(answer, NoSlot) else answer
+    def ask() -> WorkLease | None:
+        answer = service.request_lease(counter)
+        return None if isinstance(answer, NoLease) else answer
 
-    return wait_for("a slot", ask, 20)
+    return wait_for("a lease", ask, 20)
 
 
 def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game, s3: Background) -> None:
@@ -161,11 +161,11 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     step = game.publish()
     process.start()
     service = service_of(process, game, node)
-    slot = slot_of(service, 0)
-    assert (slot.step, slot.counter) == (step, 0)
+    lease = lease_of(service, 0)
+    assert (lease.step, lease.counter) == (step, 0)
     process.end(signal.SIGKILL)
     process.start()
-    assert slot_of(service, 0).slot == slot.slot
+    assert lease_of(service, 0).lease == lease.lease
 
     data = os.urandom(5000)
     receipt = service.upload_rollouts(data)
@@ -180,7 +180,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
 
     item = WorkItem(bytes(32), hashlib.sha256(data).digest(), 100, 1)
     file = game.submit(node, step, item)
-    assert slot_of(service, 1).slot != slot.slot
+    assert lease_of(service, 1).lease != lease.lease
     record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record.reconciliation is not None
     assert record.reconciliation.findings == []
@@ -205,12 +205,12 @@ def test_processes_that_share_a_port_are_one_service(process: Process, game: Gam
     parent = psutil.Process(process.child.pid)
     wait_for("both processes", lambda: len(listening(parent)) == 2, 60)
 
-    slots = set()
+    leases = set()
     for _ in range(16):  # each by a connection of its own
         service = service_of(process, game, node)
-        slots.add(slot_of(service, 0).slot)
+        leases.add(lease_of(service, 0).lease)
         service.close()
-    assert len(slots) == 1
+    assert len(leases) == 1
     look_whether_ready(process, 16)
     wait_for("the requests of both", lambda: times_ready(process) == 16, 20)
 

@@ -23,9 +23,9 @@ from cli.authorisations import Consent, Invite
 from cli.doctor.chain import post_json
 from cli.terms import load_terms
 from environments.pool import _sizes
-from orchestrator.bodies import strict_object
+from orchestrator.auth import strict_object
 from protocol.api.endpoints import STATUS
-from protocol.api.work import NoSlot
+from protocol.api.work import NoLease
 from protocol.config import PoolConfig
 from protocol.documents import load_document
 from protocol.encoding import canonical_json, parse_json, parse_toml
@@ -212,7 +212,7 @@ def test_nonsense_slots(slot: Any) -> None:
 def test_what_a_service_says_is_fit_for_a_terminal() -> None:
     service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', Account.create())
     answer = service.slot(0)
-    assert isinstance(answer, NoSlot)
+    assert isinstance(answer, NoLease)
     assert answer.reason == "?[2J" + "x" * 196 + "…"
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
+from protocol.api.work import Evaluation, SetResult, SignedEvaluation, sign_evaluation
 from protocol.config import PoolConfig
 from protocol.errors import MusterError, printable
 from protocol.identity import PoolId

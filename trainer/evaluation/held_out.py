@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engines.base import Engine
 from environments.pool import PoolEnvironments
-from protocol.api.evaluation import SetResult
+from protocol.api.work import SetResult
 from protocol.budgets import all_targets
 from protocol.config import EvaluationSet, PoolConfig
 from protocol.seeds import heldout_noise_key, heldout_problem

@@ -15,7 +15,7 @@ from threading import Event
 from pydantic import Field, TypeAdapter
 
 from engines.runtime import torch_environment
-from protocol.api.evaluation import SetResult
+from protocol.api.work import SetResult
 from protocol.config import PoolConfig
 from protocol.documents import Document
 from protocol.encoding import parse_json

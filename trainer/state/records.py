@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.records import Submission
-from protocol.api.evaluation import SignedEvaluation
+from protocol.api.work import SignedEvaluation
 from protocol.files import write_atomic
 from trainer.inbox import file_id
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from chain.contracts.swarms import MemberView
-from orchestrator.http_errors import HttpError
+from orchestrator.errors import HttpError
 from protocol import eip712
 from protocol.errors import UnreachableError
 from swarm.gate.members import StakedMembers

@@ -9,7 +9,7 @@ import pytest
 from eth_account import Account
 
 from localnet.pool import DEMO_ENVIRONMENT
-from protocol.api.evaluation import Evaluation, SetResult
+from protocol.api.work import Evaluation, SetResult
 from protocol.config import EvaluationConfig, PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
