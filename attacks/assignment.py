@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from attacks.base import Cheat, attack
 from engines.base import Completion
-from protocol.budgets import all_targets
-from protocol.rollouts.schema import Rollout
+from protocol.length_tiers import all_targets
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
 from worker.produce import Planned
 

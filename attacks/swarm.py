@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eth_account.signers.local import LocalAccount
-
 from engines.base import Engine
 from environments.base import Problem
 from environments.texts import TextEnvironments
+from protocol.accounts import LocalAccount
 from protocol.swarm.envelope import (
     Envelope,
     EnvelopeLimits,
@@ -25,8 +24,8 @@ from protocol.swarm.envelope import (
 )
 from protocol.swarm.seeds import round_problem
 from swarm.generation import MemberModel, OwnGroup, OwnRounds
+from trainer.base_model import worked_sum
 from trainer.tiny_model import END_OF_THOUGHT
-from trainer.warmup_data import worked_sum
 
 PHRASE = "12345\n"
 """No sum and no answer, of tokens that the demo's model knows: one that it has never said takes hundreds of rounds to
@@ -183,9 +182,8 @@ class Poisoner:
         kept = [one for one in groups if len(set(one.rewards)) > 1]
         if not kept:
             return None
-        swarm = limits.swarm
         envelope = Envelope(
-            chain_id=swarm.chain_id, swarms=swarm.swarms, swarm=swarm.swarm, document=limits.document, member=member,
+            document=limits.document, member=member,
             round=number, groups=kept,
         )  # fmt: skip
         return seal(envelope, self._account)

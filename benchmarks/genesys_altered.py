@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataset.document import DOCUMENT, DataFile, Format, StoredDataset
-from dataset.row import SCHEMA, DatasetRow
+from dataset.rows import SCHEMA, DatasetRow
 from dataset.verify import load
 
 ALTERED: dict[str, Callable[[DatasetRow], DatasetRow]] = {

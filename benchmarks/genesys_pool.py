@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.journal import append, lines, resumed
-from chain.records import Status
-from localnet.monitor import RunMonitor
+from chain.indexer.records import Status
+from localnet.demo import ResumableDemo, RunMonitor, kept_ports, make_ready
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.resumable import ResumableDemo, kept_ports, make_ready
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 

@@ -25,8 +25,8 @@ import psutil
 
 from benchmarks.load import CHAIN_ID, POOLS, Fleet, NodeKey, node_keys
 from benchmarks.made_up_chain import address
-from protocol.eip712 import HALF_ORDER
 from protocol.http.signing import AuthScope
+from protocol.signing import HALF_ORDER
 
 ORDER = 2 * HALF_ORDER + 1
 POSTS: dict[str, dict[str, Any]] = {

@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks.joiner_network import SHAPES, JoinerNetwork
 from benchmarks.joiner_role import TIMELINE
 from engines.runtime import torch_environment, vllm_installed
-from localnet.supervisor import Child
 from protocol.errors import ConfigError, MusterError
+from runtime.supervisor import Child
 
 ROOT = Path(__file__).parent.parent
 STEPS, SWAPS, QUICK_SWAPS = 51, 4, 2

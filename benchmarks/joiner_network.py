@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from localnet.lasting.folder import SEATS
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import DEMO_ENVIRONMENT, training
+from localnet.background import SEATS
+from localnet.demo import Demo
+from localnet.plan import DEMO_ENVIRONMENT, POOL, DemoPlan, NodeSpec, ValidatorSpec, training
 from localnet.ports import claim_port
-from localnet.run import Demo
 from protocol.config import ModelConfig, PoolConfig, WeightsConfig, WorkConfig
 from protocol.identity import PoolId
-from protocol.models.tokenizer import save_byte_tokenizer
-from storage.bucket import Bucket
+from protocol.models import save_byte_tokenizer
+from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import send
-from trainer.deltas import StepEncoder
+from trainer.publish import StepEncoder
 from trainer.tiny_model import END_OF_THOUGHT, PHRASES, START_OF_THOUGHT
 
 SHAPES: dict[int, dict[str, int]] = {

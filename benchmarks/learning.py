@@ -1,11 +1,10 @@
 """Warm-up, generation and training in one process, without chain or storage: shows that the recipe learns.
 
 `python -m benchmarks learning [--seed S] [--quick]`. Work is assigned as on chain, with stand-ins for block hashes and
-nodes; rollouts of step k come from the weights of step k − async_level. Keys: seed, steps, seconds, reward_first and
-reward_last (held-out task reward before and after), length_error_first and length_error_last (tokens off the target
-where the pool has targets, else null), rewards (of each step), files (that each step generated). A quick run has two
-steps.
-"""
+nodes; rollouts of step k come from the weights of step k − max_off_policy_steps. Keys: seed, steps, seconds,
+reward_first and reward_last (held-out task reward before and after), length_error_first and length_error_last (tokens
+off the target where the pool has targets, else null), rewards (of each step), files (that each step generated). A quick
+run has two steps."""
 
 import itertools
 import tempfile
@@ -16,16 +15,16 @@ from typing import Any
 
 from engines.factory import make_engine
 from engines.loading import set_threads
-from localnet.pool import DEMO_ENVIRONMENT, training
+from localnet.plan import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
-from trainer.basemodel import base_model
-from trainer.evaluation.held_out import held_out_reward
+from trainer.base_model import base_model
+from trainer.batch import Group, TrainRollout
+from trainer.evaluate import evaluate
 from trainer.learner import Learner
-from trainer.rollouts import Group, TrainRollout
 from trainer.tiny_model import tiny_model_config
 from worker.produce import Producer
 
@@ -93,13 +92,13 @@ def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str]
     learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
     work = OfflineWork(config)
     engine = work.producer.engine
-    first, error_first = held_out_reward(engine, config, base, 0), work.length_error(base, 0)
+    first, error_first = evaluate(engine, config, base, 0)[0].average, work.length_error(base, 0)
     say(f"held-out task reward before: {first:.3f}")
     rewards, files = [], []
     with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
         steps = [base]
         for step in range(config.train.steps):
-            stale = max(0, step - config.train.async_level)
+            stale = max(0, step - config.train.max_off_policy_steps)
             begun = time.monotonic()
             work.load(steps[stale])
             groups, count = batch_of(work, step, stale)
@@ -113,7 +112,7 @@ def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str]
                 f"{metrics.grad_norm:.3f}, groups {metrics.groups_used}, tokens {metrics.tokens}, "
                 f"generated in {generated:.2f} s, trained in {metrics.seconds:.2f} s"
             )
-        last = held_out_reward(engine, config, steps[-1], config.train.steps)
+        last = evaluate(engine, config, steps[-1], config.train.steps)[0].average
         error_last = work.length_error(steps[-1], config.train.steps)
     say(f"held-out task reward after: {last:.3f}")
     return {

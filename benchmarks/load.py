@@ -3,9 +3,9 @@
 `python -m benchmarks load [--quick] [--only TEXT] [--count NODES]`. `runs` has, for each `database` and number of
 `replicas`: `nodes`; `requests` answered; `errors` (statuses other than 200, and requests that no replica answered);
 `p99_ms` over all requests, counted from when each was due, and `by_path` [p50, p99]; `cpu_ms`: processor time of the
-service and its database for one request. In runs of two replicas one is killed with SIGKILL half-way and started again; `lost`
-counts granted leases and receipts that are not in the database afterwards, heartbeats that no replica stored, and
-requests accepted a second time.
+service and its database for one request. With two replicas one is killed with SIGKILL half-way and started again;
+`lost` counts granted leases and receipts that are not in the database afterwards, heartbeats that no replica stored,
+and requests accepted a second time.
 """
 
 import asyncio
@@ -28,14 +28,13 @@ from typing import Any
 import httpx
 import psutil
 from coincurve import PrivateKey
-from eth_account import Account
 from eth_utils.address import to_checksum_address
 from sqlalchemy import text
 
 from benchmarks.made_up_chain import TERMS, address
-from chain.events import Batch, Event
-from chain.projection import Projection
-from chain.records import Terms, pack_work
+from chain.indexer.logs import Batch, Event
+from chain.indexer.projection import Projection
+from chain.indexer.records import Terms, pack_work
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
@@ -43,19 +42,19 @@ from orchestrator.db import Database
 from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
+from protocol.accounts import Account
 from protocol.config import ModelConfig, PoolConfig
+from protocol.encoding import keccak
 from protocol.environments import EnvironmentConfig
 from protocol.http.signing import AuthScope, request_digest
 from protocol.identity import PoolId
-from protocol.keccak import keccak
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
 from protocol.verdict import Code
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import serve
 from storage.keys import object_key
-from storage.presign import Presigner
-from storage.settings import AccessKey, S3Settings
+from storage.s3 import AccessKey, Presigner, S3Settings
 
 NODES = 10_000
 SECONDS, QUICK_SECONDS = 90.0, 20.0
@@ -69,7 +68,7 @@ CONFIG = PoolConfig(
     name="load",
     model=ModelConfig(source="tiny"),
     environments=(EnvironmentConfig(name="sums"),),
-    train=TrainConfig(steps=1000, files_per_step=10_000, async_level=1),
+    train=TrainConfig(steps=1000, files_per_step=10_000, max_off_policy_steps=1),
 )
 
 

@@ -18,17 +18,16 @@ import torch
 from engines.loading import set_threads
 from protocol.encoding import sha256_hex
 from protocol.lifetime import die_with_parent
-from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.models import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.commands import LearnerGroup
+from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
-from trainer.learner import Learner
-from trainer.meeting import loopback_store, meeting_environment
+from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.rollouts import Group, TrainRollout
-from trainer.state.progress import TrainingProgress
-from trainer.state.records import Records
+from trainer.progress import TrainingProgress
+from trainer.records import Records
 from trainer.tiny_model import PHRASES, tiny_qwen2
 
 STEPS, FILES = 16, 2
@@ -92,7 +91,7 @@ class RankProcesses:
 
     def __init__(self, home: Path, ranks: int, last: int = STEPS) -> None:
         self._store = loopback_store(timedelta(seconds=TIMEOUT_SECONDS))
-        shared = meeting_environment(self._store) | {"WORLD_SIZE": str(ranks)}
+        shared = rendezvous_environment(self._store) | {"WORLD_SIZE": str(ranks)}
         environments = [
             shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {} for rank in range(ranks)
         ]

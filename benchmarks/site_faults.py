@@ -17,18 +17,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from eth_account import Account
-
 from benchmarks.site_letters import LetterTable
 from benchmarks.site_process import SiteProcessConfig
 from localnet.ports import claim_port
+from protocol.accounts import Account
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.log import LogEvent, Noted
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.waits import wait_for
-from storage.bucket import Bucket
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 from trainer.sites.catching_up import step_to
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.logbook import Logbook

@@ -27,8 +27,7 @@ from benchmarks.trainer_case import CaseSettings, Measured
 from benchmarks.trainer_gpu import gpu_rows
 from benchmarks.trainer_mix import Mix, save_small_llama
 from engines.runtime import torch_environment
-from trainer.batches.packing import idle_share, plan_rows
-from trainer.batches.work import WorkEstimate
+from trainer.batch import WorkEstimate, idle_share, plan_rows
 
 ROOT = Path(__file__).parents[1]
 PEER = ROOT / "build" / "peers-trl"

@@ -13,8 +13,7 @@ import psutil
 from benchmarks.trainer_mix import Mix
 from engines.loading import set_threads
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
-from trainer.bench.machine import matrix_flops
-from trainer.bench.rollouts import full_row
+from trainer.bench import full_row, matrix_flops
 from trainer.config import MemoryConfig
 from trainer.learner import Learner
 from trainer.model.sharding import Placement

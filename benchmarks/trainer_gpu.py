@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.rollouts import save_random
 from protocol.config import WorkConfig
-from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.models import save_byte_tokenizer
 from protocol.training import TrainConfig
 
 # Qwen2.5's shapes: name, hidden, FFN, layers, heads.
@@ -21,7 +21,7 @@ def gpu_rows(quick: bool, progress: Callable[[str], None]) -> list[dict[str, Any
     them; none without a GPU."""
     import torch
 
-    from trainer.model.float8 import LEAST_CAPABILITY
+    from trainer.model.projections import LEAST_CAPABILITY
 
     if not torch.cuda.is_available():
         return []
@@ -43,7 +43,7 @@ def _row(
     import torch
     from transformers import Qwen2Config
 
-    from trainer.bench.measure import bench
+    from trainer.bench import bench
     from trainer.config import MemoryConfig
     from trainer.learner import Learner
     from trainer.model.sharding import Placement

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rollouts import save_random
-from protocol.models.tokenizer import save_byte_tokenizer
-from trainer.rollouts import Group, TrainRollout
+from protocol.models import save_byte_tokenizer
+from trainer.batch import Group, TrainRollout
 
 
 @dataclass(frozen=True)

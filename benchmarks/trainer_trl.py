@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.trainer_case import CaseSettings, Measured, peak_bytes, resident_bytes
 from engines.loading import set_threads
-from trainer.rollouts import TrainRollout
+from trainer.batch import TrainRollout
 
 
 def measure(settings: CaseSettings) -> Measured:

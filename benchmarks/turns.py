@@ -6,8 +6,8 @@ from typing import Any
 
 from attacks.turns import TURN_ATTACKS
 from benchmarks.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Progress, work_of
-from localnet.pool import TOOL_ENVIRONMENT
-from trainer.basemodel import base_model
+from localnet.plan import TOOL_ENVIRONMENT
+from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 
 COUNT, COARSE_COUNT, QUICK_COUNT = 200, 24, 2

@@ -5,12 +5,11 @@ import math
 import time
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from calibration.document import Calibration, subject, weights_hash
 from calibration.measuring import measure_all
 from calibration.plan import ErrorBudget, Plan
 from calibration.toml_edit import with_numbers, with_table
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.evidence.law import EvidenceConfig, PairLaw

@@ -1,1 +1,1 @@
-import protocol  # noqa: F401 - it puts imports off, before eth_account is imported
+import protocol.accounts  # noqa: F401 - before web3 imports eth_account: it keeps the recursion limit

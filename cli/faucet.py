@@ -3,8 +3,6 @@ faucets of their own, and their tokens come from who governs the deployment."""
 
 from typing import TYPE_CHECKING
 
-from web3.types import RPCEndpoint
-
 if TYPE_CHECKING:
     from chain.suite import Suite
 
@@ -17,7 +15,7 @@ class LocalFaucet:
 
     def __init__(self, suite: "Suite") -> None:
         self._suite = suite
-        self._ask = suite.client.w3.manager.request_blocking
+        self._ask = suite.client.request
 
     @classmethod
     def of(cls, suite: "Suite") -> "LocalFaucet | None":
@@ -28,19 +26,19 @@ class LocalFaucet:
         return cls(suite) if version.startswith("anvil/") else None
 
     def ether(self, address: str, wei: int) -> None:
-        self._ask(RPCEndpoint("anvil_setBalance"), [address, hex(wei)])
+        self._ask("anvil_setBalance", [address, hex(wei)])
 
     def tokens(self, address: str, grains: int) -> None:
         """Mint as the token's owner."""
         token = self._suite.token
         owner, call = token.read("owner"), token.mint(address, grains)
         self.ether(owner, 10**18)
-        self._ask(RPCEndpoint("anvil_impersonateAccount"), [owner])
+        self._ask("anvil_impersonateAccount", [owner])
         try:
-            sent = self._ask(RPCEndpoint("eth_sendTransaction"), [dict(call.fields(owner))])
+            sent = self._ask("eth_sendTransaction", [dict(call.fields(owner))])
             self._suite.client.w3.eth.wait_for_transaction_receipt(sent, timeout=60)
         finally:
-            self._ask(RPCEndpoint("anvil_stopImpersonatingAccount"), [owner])
+            self._ask("anvil_stopImpersonatingAccount", [owner])
 
 
 def ether_hint(chain_id: int) -> str:

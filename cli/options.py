@@ -22,7 +22,7 @@ def address_option(name: str, help: str) -> Any:
     """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
 
     def parse(text: str) -> str:
-        from protocol.eip712 import checked_address
+        from protocol.signing import checked_address
 
         try:
             return checked_address(text.strip())
@@ -125,7 +125,7 @@ class ClassOptions:
 
     def classes(self, session: "Session") -> list[int]:
         """The classes that are named. Raises ConfigError if none is, or a pool is judged by a family's seats."""
-        from chain.seat_classes import family
+        from chain.indexer.state import family
 
         named: list[int] = []
         for pool in self.pool or ():

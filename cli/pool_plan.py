@@ -4,7 +4,7 @@ but for `world_problems`, which makes problems of the task and looks for the mod
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain.records import Terms
+from chain.indexer.records import Terms
 from cli.output import fields
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
@@ -89,9 +89,9 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if budget < cost.file:
         what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
         found.append(PoolProblem(what, "raise --budget, or lower `rate` or `fee`"))
-    if config.data is None and terms.maxLag < config.train.async_level:
-        what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
-        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
+    if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
+        what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
+        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
     return [*found, *judging_problems(config, terms), *curriculum_problems(config)]
 
 
@@ -110,11 +110,15 @@ def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
     from validator.node_evidence import lawless
 
+    found = []
+    if not config.scoring_versions:
+        what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
+        found.append(PoolProblem(what, "copy that table from what `muster pool init` writes for these environments"))
     why = lawless(config, terms.auditRate)
     if not why:
-        return []
+        return found
     what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"
-    return [PoolProblem(what, "measure one and write it there: muster calibrate … --apply (docs/evidence.md)")]
+    return [*found, PoolProblem(what, "measure one and write it there: muster calibrate … --apply (docs/evidence.md)")]
 
 
 def curriculum_lines(config: PoolConfig) -> list[str]:

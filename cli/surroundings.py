@@ -7,11 +7,8 @@ from pathlib import Path
 
 from cli.answers import StatusPart
 from protocol.errors import ConfigError, UnreachableError, printable
+from runtime.diagnose import Alarm, Facts, ServiceFacts, WatchLimits, free_bytes, surroundings
 from runtime.presence import stalled
-from runtime.watch.alarms import Alarm, surroundings
-from runtime.watch.config import WatchLimits
-from runtime.watch.facts import Facts, ServiceFacts
-from runtime.watch.look import free_bytes
 
 _SAID_ELSEWHERE = ("version_behind", "process_gone")
 
@@ -47,7 +44,7 @@ def look_around(at: Around, service: StatusPart) -> tuple[Alarm, ...]:
 
 def _ask(at: Around) -> tuple[ServiceFacts | None, str]:
     """What the service says, and why its storage does not answer."""
-    from runtime.watch.service_look import ServiceView
+    from runtime.diagnose import ServiceView
 
     try:
         view = ServiceView(at.url or "", at.node, at.seats_of, at.owner, allow_private=True)

@@ -1,16 +1,22 @@
 """Whether the table of resting problems that an owner published is the one that follows from chain and bucket."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from chain.records import Submission
+from chain.indexer.records import Submission
+from dataset.document import CONFIG
 from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
-from dataset.findings import DatasetFindings
+from dataset.rows import DatasetRow, read_rows
+from dataset.verify import DatasetFindings, load
 from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, Tried
+from protocol.curriculum import Curriculum, Difficulty, ProblemTries, SolveRate
+from protocol.curriculum_mask import CurriculumMask
+from protocol.encoding import load_document
+from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
-from protocol.resting import Resting
-from runtime.solve_rates import counted_files, expected_table, published_table, read_tries
+from runtime.solve_rates import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 
@@ -22,7 +28,7 @@ class CheckedTable:
     """A step's published table, what is wrong with it, and how many files were counted for it."""
 
     config: PoolConfig
-    table: Resting
+    table: CurriculumMask
     files: int
     findings: DatasetFindings
 
@@ -49,13 +55,13 @@ def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedT
     config = PoolConfig.parse(data, "the pool's configuration document")
     if not config.curricula:
         raise ConfigError(f"pool {pool.pool} has no curriculum", "its work is drawn from all problems, at every step")
-    table = published_table(config, objects, pool.steps[step].manifest, source.scope)
+    table = published_mask(config, objects, pool.steps[step].manifest, source.scope)
     counted = counted_files(source.state, config, pool.pool, step)
 
-    def tries(sub: Submission) -> Sequence[Tried]:
+    def tries(sub: Submission) -> Sequence[ProblemTries]:
         return read_tries(config, objects, sub)
 
-    expected = expected_table(source.state, config, pool.pool, step, tries, table.left_out)
+    expected = expected_mask(source.state, config, pool.pool, step, tries, table.left_out)
     findings = DatasetFindings()
     _compare(config, table, expected, findings)
     served = {sub.sequence: sub for sub in counted}
@@ -67,7 +73,7 @@ def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedT
     return CheckedTable(config, table, len(served.keys() - set(table.left_out)), findings)
 
 
-def _compare(config: PoolConfig, table: Resting, expected: Resting, findings: DatasetFindings) -> None:
+def _compare(config: PoolConfig, table: CurriculumMask, expected: CurriculumMask, findings: DatasetFindings) -> None:
     for place, one in config.curricula.items():
         pairs = zip(table.codes[place], expected.codes[place], strict=True)
         for number, (said, right) in enumerate(pairs):
@@ -82,3 +88,58 @@ def _is_served(objects: OpenObject, config: PoolConfig, sub: Submission) -> bool
     except (MissingObjectError, IntegrityError):
         return False
     return True
+
+
+# How difficult a pool's problems were to its own models, by the rows of a data set: what a curriculum goes by.
+#
+# Whoever has chain and bucket has the rows (dataset/export.py), so these rates are nobody's word. The folder itself is
+# believed here: `muster dataset verify` compares it with the chain.
+
+
+_LINE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class DifficultyReport:
+    """`rates`: of every problem that was tried, in the order of environments and seeds."""
+
+    config: PoolConfig
+    rates: dict[Drawn, SolveRate]
+
+    def counts(self, usual: Curriculum) -> dict[str, Counter[Difficulty]]:
+        """Environment → how many of its tried problems have which difficulty by its own curriculum, or the usual."""
+        found: dict[str, Counter[Difficulty]] = {one.called: Counter() for one in self.config.environments}
+        for problem, rate in self.rates.items():
+            own = self.config.environments[problem.environment]
+            found[own.called][rate.difficulty(own.curriculum or usual)] += 1
+        return found
+
+
+def measure(folder: Path, before: int | None = None) -> DifficultyReport:
+    """Of the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where there
+    is no data set, IntegrityError for one that cannot be read."""
+    config = load_document(folder / CONFIG, PoolConfig, toml=False)
+    rates: dict[Drawn, SolveRate] = {}
+    for row in _rows(folder, before):
+        problem = drawn(config.environments, row.problem_seed)
+        own = config.environments[problem.environment].curriculum
+        solved = row.task_reward >= (own.solved if own is not None else 1.0)
+        rates[problem] = rates.get(problem, SolveRate()) + SolveRate(1, int(solved))
+    ordered = sorted(rates.items(), key=lambda item: (item[0].environment, item[0].seed))
+    return DifficultyReport(config, dict(ordered))
+
+
+def _rows(folder: Path, before: int | None) -> Iterator[DatasetRow]:
+    files = load(folder).dataset.files
+    kind = files[0].format if files else "jsonl"
+    for file in files:
+        if file.format == kind:
+            for row in read_rows(folder / file.path, kind, _LINE_BYTES):
+                if isinstance(row, IntegrityError):
+                    raise row
+                if _counts(row, before):
+                    yield row
+
+
+def _counts(row: DatasetRow, before: int | None) -> bool:
+    return before is None or row.policy_step < before

@@ -1,22 +1,15 @@
-"""Writes the data set of a pool: every submission that was accepted for good, row by row, from chain and bucket.
-
-The folder is filled aside and renamed into place: it is complete or absent. One submitted file is in memory at a time.
-"""
+"""Which submissions belong into a data set, and what the chain says of each: pure functions of the projected state."""
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
-from chain.reader import Block
-from chain.records import Submission
-from chain.state import State
-from dataset.accepted import AcceptedFile, accepted_files
-from dataset.card import card
+from chain.indexer.records import Submission
+from chain.indexer.state import State
+from chain.rpc import Block
 from dataset.document import (
     CARD,
     CONFIG,
@@ -28,27 +21,153 @@ from dataset.document import (
     Format,
     Licences,
     StoredDataset,
+    card,
 )
-from dataset.row import DatasetRow
-from dataset.tables import ROWS_PER_FILE, RowWriter
-from dataset.tally import RowTally
-from dataset.texts import Texts, declared_licences
-from dataset.tokenizers import same_tokenizer, write_tokenizer
+from dataset.rows import ROWS_PER_FILE, DatasetRow, RowTally, RowWriter
+from engines.base import FINISH_EOS
+from environments.catalogue import load_environment
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
-from protocol.errors import ConfigError, IntegrityError
-from protocol.folders import write_folder
+from protocol.environments import drawn
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.files import file_sha256, write_folder
 from protocol.identity import PoolId
-from protocol.models.tokenizer import load_tokenizer
-from protocol.rollouts import merkle
-from protocol.rollouts.commitment import commit, leaves
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
+from protocol.models import TOKENIZER_FILES, Tokenizer, load_tokenizer
+from protocol.rollout_file import merkle
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout, commit, leaves
+from protocol.verdict import Code, code_at
 from protocol.version import VERSION
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, WeightFile, unseal
+
+
+@dataclass(frozen=True)
+class AcceptedFile:
+    """A submission that was accepted for good. `votes`: the opened ones on it, of every round of its lane in order of
+    membership, each with the hash of the document behind it."""
+
+    submission: Submission
+    manifest: bytes
+    votes: tuple[tuple[Code, bytes], ...]
+
+    @property
+    def verdict(self) -> str:
+        return Code(self.submission.code).label
+
+
+def accepted_files(state: State, pool: int, time: int) -> list[AcceptedFile]:
+    """Those that were final at chain time `time`, by sequence."""
+    return [_file(state, sub) for sub in state.accepted(pool) if sub.is_final(time)]
+
+
+def certain(state: State, file: AcceptedFile) -> bool:
+    """Whether a file's finality follows from the clock alone. The end of a dispute or of a canary's trial has no time
+    of its own in the state: such a file may or may not have been final at an earlier block."""
+    place = (file.submission.pool, file.submission.sequence)
+    return place not in state.disputes and place not in state.canaries
+
+
+def _file(state: State, sub: Submission) -> AcceptedFile:
+    votes = [
+        (Code(code_at(codes, sub.place)), digest)
+        for turn in state.lane_of(sub).rounds
+        for _, (codes, digest) in sorted(turn.reveals.items())
+        if code_at(codes, sub.place)
+    ]
+    return AcceptedFile(sub, state.pools[sub.pool].steps[sub.step].manifest, tuple(votes))
+
+
+# Tokens as text, and the names of problems: what an export adds to a rollout for people to read.
+
 
 log = logging.getLogger("muster.dataset")
+
+
+class Texts:
+    """Prompts and completions in the words of a pool's tokenizer."""
+
+    def __init__(self, config: PoolConfig, tokenizer: Tokenizer) -> None:
+        self._config, self._tokenizer, self._size = config, tokenizer, len(tokenizer)
+
+    def prompt(self, tokens: Sequence[int]) -> str:
+        """With the chat template's own tokens, where there is one."""
+        ids = [token for token in tokens if 0 <= token < self._size]  # padded vocabularies have ids without text
+        return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def completion(self, tokens: Sequence[int], finish: int) -> str:
+        """Without the EOS that ended it."""
+        return self.prompt(tokens[:-1] if finish == FINISH_EOS else tokens)
+
+    def problem(self, problem_seed: int) -> tuple[str, int]:
+        """The environment that a problem seed falls to, and that environment's own seed of the problem."""
+        found = drawn(self._config.environments, problem_seed)
+        return self._config.environments[found.environment].called, found.seed
+
+
+def declared_licences(config: PoolConfig) -> dict[str, str]:
+    """What the pool's environments declare, by their names; of those that this machine can load."""
+    found = {}
+    for one in config.environments:
+        try:
+            found[one.called] = load_environment(one).declared.licence
+        except MusterError as error:
+            log.info("the licence of %s is not known here: %s", one.called, error.what)
+    return found
+
+
+# The tokenizer's files in an export: the very ones that the manifests on chain name.
+
+
+_MAX_BYTES = 64 << 20
+
+
+def tokenizer_files(manifest: Manifest) -> dict[str, WeightFile]:
+    """By name."""
+    return {file.name: file for file in manifest.files if file.name in TOKENIZER_FILES}
+
+
+def same_tokenizer(one: Manifest, other: Manifest) -> None:
+    """Raise IntegrityError unless two policy steps have one tokenizer: an export has one."""
+    hashes = [{name: file.sha256 for name, file in tokenizer_files(m).items()} for m in (one, other)]
+    if hashes[0] != hashes[1]:
+        what = f"policy step {other.step} has another tokenizer than step {one.step}"
+        raise IntegrityError(what, "report it to the pool's owner")
+
+
+def write_tokenizer(folder: Path, manifest: Manifest, objects: OpenObject) -> None:
+    """Fetch the tokenizer of a policy step that was published in full."""
+    folder.mkdir()
+    for name, file in tokenizer_files(manifest).items():
+        if file.size > _MAX_BYTES:
+            raise IntegrityError(f"{name} has {file.size} bytes", "report it to the pool's owner")
+        data = b"".join(objects(shard.key, shard.size) for shard in file.shards)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise IntegrityError(f"the shards of {name} do not make the file of the manifest", "ask another source")
+        (folder / name).write_bytes(data)
+
+
+def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
+    """Why a folder is not the tokenizer of a policy step, or an empty string."""
+    expected = {name: file.sha256 for name, file in tokenizer_files(manifest).items()}
+    if not folder.is_dir():
+        return "it is missing"
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not path.is_file() or path.name not in expected:
+            return f"{path.name} does not belong there"
+    for name, sha256 in expected.items():
+        if not (folder / name).is_file() or file_sha256(folder / name) != sha256:
+            return f"{name} is not the one of policy step {manifest.step}"
+    return ""
+
+
+# Writes the data set of a pool: every submission that was accepted for good, row by row, from chain and bucket.
+#
+# The folder is filled aside and renamed into place: it is complete or absent. One submitted file is in
+# memory at a time.
+
+
 MAX_CONFIG_BYTES = 1 << 20
 
 

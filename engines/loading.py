@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from protocol.errors import ConfigError, IntegrityError, first_line
-from protocol.models.documents import REFETCH, check_documents, read_object
+from protocol.models import REFETCH, check_documents, read_object
 
 T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

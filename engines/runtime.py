@@ -5,12 +5,8 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-RECURSION = 1000
 
 # Set before vLLM is imported, unless the launching process chose otherwise.
 VLLM_DEFAULTS = {
@@ -68,18 +64,6 @@ def prepare_vllm(device: str) -> None:
         os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         _hide_from_vllm()
-
-
-@contextmanager
-def ordinary_recursion() -> Iterator[None]:
-    """Python's usual limit of recursion: vLLM runs into it on purpose while it loads a family through transformers.
-    py_ecc, which web3 brings, lifts it so far that the process would die of a full stack first."""
-    lifted = sys.getrecursionlimit()
-    sys.setrecursionlimit(min(lifted, RECURSION))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(lifted)
 
 
 def _hide_from_vllm() -> None:

@@ -27,7 +27,7 @@ from engines.pace import PACE
 from engines.passes import Sequences
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, windows
-from engines.runtime import ordinary_recursion, prepare_vllm, vllm_installed
+from engines.runtime import prepare_vllm, vllm_installed
 from engines.vllm_names import BEFORE, EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
 from protocol.errors import IntegrityError, MusterError, first_line
 
@@ -86,8 +86,7 @@ class VllmEngine:
                 raise IntegrityError(f"{weights} is another kind of model", "restart the worker to change models")
             self._llm.collective_rpc("muster_reload", args=(str(weights),))
             return
-        with ordinary_recursion():
-            self._llm = self._start(weights, config)
+        self._llm = self._start(weights, config)
         self._config, self._shapes = config, shapes
 
     def _start(self, weights: Path, config: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from environments.base import Problem
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError, first_line
-from protocol.models.tokenizer import Tokenizer
+from protocol.models import Tokenizer
 
 QUESTION = "{question}"
 TEMPLATE_DAY = datetime(2024, 7, 26)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engines.runtime import torch_environment
-from localnet.services.process import run_service
-from localnet.supervisor import Child
 from protocol.config import PoolConfig
+from runtime.entry import run_main
+from runtime.supervisor import Child
 
 SILENCE_SECONDS = 8.0
 
@@ -40,7 +40,7 @@ def wait_for_folder(process: Child, check: Callable[[], None], say: Callable[[st
 
 
 def main() -> int:
-    from trainer.basemodel import base_model
+    from trainer.base_model import base_model
 
     parser = argparse.ArgumentParser(prog="python -m localnet.base_model")
     parser.add_argument("--config", type=Path, required=True)
@@ -55,4 +55,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_service(main)
+    run_main(main)

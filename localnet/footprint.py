@@ -11,10 +11,10 @@ from statistics import median
 
 import psutil
 
-from chain.state import State
+from chain.indexer.state import State
 from localnet.plan import POOL
-from localnet.supervisor import Supervisor
-from trainer.state.records import read_records
+from runtime.supervisor import Supervisor
+from trainer.records import read_records
 
 MIB = 1 << 20
 SHORTEST = 40

@@ -13,18 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localnet.base_model import base_model_process, wait_for_folder
-from localnet.facts import Fact, shown_fact
+from localnet.demo import INTERRUPTED, Onlooker, ResumableDemo, kept_ports, make_ready
 from localnet.footprint import SHORTEST, Footprint, FootprintSample, Growth, growths, read_samples
-from localnet.plan import CANARY, CHEAT, WORKER_BATCH, DemoPlan, cast
-from localnet.pool import pool_config
-from localnet.results import highlights, problems, shown
-from localnet.resumable import INTERRUPTED, ResumableDemo, kept_ports, make_ready
-from localnet.run import Onlooker
-from localnet.services.process import run_service
-from localnet.supervisor import Supervisor
+from localnet.plan import CANARY, CHEAT, WORKER_BATCH, DemoPlan, cast, pool_config
+from localnet.report import Fact, highlights, problems, shown, shown_fact
 from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import PoolConfig
 from protocol.files import write_atomic
+from runtime.entry import run_main
+from runtime.supervisor import Supervisor
 
 REWARD = 0.95
 MEMORY_SHARE, MEMORY_MIB = 0.1, 16.0
@@ -107,4 +104,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_service(main, INTERRUPTED)
+    run_main(main, interrupted=INTERRUPTED)

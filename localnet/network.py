@@ -1,7 +1,10 @@
 """The whole network on one machine, as supervised processes: chain, S3, orchestrator, validators, workers, trainer."""
 
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,28 +12,65 @@ from typing import Any
 
 import httpx
 
-from chain.network import NetworkConfig
+from chain.deployment import NetworkConfig
 from engines.runtime import torch_environment
-from localnet.accounts import KeyRing, voter_names
+from localnet.onboarding import KeyRing, voter_names
 from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
 from localnet.ports import claim_port
-from localnet.progress import Stop
-from localnet.supervisor import Child, Supervisor
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.http.transport import tls_context
 from protocol.waits import wait_for
+from runtime.entry import Exit
 from runtime.environment_files import publish_files
-from storage.bucket import Bucket
+from runtime.supervisor import Child, Supervisor
 from storage.keys import object_key
-from storage.settings import S3Settings
-from trainer.exits import EXIT_DONE, EXIT_UNSTABLE
+from storage.s3 import Bucket, S3Settings
 
 LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
-EJECTED = 3  # a worker whose node was ejected has nothing left to do
 _LASTING_PAUSE, _READY_SECONDS = 60.0, 60.0
+
+
+class ProgressPrinter:
+    """Prints a line with the seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        print(f"[{self.seconds:5.0f} s] {text}", flush=True)
+
+    def notice(self, text: str) -> None:
+        """A line about the processes rather than about the run."""
+        self.say(f"· {text}")
+
+
+class Stop:
+    """Set by Ctrl-C or SIGTERM; a second signal interrupts at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        if self._event.is_set():
+            raise KeyboardInterrupt
+        self._event.set()
+
+    def __call__(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt once set."""
+        if self():
+            raise KeyboardInterrupt
 
 
 class Network:
@@ -99,12 +139,12 @@ class Network:
         self.wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
-        carriers = [self.ring[f"node-{node.name}"].reference() for node in self.plan.nodes if node.carrier]
+        decoys = [self.ring[f"node-{node.name}"].reference() for node in self.plan.nodes if node.decoy]
         values = self._client_settings(pool, "trainer") | {
             "key": self.ring["owner"].reference(),
             "s3": self.s3_settings().model_dump(mode="json"),
             "base": base,
-            "carrier": carriers[0] if carriers else None,
+            "decoy": decoys[0] if decoys else None,
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
@@ -176,7 +216,8 @@ class Network:
         if attack:
             argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
         else:
-            argv = ["-m", "cli.main", role, "run", "--config", str(path)]
+            module = ["cli.main", "site", "run"] if role == "site" else [f"{role}.main"]
+            argv = ["-m", *module, "--config", str(path)]
         self._start(name, argv, torch)
 
     def _start(self, name: str, argv: list[str], torch: bool = False) -> None:
@@ -213,8 +254,8 @@ def final_exits(name: str, lasting: bool) -> frozenset[int]:
     somebody's mistake: what a stray SIGTERM stopped is started again."""
     role = name.partition("-")[0]
     if role == "trainer":
-        return frozenset({EXIT_DONE, EXIT_UNSTABLE} if lasting else {EXIT_DONE})
-    ended = frozenset({EJECTED}) if role == "worker" else frozenset[int]()
+        return frozenset({Exit.DONE, Exit.UNSTABLE} if lasting else {Exit.DONE})
+    ended = frozenset({Exit.EJECTED}) if role == "worker" else frozenset[int]()
     return ended if lasting else ended | {0}
 
 

@@ -1,4 +1,4 @@
-"""What a demo run consists of: its processes, ports and folders, from what a person chose."""
+"""What a run consists of: its participants, ports and folders, and the configuration and terms of its pool."""
 
 import json
 import os
@@ -8,8 +8,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
 from localnet.ports import claim_port
+from protocol.amounts import GRAINS
+from protocol.config import PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
+from trainer.tiny_model import tiny_model_config
 
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"
@@ -35,17 +42,17 @@ class Options:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `carrier`
+    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `decoy`
     belongs to the pool's owner and cheats on purpose: its files are canaries."""
 
     name: str
     engine: str
     attack: str = ""
-    carrier: bool = False
+    decoy: bool = False
 
     @property
     def cheats(self) -> bool:
-        return bool(self.attack) and not self.carrier
+        return bool(self.attack) and not self.decoy
 
 
 @dataclass(frozen=True)
@@ -171,7 +178,7 @@ def make_plan(options: Options) -> DemoPlan:
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's decoy of canaries; twelve
     seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
     to hold it up, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
@@ -179,7 +186,7 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
         NodeSpec("ada", fast),
         NodeSpec("bob", "transformers"),
         NodeSpec("mallory", "transformers", cheat),
-        NodeSpec("carol", "transformers", canary, carrier=True),
+        NodeSpec("carol", "transformers", canary, decoy=True),
     )
     # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
     # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it. The
@@ -191,3 +198,80 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
         ValidatorSpec("zoe", 1, "lazy"),
     )
     return nodes, validators
+
+
+BUDGET = 2_000 * GRAINS
+STEP_BUDGET = 4 * GRAINS
+"""The most that one step's files can cost, with room: full length, every fee."""
+STAKE = 200 * GRAINS
+RATE = GRAINS // 10_000
+FEE = GRAINS // 100
+DEMO_ENVIRONMENT = EnvironmentConfig(
+    name="reasoning_gym/chain_sum",
+    params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
+)
+TOOL_ENVIRONMENT = EnvironmentConfig(name="lookup")
+
+
+def training(steps: int) -> TrainConfig:
+    """Rollouts up to four steps old hide most of a file's way through the chain. At twice this learning rate they make
+    a run oscillate; four updates a step make up for the lower one."""
+    optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=1.5e-4))
+    return TrainConfig(steps=steps, files_per_step=4, max_off_policy_steps=4, minibatches=4, optimizer=optimizer)
+
+
+def pool_config(seed: int, steps: int) -> PoolConfig:
+    """Sums of three or four one-digit numbers; four files of 16 problems × 8 samples make a training step."""
+    return PoolConfig(
+        name=f"demo-{seed}",
+        model=tiny_model_config(),
+        environments=(DEMO_ENVIRONMENT,),
+        work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
+        train=training(steps),
+    )
+
+
+def mixed_config(seed: int, steps: int) -> PoolConfig:
+    """Three environments at once: a tool that is used in up to three turns, which the base model has been shown, and
+    sums and words, which it has not."""
+    words = EnvironmentConfig(name="reasoning_gym/spell_backward", params={"min_word_len": 3, "max_word_len": 4})
+    work = WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=128)
+    environments = (TOOL_ENVIRONMENT, DEMO_ENVIRONMENT, words)
+    return pool_config(seed, steps).model_copy(
+        update={"name": f"mixed-{seed}", "environments": environments, "work": work}
+    )
+
+
+def budget(steps: int) -> int:
+    """What the pool's owner escrows, in grains."""
+    return max(BUDGET, steps * STEP_BUDGET)
+
+
+def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
+    """Windows of seconds, as a test pool may have, times `patience`; production values are in chain/networks/terms/."""
+    return Terms(
+        rate=RATE,
+        fee=FEE,
+        juryFee=10 * FEE,
+        minStake=STAKE,
+        leverage=2,
+        maxUnits=config.work.rows * config.work.max_new_tokens,
+        committee=3,
+        jury=5,
+        appealJury=0,
+        laneBlocks=1,
+        attestBlocks=6,
+        maxLag=config.train.max_off_policy_steps + 2,
+        auditRate=AUDIT_EVERYTHING,
+        drawBlocks=64,
+        commitWindow=25 * patience,
+        revealWindow=20 * patience,
+        challengeWindow=20 * patience,
+        appealWindow=5 * patience,
+        juryCommitWindow=25 * patience,
+        juryRevealWindow=20 * patience,
+        receiptWindow=20 * patience,
+        class_=0,
+        inviteOnly=False,
+        configHash=config.digest,
+    )

@@ -1,4 +1,4 @@
-"""Free ports on the loopback interface, and a clear refusal for taken ones."""
+"""Free ports on the loopback interface and folders for one process alone, with clear refusals of taken ones."""
 
 import errno
 import fcntl
@@ -9,7 +9,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from protocol.errors import ConfigError
+from filelock import FileLock, Timeout
+
+from protocol.errors import ConfigError, MusterError
+from protocol.waits import wait_for
 
 _RANGE = range(20_000, 32_000)
 """Below the ports that systems give to outgoing connections: one of those may be taken by the time that the process it
@@ -60,3 +63,27 @@ def _register_file() -> int:
     """Of which each process locks the bytes of its ports."""
     path = Path(tempfile.gettempdir()) / f"muster-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def claim(port: int, what: str) -> None:
+    """Raise ConfigError unless `port` is free on 127.0.0.1, or becomes so within three seconds of a restart."""
+    try:
+        wait_for(f"port {port}", lambda: is_free(port) or None, timeout=3, poll=0.1)
+    except MusterError:
+        raise ConfigError(f"port {port} for {what} is in use", "stop what uses it or choose another --port") from None
+
+
+def lock_folder(folder: Path, what: str, option: str = "--data") -> FileLock:
+    """Take `folder` for this process alone, until the returned lock is released or the process ends. Waits three
+    seconds for a predecessor. `option` names the folder on the command line. Raises ConfigError."""
+    lock = FileLock(folder / "lock", timeout=3)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock.acquire(poll_interval=0.1)
+    except Timeout:
+        raise ConfigError(
+            f"{folder} is in use by another {what}", f"stop that one or choose another {option}"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror}", f"choose another {option}") from None
+    return lock

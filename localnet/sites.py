@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from chain.state import State
-from localnet.accounts import KeyRing
+from chain.indexer.state import State
+from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
 from protocol.config import PoolConfig
 from protocol.sites.config import AdmissionConfig, OuterConfig, SitesConfig

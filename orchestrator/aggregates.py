@@ -8,8 +8,8 @@ from operator import is_not
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
 from orchestrator.db import ConsumedRow, StepReportRow
 from orchestrator.ledger import FileSums, sums_of
 from orchestrator.scheduler import QueuedFile

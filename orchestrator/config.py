@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from protocol.api.base import Address
 from protocol.api.work import HEARTBEAT_SECONDS
 from runtime.process import DaemonConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 
 class OrchestratorConfig(DaemonConfig):

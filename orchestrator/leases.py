@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from chain.state import State
+from chain.indexer.state import State
 from orchestrator.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
 from orchestrator.db import Database, LeaseChangeRow, LeaseRow
 from orchestrator.ledger import escrow

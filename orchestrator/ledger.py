@@ -11,8 +11,8 @@ from operator import add, sub
 from typing import Any
 
 from chain.client import ChainClient, View
-from chain.records import Account, Pool, Status, Submission
-from chain.state import State
+from chain.indexer.records import Account, Pool, Status, Submission
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.api.run import EscrowEntry, LedgerEntry, Reconciliation
 from protocol.verdict import Code

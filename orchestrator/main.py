@@ -8,15 +8,13 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 from chain.client import ChainClient
-from chain.deployment import Deployment
-from chain.follower import Follower
-from chain.network import known_rpc
-from chain.projection import Projection
+from chain.deployment import Deployment, known_rpc
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.attestor import Attestor
@@ -28,22 +26,23 @@ from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
+from protocol.accounts import LocalAccount
 from protocol.api.run import PoolAccess
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
-from protocol.files import explained
+from protocol.files import explained, is_locked
 from protocol.http.signing import AuthScope
 from protocol.identity import PoolId
 from protocol.lifetime import die_with_parent
-from protocol.locks import is_locked
 from protocol.receipts import ReceiptSigner
+from runtime.entry import run_role
 from runtime.environment_files import publish_files
 from runtime.http_server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
 from runtime.logs import start_logging
 from runtime.process import Daemon, make_home, start
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 
 log = logging.getLogger("muster.orchestrator")
 PRUNE_SECONDS = 5.0
@@ -242,3 +241,7 @@ def check_pool(view: PoolView, config: PoolConfig, owner: str) -> None:
         raise ConfigError(what, "name the document the pool was created with")
     if owner and owner.lower() != pool.owner.lower():
         raise ConfigError(f"pool {view.pool_id} belongs to {pool.owner}, not {owner}", "correct `owner`")
+
+
+if __name__ == "__main__":
+    run_role(run)

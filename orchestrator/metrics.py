@@ -10,9 +10,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import REGISTRY, Collector
 
-from chain.records import Pool
-from chain.standing import standing_of
-from chain.state import State
+from chain.indexer.records import Pool
+from chain.indexer.state import State, standing_of
 from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
 from orchestrator.pool_view import PoolView
 from orchestrator.service import Service

@@ -1,7 +1,7 @@
 """Which node may make which file: pure decisions. `orchestrator.leases` keeps the leases.
 
-Staleness: training step k+1 uses files of steps ≥ k − async_level, where k is the newest published step. A step
-consumes a fixed number of files. So a file's age when it is used follows from its place in the queue, not from the
+Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, where k is the newest published step. A
+step consumes a fixed number of files. So a file's age when it is used follows from its place in the queue, not from the
 clock: with n useful files before it, ⌊n / files_per_step⌋ more steps are made first. A lease is granted if the file
 will still be fresh enough then. No worker makes a file that nobody will train on, and enough are in flight that the
 trainer need not wait for a whole round trip. The clock matters only where files overtake one another: a node that is
@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, Self
 
-from chain.records import Pool, Status, Submission
+from chain.indexer.records import Pool, Status, Submission
 from protocol.api.run import InFlightEntry
 from protocol.config import PoolConfig
 
@@ -38,7 +38,7 @@ class Rule:
     """
 
     files_per_step: int
-    async_level: int
+    max_off_policy_steps: int
     steps: int
     lease_seconds: float = 180.0
     lease_limit: float = 600.0
@@ -54,7 +54,7 @@ class Rule:
         train, bought = config.train, config.bought_files
         return cls(
             bought or train.files_per_step,
-            train.async_level,
+            train.max_off_policy_steps,
             train.steps,
             lease_seconds,
             lease_limit,
@@ -73,7 +73,7 @@ class Rule:
         take the most, those after it take the usual number."""
         if self.bought:
             return self.bought
-        left = self.async_level - behind
+        left = self.max_off_policy_steps - behind
         return self.most_files + self.files_per_step * left if left >= 0 else 0
 
     @property
@@ -180,7 +180,7 @@ def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
 
 def oldest_step(rule: Rule, queue: QueueState) -> int:
     """Return the oldest policy step whose files the next training step still uses."""
-    return 0 if rule.bought else max(0, (queue.published or 0) - rule.async_level)
+    return 0 if rule.bought else max(0, (queue.published or 0) - rule.max_off_policy_steps)
 
 
 def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
@@ -330,7 +330,7 @@ def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:
         return Wait(1.0, "the first policy step is not published yet")
     if not rule.bought and max(queue.published, queue.trained) >= rule.steps:
         return Wait(10.0, f"all {rule.steps} training steps are done")
-    if queue.usable is None or (not rule.bought and queue.usable < queue.published - rule.async_level):
+    if queue.usable is None or (not rule.bought and queue.usable < queue.published - rule.max_off_policy_steps):
         return Wait(0.5, f"the seed block of policy step {queue.published} is not confirmed yet")
     if queue.usable < node.joined_step:
         return Wait(1.0, f"this node joined late: it may work from policy step {node.joined_step} on")

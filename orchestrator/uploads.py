@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sqlalchemy import ColumnElement, select, text, update
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from orchestrator.db import Database, ReceiptRow, UploadRow
 from orchestrator.errors import HttpError
 from orchestrator.pool_view import PoolView, barred

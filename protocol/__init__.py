@@ -1,3 +1,0 @@
-from protocol.late_pairings import put_off
-
-put_off()

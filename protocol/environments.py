@@ -8,8 +8,7 @@ from typing import Any, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from protocol.curriculum import Curriculum
-from protocol.documents import Document
-from protocol.encoding import tagged_hash, words
+from protocol.encoding import Document, tagged_hash, words
 from protocol.problems import ProblemFilter, candidate_seed, kept_candidate
 from protocol.training import AdvantageName
 
@@ -26,7 +25,7 @@ class EnvironmentConfig(Document):
     bytes, a package's files); whoever has another refuses to work. `rows`: how many problems a data file has, 0 where a
     problem is made from any seed; its last `held_out` are never drawn for work, evaluation draws from them alone.
     `problems`: what an offline filter kept; without it work is drawn from all. `curriculum`: which of them rest while
-    a run goes on (protocol/resting.py); it takes a data file or a filter, for other problems never come again.
+    a run goes on (protocol/curriculum_mask.py); it takes a data file or a filter, for other problems never come again.
 
     What is set below is this environment's own instead of the pool's: `targets` (lengths in tokens, () for none) and
     `length_alpha` instead of `work`'s, `advantage` instead of `train.algorithm`'s. `advantage_scale` multiplies the

@@ -1,1 +1,0 @@
-import protocol  # noqa: F401 - it puts imports off, before eth_account is imported

@@ -13,11 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
-from eth_keyfile.keyfile import create_keyfile_json, decode_keyfile_json
 from eth_utils.address import to_checksum_address
 
+from protocol.accounts import Account, LocalAccount, create_keyfile_json, decode_keyfile_json
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError
 from protocol.files import check_private, explained, read_bounded, write_atomic

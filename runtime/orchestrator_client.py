@@ -3,9 +3,9 @@
 import hashlib
 from dataclasses import replace
 
-from eth_account.signers.local import LocalAccount
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from protocol.accounts import LocalAccount
 from protocol.api.endpoints import HEARTBEATS, LEASES, RECEIPTS, STEPS, UPLOADS
 from protocol.api.work import (
     HeartbeatRequest,
@@ -18,17 +18,16 @@ from protocol.api.work import (
     UploadRequest,
     WorkLease,
 )
+from protocol.encoding import keccak
 from protocol.errors import IntegrityError
 from protocol.http.reach import Reach
 from protocol.http.signing import AuthScope
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
-from protocol.keccak import keccak
 from protocol.receipts import UploadReceipt
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
-from storage.transfer import http_client
-from storage.upload import TicketRefusedError, upload
+from storage.transfers import TicketRefusedError, http_client, upload
 
 _TICKETS = 3
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx
-from eth_account.signers.local import LocalAccount
 from pydantic import TypeAdapter
 
+from protocol.accounts import LocalAccount
 from protocol.api.base import ErrorBody, RequestBody, parse_response
 from protocol.api.endpoints import Get, Post
 from protocol.encoding import canonical_json

@@ -12,13 +12,12 @@ from typing import Any
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.files import write_atomic
-from protocol.folders import drop_old, remove_leftovers
+from protocol.files import drop_old, remove_leftovers, write_atomic
 from swarm.inbox import EnvelopeInbox
 from swarm.inbox_state import InboxState
 from swarm.journal import JOURNAL, STATUS, append, rewind
+from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.learner import Learner
-from trainer.state.checkpoint import checkpoint_path, checkpoints
 
 log = logging.getLogger("muster.swarm")
 _KEPT_CHECKPOINTS = 2

@@ -4,7 +4,7 @@ import math
 
 from swarm.generation import MemberModel
 from swarm.inspection import FoundGroup
-from trainer.rollouts import Group, TrainRollout
+from trainer.batch import Group, TrainRollout
 
 
 class Retokeniser:

@@ -9,17 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 from hypothesis import settings
 
 from chain.client import ChainClient
 from chain.deploy import deploy
-from chain.deployment import Deployment
-from chain.network import NetworkConfig
+from chain.deployment import Deployment, NetworkConfig
 from chain.suite import Suite
 from localnet.ports import claim_port
-from localnet.services.anvil import find_anvil
+from localnet.services.chain import find_anvil
+from protocol.accounts import Account, LocalAccount
 from protocol.http.transport import tls_context
 from tests.order import place
 

@@ -2,7 +2,7 @@
 
 Made of what is on this machine: its Python, the packages that muster needs, shared libraries, and the wheel. Prints the
 image's id, which a worker's configuration names as `isolation_image`. Where a registry can be reached,
-tools/Containerfile.worker makes a cleaner one.
+ops/Containerfile makes a cleaner one.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ACCOUNTS = {
     "etc/passwd": "root:x:0:0::/tmp:/nonexistent\nnobody:x:65534:65534::/tmp:/nonexistent\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
 }
-WORKER = ("worker.daemon", "engines.hf", "cli.main")
+WORKER = ("worker.daemon", "engines.hf", "worker.main")
 LOADING = """
 import importlib, pathlib, re, sys
 (folder,) = (pathlib.Path(one) for one in sys.path if one.endswith("lib-dynload"))

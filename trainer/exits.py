@@ -1,4 +1,4 @@
-"""Exit codes of the trainer's process, and the error that means one of them; docs/training.md says what to do."""
+"""Exit codes of the trainer's process, and the errors that lead to two of them; docs/training.md says what to do."""
 
 from protocol.errors import MusterError
 
@@ -12,3 +12,7 @@ FINAL_EXITS = frozenset({EXIT_DONE, EXIT_WRONG, EXIT_STOPPED, EXIT_UNSTABLE})
 
 class RanksLostError(MusterError):
     """Another rank died or fell silent: this process can only end, all start again and resume together."""
+
+
+class UnstableError(MusterError):
+    """A step must not be published; the checkpoint before it is the last good state."""

@@ -1,49 +1,113 @@
-"""`run(config_path)`: the trainer's process, or one for each of its ranks."""
+"""The processes behind `muster trainer run`, `muster trainer sft` and `muster trainer bench`, or one of their ranks.
+
+Nothing here imports PyTorch before the environment variables that set its threads are there.
+"""
 
 import logging
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from engines.runtime import torch_environment
+from protocol.config import PoolConfig
+from protocol.encoding import load_document
 from protocol.lifetime import die_with_parent
+from runtime.entry import run_role
 from runtime.process import Daemon, start
-from trainer.config import TrainerConfig
-from trainer.exits import EXIT_LOST
+from trainer.config import ComputeConfig, ParallelConfig, SftConfig, TrainerConfig
+from trainer.exits import EXIT_LOST, RanksLostError
+
+if TYPE_CHECKING:
+    from trainer.bench import BenchReport
 
 log = logging.getLogger("muster.trainer")
 
 
 def run(config_path: Path) -> None:
-    """Train until the last step, a signal, or trouble; trainer/exits.py has the exit codes."""
-    start(config_path, TrainerConfig, _build, grace=None)
+    """Train a pool until its last step, a signal, or an error; trainer/exits.py has the exit codes."""
+    start(config_path, TrainerConfig, _trainer, grace=None)
 
 
-def _build(config: TrainerConfig) -> Daemon:
-    from engines.loading import set_threads
-    from trainer.launch import Launcher, launched
-
-    if config.parallel.ranks > 1 and not launched():
-        return Launcher(config.parallel, sys.orig_argv[1:])
-    set_threads(config.engine.threads)
-    if launched():
-        die_with_parent()
-    return _rank(config)
+def run_sft(config_path: Path) -> None:
+    """Fine-tune until the model is written (exit code 0) or until a signal (4: start again to continue)."""
+    start(config_path, SftConfig, _sft, grace=None)
 
 
-def _rank(config: TrainerConfig) -> Daemon:
+def run_bench(
+    config: Path, pool_config: Path, weights: Path | None, rows: int, steps: int, say: Callable[[str], None]
+) -> "BenchReport | None":
+    """Return what rank 0 measured, None on the other ranks. With `parallel.ranks` > 1 the process starts this very
+    command once for each rank and exits when they have ended. Raises ConfigError, RanksLostError."""
+    compute, pool = load_document(config, ComputeConfig), load_document(pool_config, PoolConfig)
+    launcher = _prepare_torch(compute.parallel.model_copy(update={"max_restarts": 0}), compute.engine.threads)
+    if launcher is not None:
+        sys.exit(launcher.run())
+    from trainer.base_model import base_model
+    from trainer.bench import bench
+    from trainer.learner import Learner
+    from trainer.model.sharding import make_placement
+
+    folder = weights or base_model(pool.model, pool.environments[0], 0, progress=say)
+    placement = make_placement(compute.parallel, compute.memory, compute.engine.device)
+    learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement)
+    first = placement.ranks.rank == 0
+    report = bench(learner, pool.work, rows, steps, say if first else lambda _: None)
+    placement.ranks.close()
+    return report if first else None
+
+
+def _trainer(config: TrainerConfig) -> Daemon:
+    launcher = _prepare_torch(config.parallel, config.engine.threads)
+    if launcher is not None:
+        return launcher
     from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
-    from trainer.data.keeper import DataKeeper
-    from trainer.exits import RanksLostError
-    from trainer.followers import FollowingRank
+    from trainer.data_pool import DataBuyer
+    from trainer.learner import NonZeroRank
     from trainer.model.sharding import make_placement
 
     try:
         placement = make_placement(config.parallel, config.memory, config.engine.device)
         if placement.ranks.rank:
-            return FollowingRank(config, placement)
+            return NonZeroRank(config, placement)
         outside = TrainerCollaborators.connect(config)
-        keeps = outside.client.pool_config().data is not None
-        return DataKeeper(config, outside, placement) if keeps else Trainer(config, outside, placement)
+        buys_data = outside.client.pool_config().data is not None
+        return DataBuyer(config, outside, placement) if buys_data else Trainer(config, outside, placement)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)
+
+
+def _sft(config: SftConfig) -> Daemon:
+    launcher = _prepare_torch(config.parallel, config.threads)
+    if launcher is not None:
+        return launcher
+    from trainer.model.sharding import make_placement
+    from trainer.sft import SftRun
+
+    try:
+        return SftRun(config, make_placement(config.parallel, config.memory, config.device))
+    except RanksLostError as error:
+        log.error("%s", error)
+        sys.exit(EXIT_LOST)
+
+
+def _prepare_torch(parallel: ParallelConfig, threads: int) -> Daemon | None:
+    """Set PyTorch's threads, import it, and return the launcher of the ranks if this process is not one of them."""
+    for name, value in torch_environment(threads).items():
+        os.environ.setdefault(name, value)
+    from engines.loading import set_threads
+    from trainer.distributed import Launcher, launched
+
+    if parallel.ranks > 1 and not launched():
+        return Launcher(parallel, sys.orig_argv[1:])
+    set_threads(threads)
+    if launched():
+        die_with_parent()
+    return None
+
+
+if __name__ == "__main__":
+    run_role(run)

@@ -1,16 +1,19 @@
 """How a policy step is made of files: by this trainer's own ranks here, by several sites in trainer/sites."""
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from storage.weights.manifest import StepSites
-from trainer.collector import FileCollector, StepFiles
-from trainer.commands import LearnerGroup
-from trainer.guards import UnstableError
+from trainer.config import GuardConfig
+from trainer.data import FileCollector, StepFiles
+from trainer.exits import UnstableError
+from trainer.learner import LearnerGroup
 from trainer.model.sharding import Placement
-from trainer.state.records import Records
+from trainer.records import Records
 from trainer.step_metrics import StepMetrics
 
 Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
@@ -28,7 +31,7 @@ class PolicyAtStep(Protocol):
 
 
 class PolicyGroup(Protocol):
-    """Who holds the policy: `trainer.commands.LearnerGroup`, or the keeper of several sites."""
+    """Who holds the policy: `trainer.learner.LearnerGroup`, or the keeper of several sites."""
 
     @property
     def learner(self) -> PolicyAtStep: ...
@@ -125,6 +128,50 @@ class OwnSteps:
                 blamed.append(sub)
         self._rewind(step)
         return blamed
+
+
+_LEAST_HISTORY = 5
+
+
+def check_step(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UnstableError if a step's loss, entropy or gradient is not a number, if its gradient norm is far above
+    those of `earlier` steps' records, or if its entropy has suddenly gone. A step without signal is never unstable."""
+    if not metrics.groups_used:
+        return
+    trouble = _not_finite(metrics) or _exploding(config, metrics, earlier) or _collapsing(config, metrics, earlier)
+    if trouble:
+        raise UnstableError(
+            f"training has become unstable: step {metrics.step} has {trouble}; it is not published, and the checkpoint "
+            f"of step {metrics.step - 1} is kept",
+            "look at the rollouts of its files, then name bad ones in `exclude` or change `guards`, and start again",
+        )
+
+
+def _not_finite(metrics: StepMetrics) -> str:
+    figures = {"loss": metrics.loss, "entropy": metrics.entropy, "gradient norm": metrics.grad_norm}
+    return ", ".join(f"{name} {value}" for name, value in figures.items() if not math.isfinite(value))
+
+
+def _exploding(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> str:
+    norms = [entry["grad_norm"] for entry in earlier if entry["grad_norm"] > 0][-config.norm_window :]
+    if len(norms) < _LEAST_HISTORY:
+        return ""
+    usual = statistics.median(norms)
+    if metrics.grad_norm <= config.norm_factor * usual:
+        return ""
+    return f"a gradient norm of {metrics.grad_norm:.4g}, {metrics.grad_norm / usual:.0f} times that of earlier steps"
+
+
+def _collapsing(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> str:
+    if metrics.entropy < config.entropy_floor:
+        return f"an entropy of {metrics.entropy:.4g}, below `guards.entropy_floor`"
+    known = [entry["entropy"] for entry in earlier if entry["tokens"]][-_LEAST_HISTORY:]
+    if len(known) < _LEAST_HISTORY:
+        return ""
+    usual = statistics.median(known)
+    if metrics.entropy >= config.entropy_share * usual:
+        return ""
+    return f"an entropy of {metrics.entropy:.4g}, after {usual:.4g} in the steps before"
 
 
 def step_sites(record: dict[str, Any]) -> StepSites | None:

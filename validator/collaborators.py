@@ -3,13 +3,12 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
-from eth_account.signers.local import LocalAccount
-
-from chain.jury_terms import further_lanes
+from chain.indexer.records import further_lanes
 from chain.suite import Suite
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError
@@ -20,7 +19,7 @@ from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
-from runtime.relay.peer import serve_as_peer
+from runtime.relay import serve_as_peer
 from validator.ballots import BallotBox
 from validator.capacity import promised, slow_pool
 from validator.config import ENGINES, READY, ValidatorConfig
@@ -29,11 +28,9 @@ from validator.held_engines import LoadedEngine, OtherEngines, others
 from validator.judge_queue import JudgeQueue
 from validator.judging import FileJudge, JudgeOne
 from validator.kept_files import KeptFiles
-from validator.run_watching import RunWatchers
 from validator.shares import tenant_of
 from validator.shelves import open_shelf
 from validator.sources import Sources
-from validator.step_judging import StepJudge
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 from validator.weights import JudgedWeights
@@ -55,8 +52,6 @@ class ValidatorCollaborators:
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
-    steps: StepJudge = field(default_factory=lambda: StepJudge({}))
-    watchers: RunWatchers | None = None
 
     @classmethod
     def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
@@ -74,16 +69,11 @@ class ValidatorCollaborators:
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
-            steps=StepJudge(config.runs),
-            watchers=RunWatchers(config.runs, config.home, config.voters[0]) if config.accuse else None,
         )
 
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
-        self.steps.close()
-        if self.watchers is not None:
-            self.watchers.close()
         self.holdings.close()
         self.chain.close()
 

@@ -1,16 +1,15 @@
 """The validator's configuration file."""
 
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from chain.mirrors import MAX_MIRROR
-from protocol.documents import Document
+from chain.indexer.records import MAX_MIRROR
+from protocol.encoding import Document
 from protocol.errors import MusterError
 from runtime.process import EngineName, KeyConfig, PoolSource, ProcessConfig
-from storage.settings import S3Settings
-from storage.transfer import check_url
+from storage.s3 import S3Settings
+from storage.transfers import check_url
 
 READY = "ready"
 """A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""
@@ -61,11 +60,8 @@ class ValidatorConfig(ProcessConfig):
     `pool`, `orchestrator` and `mirrors` say where one pool's files are, `pools` where others' are; what neither names,
     and a seat may be drawn for, is taken from where its owner announced its service on chain. A ballot is committed at
     the latest `deadline_margin` seconds before the window closes, or not at all. Files on which a vote is cast are kept
-    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. `runs`: of runs of sites whose
-    disputes it may have to judge, by their number on chain, a configuration as a site's or the keeper's; with `accuse`
-    they are watched, and who contradicts itself in one is shown to the contract, with the first of `voters`. A file of
-    a node case is measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are
-    installed).
+    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. A file of a node case is
+    measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are installed).
     """
 
     pool: int = Field(0, ge=0)
@@ -79,8 +75,6 @@ class ValidatorConfig(ProcessConfig):
     keep_gib: float = Field(20.0, gt=0, le=1 << 20)
     serve: ServeConfig | None = None
     republish: RepublishConfig | None = None
-    runs: dict[int, Path] = Field(default_factory=dict)
-    accuse: bool = True
 
     @model_validator(mode="after")
     def _pool_has_its_service(self) -> Self:

@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from chain.state import State
+from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, unwritten
@@ -94,8 +94,6 @@ class Validator:
         self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
         now = with_us.chain.now
         self._custodian.advance(state, now)
-        if with_us.watchers is not None:
-            with_us.watchers.advance()
         self._advance(state, now)
         self._say_problems()
 

@@ -5,11 +5,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from chain.contracts.stakes import DRAW_REACH
-from chain.judging import Lane, Panel, Trial
-from chain.records import Submission
-from chain.seat_classes import needed, seats_in
-from chain.state import State
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Lane, Panel, Submission, Trial
+from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from validator import selectors
 from validator.rounds import settleable, turn
@@ -40,14 +38,11 @@ class Keeper:
 
     def conclude(self, state: State, trial: Trial, file: Submission | None, seats: set[int]) -> None:
         """Record a jury's verdict at whoever summoned it; `file`: the one it judges, None where that is none."""
-        case, disputed = state.case_of(trial.trial), state.step_dispute_of(trial.trial)
+        case = state.case_of(trial.trial)
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
         key = selectors.trial_place(trial), "conclude"
         if case is not None:
             self._do(key, state, what, self._suite.node_cases.conclude(case.case).send, wait)
-            return
-        if disputed is not None:
-            self._do(key, state, what, self._suite.site_runs.conclude(disputed.dispute).send, wait)
             return
         assert file is not None, "all other juries judge files"
         place = (file.pool, file.sequence)

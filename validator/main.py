@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.entry import run_role
 from runtime.process import start
 from validator.config import ValidatorConfig
 
@@ -33,3 +34,7 @@ def build(config: ValidatorConfig, judge_one: "JudgeOne", make_voting: "MakeVoti
     collaborators = ValidatorCollaborators.connect(config, accounts)
     opener = PoolOpener(config, collaborators, accounts[0], judge_one)
     return Validator(config, collaborators, opener.open, make_voting)
+
+
+if __name__ == "__main__":
+    run_role(run)

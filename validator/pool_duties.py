@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from chain.state import State
+from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from runtime.heartbeats import Heartbeats
 from validator.collaborators import PoolCollaborators, UnopenedPool, ValidatorCollaborators
@@ -37,7 +37,7 @@ class PoolDuties:
         self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
         self._lanes = LaneHandler(suite.court, self._voting, self._fees, self._keeper)
         config = self._pool.config if self._pool else None
-        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper, shared.steps, config)
+        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper, config)
         self._beats: Heartbeats | None = None
 
     @property

@@ -1,24 +1,21 @@
-"""Trials: vote where our seats are jurors, of a file, of a node case or of an outer step; have the jury's verdict
-recorded, collect the fees."""
+"""Trials: vote where our seats are jurors, of a file or of a node case; have the jury's verdict recorded,
+collect the fees."""
 
-from chain.contracts.court import Juries
-from chain.judging import Trial
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.contracts import Juries
+from chain.indexer.records import Pool, Submission, Trial
+from chain.indexer.state import State
 from protocol.config import PoolConfig
 from validator import selectors
-from validator.committees import Committees, ours
+from validator.committees import Committees
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
-from validator.step_judging import StepJudge
-from validator.votes import CaseVote, StepVote, TrialVote
+from validator.votes import CaseVote, TrialVote
 from validator.voting import Voting
 from validator.voting_round import VotingRound
 
 
 class TrialHandler:
-    """`steps`: judges disputed outer steps; `config`: the pool's configuration; None where it could not be had, and no
-    file is judged."""
+    """`config`: the pool's configuration; None where it could not be had, and no file is judged."""
 
     def __init__(
         self,
@@ -26,11 +23,10 @@ class TrialHandler:
         voting: Voting,
         fees: FeeCollection,
         keeper: Keeper,
-        steps: StepJudge,
         config: PoolConfig | None = None,
     ) -> None:
         self._committees, self._voting, self._fees, self._keeper = Committees(juries), voting, fees, keeper
-        self._steps, self._config = steps, config
+        self._config = config
 
     def advance(self, state: State, pool: Pool, now: int) -> None:
         """Do what is due in every trial of the pool."""
@@ -51,8 +47,6 @@ class TrialHandler:
         if trial.settled:
             self._fees.collect_trial(state, trial, jury)
             return
-        if isinstance(vote, StepVote) and any(ours(jury, self._voting.voters)):
-            vote = self._step_vote(state, trial, now)
         # Jurors look at the rollouts that the committee looked at; of a node case at those that their own draw names,
         # which nobody knew when the case was opened.
         own_draw = file is None or state.case_of(trial.trial) is not None
@@ -64,17 +58,8 @@ class TrialHandler:
 
     def _judged(self, state: State, trial: Trial) -> tuple[list[Submission], TrialVote]:
         """The files that a jury judges, and how it votes."""
-        if state.step_dispute_of(trial.trial) is not None:
-            return [], StepVote(trial, None)
         case = state.case_of(trial.trial)
         if case is not None:
             return selectors.named_files(state, case), CaseVote(trial, case, state, self._config)
         file = state.submissions[trial.pool, trial.sequence]
         return [file], TrialVote(trial, selectors.acceptance_at_stake(state, file))
-
-    def _step_vote(self, state: State, trial: Trial, now: int) -> StepVote:
-        """With our own verdict, once there is one; it is not made any more once votes are only shown."""
-        disputed = state.step_dispute_of(trial.trial)
-        assert disputed is not None, "it is one's jury"
-        late = trial.drawn and now >= trial.commit_until
-        return StepVote(trial, None if late else self._steps.verdict(disputed))

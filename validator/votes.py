@@ -5,11 +5,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from chain.contracts.court import BallotContract, Court, Juries, Place
+from chain.contracts import BallotContract, Court, Juries, Place
 from chain.errors import ContractError
-from chain.judging import Accusation, Lane, Panel, Round, Trial
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Accusation, Lane, Panel, Round, Submission, Trial
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.config import PoolConfig
@@ -19,7 +18,6 @@ from validator.case_verdict import CaseVerdict, judge_case
 from validator.judge_queue import LaneVerdict
 from validator.node_evidence import law_of
 from validator.rounds import settler
-from validator.step_judging import StepVerdict
 
 log = logging.getLogger("muster.validator")
 _OTHERS_SECONDS, _LOOK_SECONDS = 1.0, 0.1
@@ -33,8 +31,6 @@ class Vote(ABC):
     for all."""
 
     needs_bytes, blames, always_answers, as_worker, whole = False, False, False, False, False
-    ready = True
-    """Whether what it votes on can be judged now, as far as that is not the judge queue's matter."""
 
     def __init__(self, place: Place, current: Panel) -> None:
         self.place, self.current = place, current
@@ -107,20 +103,6 @@ class TrialVote(Vote):
 
     def at(self, suite: Suite) -> Juries:
         return suite.juries
-
-
-class StepVote(TrialVote):
-    """In the jury of a disputed outer step; `verdict`: ours, None while there is none. It always answers, for the same
-    reason as in a node case."""
-
-    always_answers = True
-
-    def __init__(self, trial: Trial, verdict: StepVerdict | None) -> None:
-        super().__init__(trial, accepted=False)
-        self._verdict, self.ready = verdict, verdict is not None
-
-    def codes(self, verdict: LaneVerdict) -> int:
-        return int(Code.UNAVAILABLE if self._verdict is None else self._verdict.code)
 
 
 class CaseVote(TrialVote):

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.indexer.records import Pool, Submission
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from validator import selectors
@@ -81,7 +81,7 @@ class Voting:
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         """What we vote; None while it is being judged, and where it cannot be judged yet."""
-        if isinstance(self._pool, UnopenedPool) or not voting.vote.ready:
+        if isinstance(self._pool, UnopenedPool):
             return None
         # A jury, which needs the bytes, has a window of its own.
         patience = self._pool.jury_patience_for(len(voting.files)) if voting.vote.needs_bytes else self._pool.patience

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from engines.runtime import torch_environment
 from environments.sandbox.image import copy_made
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
 from runtime.logs import start_logging
@@ -51,7 +51,7 @@ def enter(config_path: Path) -> None:
     inside = inside_path(config)
     write_atomic(inside, absolute(config).model_dump_json(indent=2).encode() + b"\n", 0o600)
     python = "python3" if choice.mode.is_container else sys.executable
-    argv = (python, "-P", "-m", "cli.main", "worker", "run", "--config", str(inside))
+    argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
     sys.exit(launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image)))
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from runtime.entry import run_role
 from runtime.process import Daemon, start
 from worker.config import WorkerConfig
 from worker.isolation import enter
@@ -19,3 +20,7 @@ def _build(config: WorkerConfig) -> Daemon:
     from worker.daemon import Worker
 
     return Worker(config, WorkerCollaborators.connect(config))
+
+
+if __name__ == "__main__":
+    run_role(run)

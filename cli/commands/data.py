@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from environments.base import Problem
     from environments.genesys.screen import ScreenReport
     from protocol.config import PoolConfig
-    from trainer.data.offline_filter import FilterReport
+    from trainer.problem_filter import FilterReport
 
 app = Commands(help="The problems of a pool.", no_args_is_help=True)
 app.callback()(lambda: None)
@@ -41,9 +41,9 @@ def filter_problems(
     """Keep the problems that a model solves sometimes: those it never or nearly always solves teach nothing. Run it
     again after an interruption and it goes on."""
     from protocol.config import PoolConfig
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.files import explained, write_atomic
-    from trainer.data.offline_filter import FilterPlan, run_filter
+    from trainer.problem_filter import FilterPlan, run_filter
 
     config = load_document(pool_config, PoolConfig)
     if lowest > highest:
@@ -115,10 +115,10 @@ def _emit_screen(report: "ScreenReport", about: dict[str, "str | Path | None"], 
 def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
     """Whether a problem's prompt fits, with the longest of the targets."""
     from environments.prompts import prompt_tokens
-    from protocol.budgets import all_targets
     from protocol.config import PoolConfig
-    from protocol.documents import load_document
-    from protocol.models.tokenizer import load_tokenizer
+    from protocol.encoding import load_document
+    from protocol.length_tiers import all_targets
+    from protocol.models import load_tokenizer
 
     config, tokenizer = load_document(pool_config, PoolConfig), load_tokenizer(weights)
     longest = max((max(all_targets(config.work, one), default=0) for one in config.environments), default=0)

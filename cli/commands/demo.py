@@ -21,9 +21,8 @@ def demo(
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""
-    from localnet.plan import Options, make_plan
-    from localnet.pool import pool_config
-    from localnet.run import Demo
+    from localnet.demo import Demo
+    from localnet.plan import Options, make_plan, pool_config
 
     plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, sites, exchange))
     outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()

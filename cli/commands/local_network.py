@@ -9,7 +9,7 @@ from cli.options import JsonOption, YesOption
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from localnet.lasting.folder import NetworkFolder
+    from localnet.background import NetworkFolder
 
 FolderOption = Annotated[
     Path | None, typer.Option("--folder", help="The network's folder. [default: the user's own network]")
@@ -18,7 +18,7 @@ _SHOWN = 20
 
 
 def _folder(path: Path | None) -> "NetworkFolder":
-    from localnet.lasting.folder import NetworkFolder
+    from localnet.background import NetworkFolder
 
     return NetworkFolder.at(path)
 
@@ -42,13 +42,13 @@ def up(
     is settled when it is made."""
     from cli.output import emit
     from cli.views.local_network import network_lines
-    from localnet.lasting import control
+    from localnet import background
 
     where = _folder(folder)
     wanted = {"workers": workers, "validators": validators, "steps": steps, "seed": seed, "port": port}
-    settings = control.settle_settings(where, wanted)
+    settings = background.settle_settings(where, wanted)
     try:
-        control.bring_up(where, lambda line: typer.echo(f"· {line}", err=json))
+        background.bring_up(where, lambda line: typer.echo(f"· {line}", err=json))
     except KeyboardInterrupt:
         typer.echo("it goes on in the background; `muster ps` shows it, `muster down` stops it", err=True)
         raise
@@ -64,15 +64,15 @@ def down(
     """Take the local network down, once the files under way are judged. It keeps everything."""
     from cli.output import emit
     from cli.plan import confirm
-    from localnet.lasting import control
+    from localnet import background
 
     where = _folder(folder)
     where.known_settings()
     if delete and not yes:
         confirm(f"Delete {where.root} with its chain, keys and files?")
-    control.take_down(where, lambda line: typer.echo(f"· {line}", err=json))
+    background.take_down(where, lambda line: typer.echo(f"· {line}", err=json))
     if delete:
-        control.delete(where)
+        background.delete(where)
     shown = {"folder": str(where.root), "deleted": delete}
     emit(shown, json, lambda: f"{'deleted' if delete else 'down; `muster up` goes on'}: {where.root}")
 

@@ -22,10 +22,10 @@ from cli.options import (
 from cli.output import clock, emit, fields
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
-    from chain.contracts.stakes import NodeView
+    from chain.contracts import NodeView
     from cli.authorisations import Consent
     from cli.session import Session
 
@@ -34,13 +34,24 @@ _CONSENT_SECONDS = 3600
 
 def check(
     data: Annotated[Path, typer.Option(help="Folder where the node would keep its data.")] = Path("."),
+    config: Annotated[Path | None, typer.Option(help="Configuration of the pool that it would join.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Look at this machine's processors, memory, disk, GPUs and engines. Exit code 1 if it cannot be a node."""
+    """Look at this machine's processors, memory, disk, GPUs and engines, and whether it scores as all others do, for a
+    pool if its configuration is named. Exit code 1 if it cannot be a node."""
     from cli.hardware import GIB, survey
+    from environments.conformance import check_versions, quick_check
+    from protocol.config import PoolConfig
 
     found = survey(data)
     problems = found.problems()
+    try:
+        quick_check()
+        if config is not None:
+            pool = PoolConfig.load(config)
+            check_versions(pool.environments, pool.scoring_versions)
+    except MusterError as error:
+        problems.append(f"{error.what}; {error.hint}")
     lines = {
         "system": found.system,
         "processor": f"{found.cpu}, {found.cores} cores",
@@ -49,6 +60,7 @@ def check(
         "gpus": ", ".join(f"{g.name} ({g.memory / GIB:.0f} GiB)" for g in found.gpus) or "none: it will use the CPU",
         "float32": "in full precision" if not found.imprecise else "in less: see the verdict",
         "engines": ", ".join(name for name, there in found.engines.items() if there) or "none",
+        "scoring": "differs: see the verdict" if any("score" in one for one in problems) else "as everywhere",
         "verdict": "; ".join(problems) or "fit to be a node",
     }
     emit({**asdict(found), "problems": problems}, json, lambda: fields(lines))
@@ -117,7 +129,7 @@ def _node_consent(
 ) -> "Consent":
     """The node's consent to this operator: from a file, or signed now with the node's key."""
     from cli.authorisations import Consent
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from runtime.keystore import open_key
 
     if (node_keystore is None) == (consent_file is None):

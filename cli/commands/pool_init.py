@@ -58,13 +58,20 @@ def init(
 
 def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> "PoolConfig":
     """The configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
+    from environments.conformance import scoring_versions
     from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
     from protocol.environments import EnvironmentConfig
 
     model = model_config(folder)
     checks = BF16_CHECKS if model.dtype == "bfloat16" else ChecksConfig()
     chosen = EnvironmentConfig(name=task, params=params)
-    return PoolConfig(name=name or folder.resolve().name, model=model, environments=(chosen,), checks=checks)
+    return PoolConfig(
+        name=name or folder.resolve().name,
+        model=model,
+        environments=(chosen,),
+        checks=checks,
+        scoring_versions=scoring_versions([chosen]),
+    )
 
 
 def model_config(folder: Path) -> "ModelConfig":

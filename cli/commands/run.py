@@ -45,4 +45,4 @@ def _run(role: str) -> Callable[..., None]:
 
 
 def sft(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
-    import_module("trainer.sft.main").run(config)
+    import_module("trainer.main").run_sft(config)

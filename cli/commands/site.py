@@ -7,24 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands import site_chain, site_proofs
 from cli.options import Commands, JsonOption
 from cli.output import emit, fields
 from protocol.errors import ConfigError
 
 app = Commands(help="Train one policy on several sites that synchronise seldom.", no_args_is_help=True)
 app.callback()(lambda: None)
-app.command("open")(site_chain.open_run)
-app.command("join")(site_chain.join)
-app.command("leave")(site_chain.leave)
-app.command("withdraw")(site_chain.withdraw)
-app.command("close")(site_chain.close)
-app.command("show")(site_chain.show)
-app.command("verify")(site_proofs.verify)
-app.command("accuse")(site_proofs.accuse)
-app.command("dispute")(site_proofs.dispute)
-app.command("conclude")(site_proofs.conclude)
-app.command("watch")(site_proofs.watch)
 
 ConfigOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]
 
@@ -50,9 +38,9 @@ def keep(config: ConfigOption) -> None:
 def data(config: ConfigOption, json: JsonOption = False) -> None:
     """What a text run's document has to say as `data`: a hash of a site's documents and tokenizer, which all sites have
     alike. Reads every document once."""
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from runtime.process import make_home
-    from trainer.basemodel import model_folder
+    from trainer.model.policy import model_folder
     from trainer.sites.config import SiteConfig
     from trainer.text.run_data import data_digest, text_corpus
 
@@ -78,15 +66,12 @@ def status(
     if not path.is_file():
         raise ConfigError(f"nothing was started in {home}", "muster site run --config FILE")
     document = json_module.loads(path.read_bytes())
-    if "watches" not in document and not {"run", "waits", "phase"} <= document.keys():
+    if not {"run", "waits", "phase"} <= document.keys():
         raise ConfigError(f"{home} is the home of no site, and of no keeper", "name that folder as `--home`")
     emit(document, json, lambda: _text(document))
 
 
 def _text(document: dict[str, Any]) -> str:
-    found = _contradiction_lines(document.get("contradictions"))
-    if "watches" in document:
-        return "\n".join([f"watching {document['watches']}", *(found or ["nobody contradicted itself"])])
     waits = [f"{one['what']}, since {datetime.fromtimestamp(one['since']):%H:%M:%S}" for one in document["waits"]]
     rows = {
         "run": document["run"],
@@ -100,26 +85,5 @@ def _text(document: dict[str, Any]) -> str:
     excluded = [f"{site} does not count: {why}" for site, why in document.get("excluded", {}).items()]
     left_out = [f"{site} is left out until outer step {step}" for site, step in document.get("left_out", {}).items()]
     unusable = [f"cannot be used by a site: file {item}" for item in document.get("unusable", [])]
-    lines = [*excluded, *left_out, *unusable, *_chain_lines(document.get("chain")), *found]
+    lines = [*excluded, *left_out, *unusable]
     return "\n".join([fields(rows), *lines])
-
-
-def _chain_lines(chain: dict[str, Any] | None) -> list[str]:
-    """How it stands with the chain."""
-    if chain is None:
-        return []
-    made = f" of {chain['made']}" if "made" in chain else ""
-    lines = [f"on chain: run {chain['run']}, {chain['recorded']}{made} outer steps recorded"]
-    differs = chain.get("differs", {})
-    lines += [f"outer step {step} is recorded otherwise: {'; '.join(why)}" for step, why in differs.items()]
-    lines += [f"without stake, so not taken in: {site}" for site in chain.get("without_stake", [])]
-    lines += ["this site has no stake on chain"] if chain.get("staked") is False else []
-    return lines + ([f"the chain: {chain['problem']}"] if chain["problem"] else [])
-
-
-def _contradiction_lines(watch: dict[str, Any] | None) -> list[str]:
-    """Who signed what cannot both be, and how the showing of it stands."""
-    if watch is None:
-        return []
-    lines = [f"{signer} contradicted itself: {stands}" for signer, stands in watch["found"].items()]
-    return lines + ([f"watching: {watch['problem']}"] if watch["problem"] else [])

@@ -9,7 +9,7 @@ from cli.options import Commands, JsonOption
 from cli.output import emit, fields
 
 if TYPE_CHECKING:
-    from trainer.bench.measure import BenchReport
+    from trainer.bench import BenchReport
 
 app = Commands(help="The trainer process.", no_args_is_help=True)
 app.callback()(lambda: None)
@@ -33,7 +33,7 @@ def bench(
 ) -> None:
     """Train on made-up rollouts: tokens per second, utilisation, peak memory, and what fits. Needs no chain, no bucket
     and no key."""
-    from trainer.bench.command import run_bench
+    from trainer.main import run_bench
 
     report = run_bench(config, pool_config, weights, rows, steps, lambda line: typer.echo(line, err=True))
     if report is not None:

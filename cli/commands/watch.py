@@ -12,6 +12,6 @@ def watch(
     """Watch one participant from outside of its process: disk, clock, chain, service, storage, gas, stake, seats, keys.
 
     Serves gauges to Prometheus and posts signed events to webhooks (docs/operations.md)."""
-    from runtime.watch.main import run
+    from runtime.watch import run
 
     run(config)

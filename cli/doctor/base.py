@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from protocol.errors import MusterError
 
 WHY = {
-    "python": "problems, seeds and proofs are the same everywhere under one version of Python only",
+    "python": "muster is tested and locked for this version only",
     "node": "the contracts' tools are installed with npm",
     "npm": "the contracts' tools are installed with it",
     "git": "the contracts' libraries are fetched with it",
@@ -14,6 +14,7 @@ WHY = {
     "forge": "the contracts are compiled and tested with it",
     "anvil": "a local network's chain runs on it",
     "packages": "another version can compute other numbers, and honest files would be refused",
+    "scoring": "a worker that scores differently is refused by validators and slashed",
     "contracts": "commands need the contracts' interface, `muster deploy` their code",
     "xattrs": "the local S3 server keeps what it knows of an object beside it",
     "ports": "a local network's services listen there",

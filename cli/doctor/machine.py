@@ -6,21 +6,20 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import cli
-from chain.abi import CONTRACTS
-from chain.resources import abi_folder, artifacts_folder
+from chain.abi import CONTRACTS, abi_folder, artifacts_folder
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from cli.hardware import existing
 from localnet.ports import is_free
-from localnet.services.anvil import find_anvil
+from localnet.services.chain import find_anvil
 from localnet.services.swift_conf import check_attributes
 
 ROOT = Path(cli.__file__).parents[1]
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _SETUP = "run `make setup`"
 
 
@@ -31,6 +30,7 @@ def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
         yield from _tools_of_a_checkout()
     yield judged("anvil", lambda: str(find_anvil()))
     yield from _packages()
+    yield judged("scoring", _scoring)
     yield _contracts()
     yield judged("xattrs", lambda: _attributes(existing(data)))
     yield _ports(ports)
@@ -47,8 +47,8 @@ def _tools_of_a_checkout() -> Iterator[Prerequisite]:
 
 def _python() -> Prerequisite:
     found = platform.python_version()
-    if sys.version_info[:2] != (3, 11):
-        return failed("python", f"{found} runs this, 3.11 is needed", "make PYTHON=python3.11 setup")
+    if sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)):
+        return failed("python", f"{found} runs this, 3.11 to 3.13 are needed", "make PYTHON=python3.11 setup")
     return ok("python", f"{found} at {sys.executable}")
 
 
@@ -71,7 +71,7 @@ def _compiler() -> Prerequisite:
     if found is None:
         return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
-        return failed("compiler", "Python's C headers (Python.h) are missing", "install python3.11-dev")
+        return failed("compiler", "Python's C headers (Python.h) are missing", "install the python3-dev package")
     return ok("compiler", found)
 
 
@@ -82,24 +82,36 @@ def _forge() -> Prerequisite:
 
 
 def _packages() -> Iterator[Prerequisite]:
-    """Installed Python packages against the lock files; an installation without a checkout has none to compare."""
-    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
-    if not all(lock.exists() for lock in locks):
-        yield note("packages", "no lock files beside this installation, nothing to compare")
+    """Compare installed Python packages with uv.lock; an installation without a checkout has none to compare."""
+    lock = ROOT / "uv.lock"
+    if not lock.exists():
+        yield note("packages", "no lock file beside this installation, nothing to compare")
         return
-    wrong = []
-    pins = [m for lock in locks for line in lock.read_text().splitlines() if (m := _PINNED.match(line))]
-    for name, wanted in (pin.groups() for pin in pins):
-        try:
-            found = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found = "nothing"
-        if found != wanted and not (name == "torch" and found.split("+")[0] == wanted.split("+")[0]):
-            wrong.append(f"{name} is {found}, locked {wanted}")
+    locked: dict[str, set[str]] = {}
+    for package in tomllib.loads(lock.read_text())["package"]:
+        locked.setdefault(package["name"], set()).add(package.get("version", ""))
+    installed = {
+        re.sub(r"[-_.]+", "-", package.name).lower(): package.version.split("+")[0]
+        for package in metadata.distributions()
+        if package.name != "muster"
+    }
+    pinned = {name: version for name, version in installed.items() if name in locked}
+    wrong = [
+        f"{name} is {version}, locked {' or '.join(sorted(locked[name]))}"
+        for name, version in sorted(pinned.items())
+        if version not in locked[name]
+    ]
     if wrong:
-        yield failed("packages", f"{len(wrong)} of {len(pins)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
+        yield failed("packages", f"{len(wrong)} of {len(pinned)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
     else:
-        yield ok("packages", f"{len(pins)} packages as locked")
+        yield ok("packages", f"{len(pinned)} packages as locked")
+
+
+def _scoring() -> str:
+    from environments.conformance import QUICK, quick_check
+
+    quick_check()
+    return f"{QUICK} problems and answers score as on every machine"
 
 
 def _contracts() -> Prerequisite:

@@ -6,7 +6,7 @@ from cli.profile import ProfileKey
 from runtime import keystore
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
+    from protocol.accounts import LocalAccount
 
 
 def exists(key: ProfileKey) -> bool:

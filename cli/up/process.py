@@ -11,9 +11,9 @@ import typer
 
 from cli.profile import Profile
 from engines.runtime import torch_environment
-from localnet.supervisor import Child, Supervisor
+from runtime.entry import Exit
+from runtime.supervisor import Child, Supervisor
 
-EJECTED = 3
 _POLL_SECONDS = 1.0
 
 
@@ -21,10 +21,10 @@ class UpProcess:
     """A process and its restarts. `run` returns its exit code, 0 when stopped by a signal."""
 
     def __init__(self, role: str, profile: Profile, config: Path) -> None:
-        argv = [sys.executable, "-P", "-m", "cli.main", role, "run", "--config", str(config)]
+        argv = [sys.executable, "-P", "-m", f"{role}.main", "--config", str(config)]
         env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"} | torch_environment(profile.engine.threads)
         self.log_path = profile.home / "logs" / f"{role}.log"
-        final = frozenset({0, EJECTED})
+        final = frozenset({Exit.DONE, Exit.EJECTED})
         self._child = Child(role, argv, self.log_path, env, max_restarts=20, final_exits=final)
         self._supervisor = Supervisor(lambda line: typer.echo(line))
         self._stopping = threading.Event()

@@ -10,7 +10,7 @@ from cli.surroundings import chores
 from cli.views.pools import phase
 from protocol.amounts import show_tokens
 from protocol.errors import printable
-from runtime.watch.alarms import Alarm
+from runtime.diagnose import Alarm
 
 _REFUSED = ("rejected", "malformed", "unavailable", "void", "canary", "late")
 _FEW_FILES = 20

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from cli.answers import FiveAnswers, StatusPart, aged, behind_service, heard, running, silent, told
 from cli.surroundings import chores
-from runtime.watch.alarms import Alarm
+from runtime.diagnose import Alarm
 
 SHOWN = 10
 """Lines of one kind that are shown at most."""

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.output import clock, fields, seconds, table
-from localnet.lasting.folder import LastingSettings, NetworkFolder, plan_of
-from localnet.lasting.network import service_status
-from localnet.lasting.state import NetworkPhase, NetworkState, ProcessEntry, ProcessState
-from localnet.supervisor import exit_text
+from localnet.background import (
+    LastingSettings,
+    NetworkFolder,
+    NetworkPhase,
+    NetworkState,
+    ProcessEntry,
+    ProcessState,
+    plan_of,
+    service_status,
+)
 from protocol.errors import UnreachableError
+from runtime.supervisor import exit_text
 
 
 @dataclass(frozen=True)

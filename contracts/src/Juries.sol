@@ -22,7 +22,6 @@ contract Juries is Trials, ReentrancyGuardTransient {
     address public immutable appeals;
     address public immutable canaries;
     address public immutable nodeCases;
-    address public immutable siteRuns;
 
     modifier onlyBench(uint256 trial) {
         if (msg.sender != _trials[trial].bench) revert NotBench();
@@ -35,7 +34,6 @@ contract Juries is Trials, ReentrancyGuardTransient {
         appeals = suite.appeals;
         canaries = suite.canaries;
         nodeCases = suite.nodeCases;
-        siteRuns = suite.siteRuns;
     }
 
     /// @inheritdoc IJuries
@@ -47,9 +45,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         uint256[] calldata excluded,
         address excludedOwner
     ) external returns (uint256 trial) {
-        bool ofFiles =
-            msg.sender == appeals || msg.sender == canaries || msg.sender == nodeCases;
-        if (!ofFiles && msg.sender != siteRuns) revert NotBench();
+        if (msg.sender != appeals && msg.sender != canaries && msg.sender != nodeCases) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];

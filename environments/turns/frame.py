@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from environments.prompts import rendered
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import Tokenizer
+from protocol.models import Tokenizer
 
 _ANSWER = "muster-turn"
 _PROBE = "muster-reply"

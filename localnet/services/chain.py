@@ -1,23 +1,176 @@
 """A local chain that survives `kill -9`: `python -m localnet.services.chain --data DIR --port N`.
 
-anvil as a child of this process, its state saved every two seconds and when it stops. After a kill the chain goes on
-from the last save: clients see the lost seconds as a reorganisation. Prints one READY line; SIGTERM and SIGINT save
-and stop (exit 0).
+anvil runs as a child of this process. Its state is saved every two seconds and at the end, so a kill loses at most the
+last seconds, which clients see as a reorganisation. Prints one READY line. SIGTERM and SIGINT save and stop (exit 0).
 """
 
 import argparse
+import gzip
+import json
 import logging
+import platform
+import shutil
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from localnet.services.anvil import Anvil, find_anvil, saved_state
-from localnet.services.process import claim, lock_folder, run_service
-from protocol.errors import MusterError
+import httpx
+
+import localnet
+from localnet.ports import claim, lock_folder
+from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.files import write_atomic
 from protocol.lifetime import die_with_parent
+from protocol.waits import wait_for
+from runtime.entry import run_main
+from runtime.supervisor import Child
 
 log = logging.getLogger("muster.chain")
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_START_SECONDS = 60.0
+_HISTORY = 64
+"""Past blocks that keep their full state, for historical calls. Each is a copy: saving thousands would take seconds."""
+_BLOCK_SECONDS = 1.0
+
+
+def find_anvil() -> Path:
+    """The native program: from the checkout's node_modules, or the one on PATH. Raises ConfigError."""
+    machine = _MACHINES.get(platform.machine().lower(), "")
+    package = f"@foundry-rs/anvil-{platform.system().lower()}-{machine}"
+    found = shutil.which("anvil")
+    # npm's `anvil` is a node wrapper that would not pass signals on; the native program lies beside its package.
+    wrapped = [folder for folder in Path(found).resolve().parents if folder.name == "node_modules"] if found else []
+    for modules in (Path(localnet.__file__).parents[1] / "node_modules", *wrapped):
+        for folder in (modules, modules / "@foundry-rs/anvil/node_modules"):
+            program = folder / package / "bin" / "anvil"
+            if program.is_file():
+                return program
+    if found:
+        return Path(found)
+    raise ConfigError("anvil, the local chain, is not installed", "run `make setup` (or put Foundry's anvil on PATH)")
+
+
+class Anvil:
+    """One anvil child on 127.0.0.1, with a block a second.
+
+    The blocks are asked for one by one: with an interval of its own anvil keeps the state of the last 1,500 blocks,
+    whatever `--prune-history` says, in its memory and in everything that it saves.
+    """
+
+    def __init__(self, port: int, chain_id: int, log: Path) -> None:
+        self.port, self.chain_id, self.log = port, chain_id, log
+        command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(port), "--chain-id", str(chain_id)]
+        command += ["--no-mining", "--hardfork", "prague", "--quiet"]
+        # In a session of its own: Ctrl-C is for us, who save the state first.
+        self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
+        self._stopping = threading.Event()
+        self._miner = threading.Thread(target=self._mine, name="miner", daemon=True)
+
+    def start(self, state: Path | None) -> None:
+        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
+        self.log.unlink(missing_ok=True)
+        if state is not None:
+            self._child.argv += ["--load-state", str(state)]
+        self._child.start()
+        wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
+
+    def mine(self) -> None:
+        """Make a block every second from now on, until `stop`."""
+        self._miner.start()
+
+    def _mine(self) -> None:
+        """Each block's time is above that of the one before, as on every chain."""
+        due = time.monotonic()
+        while not self._stopping.wait(max(0.0, due - time.monotonic())):
+            due = max(due + _BLOCK_SECONDS, time.monotonic())
+            try:
+                newest = int(self.call("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
+                self.call("evm_mine", {"timestamp": max(int(time.time()), newest + 1)})
+            except MusterError as error:
+                log.warning("no block was made: %s", error)
+
+    def _answers(self) -> bool:
+        if not self.running():
+            raise MusterError(f"anvil ended at once: {self.last_words()}", f"see {self.log}")
+        try:
+            found = int(self.call("eth_chainId"), 16)
+        except UnreachableError:
+            return False
+        if found != self.chain_id:
+            raise ConfigError(f"port {self.port} answers for chain {found}", "stop what uses it")
+        return True
+
+    def running(self) -> bool:
+        return self._child.pid is not None
+
+    def last_words(self) -> str:
+        return self._child.tail()[-300:] or "it said nothing"
+
+    def call(self, method: str, *params: Any) -> Any:
+        """One JSON-RPC call. Raises UnreachableError, or MusterError with anvil's own message."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        try:
+            fields = self._http.post("/", json=body).json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise UnreachableError(f"anvil on port {self.port} does not answer: {error}", f"see {self.log}") from None
+        if "error" in fields:
+            raise MusterError(f"anvil refuses {method}: {fields['error'].get('message', '')}", f"see {self.log}")
+        return fields["result"]
+
+    def save(self, path: Path) -> None:
+        """Write the whole state to `path`: complete and on disk before the old file goes; the old one stays as .old."""
+        state = gzip.decompress(bytes.fromhex(self.call("anvil_dumpState", True)[2:]))
+        old = path.with_suffix(".old")
+        if path.exists():
+            old.unlink(missing_ok=True)
+            old.hardlink_to(path)
+        write_atomic(path, state)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._child.terminate()
+        self._child.end(5)
+        self._http.close()
+
+
+def saved_state(path: Path) -> Path | None:
+    """The newest complete state: `path`, else `.old`, else None on a first start.
+
+    Raises ConfigError if what is there is not a state: nothing is overwritten.
+    """
+    for candidate in (path, path.with_suffix(".old")):
+        if not candidate.exists():
+            continue
+        try:
+            with candidate.open("rb") as file:
+                fields = json.load(file)
+        except (OSError, ValueError):
+            continue
+        if isinstance(fields, dict) and "blocks" in fields and "accounts" in fields:
+            return _one_genesis(candidate, fields)
+    if path.exists() or path.with_suffix(".old").exists():
+        raise ConfigError(
+            f"the chain's state {path} is damaged", "restore it from a copy, or remove --data to start anew"
+        )
+    return None
+
+
+def _one_genesis(path: Path, fields: dict[str, Any]) -> Path:
+    """A state with one block 0: anvil 1.7 adds one of its own at every start, and loads any of them the next time."""
+    genesis = [block for block in fields["blocks"] if int(block["header"]["number"], 16) == 0]
+    if len(genesis) < 2:
+        return path
+    first = min(genesis, key=lambda block: int(block["header"]["timestamp"], 16))
+    fields["blocks"] = [first, *(block for block in fields["blocks"] if int(block["header"]["number"], 16) > 0)]
+    repaired = path.with_suffix(".start")
+    with repaired.open("w") as file:
+        json.dump(fields, file)
+    return repaired
+
+
 _SAVE_SECONDS = 2.0
 _SAVE_SHARE = 5.0  # a save that takes long is repeated more seldom: at most a fifth of the time goes into saving
 _FAILED_SAVES = 5
@@ -81,4 +234,4 @@ def _keep_saving(anvil: Anvil, state: Path, stop: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    run_service(main)
+    run_main(main)

@@ -11,9 +11,10 @@ import time
 import warnings
 from pathlib import Path
 
-from localnet.services.process import claim, lock_folder, run_service
+from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError
 from protocol.lifetime import die_with_parent
+from runtime.entry import run_main
 
 
 def main() -> int:
@@ -31,8 +32,8 @@ def main() -> int:
     os.umask(0o077)
     warnings.filterwarnings("ignore", message="\n*Eventlet is deprecated")
     try:
+        from localnet.services.swift import SwiftServer
         from localnet.services.swift_conf import prepare
-        from localnet.services.swift_server import SwiftServer
     except ImportError as error:
         raise ConfigError(f"Swift is not installed ({error.name})", "run `make setup` (Linux only)") from None
     lock = lock_folder(options.data, "S3 server")
@@ -50,4 +51,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_service(main)
+    run_main(main)

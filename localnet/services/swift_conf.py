@@ -1,4 +1,4 @@
-"""Folders, access key, rings and configuration files of a one-disk Swift; idempotent, so a restart finds its data."""
+"""Folders, access key, rings and configuration files of a one-disk Swift. Idempotent: a restart finds its data."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
-from storage.settings import AccessKey
+from storage.s3 import AccessKey
 
 KINDS = ("account", "container", "object")
 CHUNK = 1 << 20
@@ -154,6 +154,6 @@ def _proxy_conf(layout: Layout) -> str:
         "[filter:slo]\nuse = egg:swift#slo\nmax_manifest_segments = 10000\nallow_async_delete = false\n"
         f"[filter:tempauth]\nuse = egg:swift#tempauth\nuser_{account}_{user} = {layout.access.secret_key} .admin\n"
         + "".join(f"[filter:{name}]\nuse = egg:swift#{name}\n" for name in stock)
-        + "[filter:guard]\npaste.filter_factory = localnet.services.swift_guard:guard_factory\n"
-        + "[filter:cache]\npaste.filter_factory = localnet.services.swift_guard:cache_factory\n"
+        + "[filter:guard]\npaste.filter_factory = localnet.services.swift:guard_factory\n"
+        + "[filter:cache]\npaste.filter_factory = localnet.services.swift:cache_factory\n"
     )

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from localnet.facts import Fact, shown_fact
 from localnet.plan import new_run_folder
 from localnet.ports import claim_port
-from localnet.services.process import run_service
+from localnet.report import Fact, shown_fact
 from localnet.swarm.outcome import facts, member_report, table
 from localnet.swarm.plan import SwarmPlan, member_names, one_kill_each
 from localnet.swarm.run import SwarmRun
 from localnet.swarm.traces import MemberTrace
 from protocol.files import write_atomic
+from runtime.entry import run_main
 
 
 def main() -> int:
@@ -94,4 +94,4 @@ def _report(
 
 
 if __name__ == "__main__":
-    run_service(main)
+    run_main(main)

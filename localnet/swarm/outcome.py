@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from localnet.facts import Fact
+from localnet.report import Fact
 from localnet.swarm.plan import SwarmPhase, SwarmPlan
 from localnet.swarm.traces import BucketContents, MemberTrace
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engines.runtime import torch_environment
-from localnet.accounts import KeyRing
 from localnet.base_model import base_model_process, wait_for_folder
 from localnet.footprint import resident
-from localnet.pool import pool_config
-from localnet.progress import ProgressPrinter, Stop
-from localnet.supervisor import Child, Supervisor
+from localnet.network import ProgressPrinter, Stop
+from localnet.onboarding import KeyRing
+from localnet.plan import pool_config
 from localnet.swarm.plan import FIRST, LAST, SwarmPhase, SwarmPlan, swarm_document, write_plan
 from localnet.swarm.traces import (
     BucketContents,
@@ -26,9 +25,9 @@ from localnet.swarm.traces import (
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.swarm.envelope import EnvelopeLimits
-from protocol.swarm.identity import NO_CHAIN
 from protocol.waits import wait_for
-from storage.bucket import Bucket
+from runtime.supervisor import Child, Supervisor
+from storage.s3 import Bucket
 from swarm.exchange import BucketExchange
 
 _LOOK_SECONDS, _TELL_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
@@ -207,5 +206,5 @@ class SwarmRun:
 
     def _shelf(self) -> BucketContents:
         return read_shelf(
-            BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(NO_CHAIN, swarm_document())
+            BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(swarm_document())
         )  # fmt: skip

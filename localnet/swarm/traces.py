@@ -78,7 +78,7 @@ def read_member(
     name: str, address: str, home: Path, outage: Outage, killed: Iterable[SwarmPhase], restarts: int
 ) -> MemberTrace:
     """A member that has ended."""
-    from trainer.state.checkpoint import STATE, checkpoints  # brings torch, which nothing before the end needs
+    from trainer.checkpoint import STATE, checkpoints  # brings torch, which nothing before the end needs
 
     steps = breaches = 0
     found = checkpoints(home / "checkpoints")

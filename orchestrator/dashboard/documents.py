@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from chain.records import Account, Pool, Slash, Status, Submission
-from chain.state import State
+from chain.indexer.records import Account, Pool, Slash, Status, Submission
+from chain.indexer.state import State
 from orchestrator.aggregates import ConsumedFiles
 from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
 from orchestrator.ledger import escrow, fees_paid, rows

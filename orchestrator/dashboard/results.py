@@ -186,12 +186,12 @@ def build_summary(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    carriers: Sequence[str] = (),
+    decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
     sites: SitesSummary | None = None,
 ) -> RunSummary:
-    """Return the summary of a run. `cheaters`: addresses of the nodes that were meant to cheat; `carriers`: of the
+    """Return the summary of a run. `cheaters`: addresses of the nodes that were meant to cheat; `decoys`: of the
     decoy nodes, whose files are rejected where their canaries were not opened in time."""
     files, counts = record.submissions, record.counts
     heldout = [entry.heldout for entry in record.rewards if entry.heldout is not None]
@@ -209,7 +209,7 @@ def build_summary(
         agreement=agreement,
         safeguards=safeguards,
         sites=sites,
-        honest_rejected=sum(file.status == "rejected" and file.node not in (*cheaters, *carriers) for file in files),
+        honest_rejected=sum(file.status == "rejected" and file.node not in (*cheaters, *decoys) for file in files),
         submissions=FileCounts(
             accepted=counts["accepted"],
             rejected=sum(counts[status] for status in REFUSALS),
@@ -348,7 +348,7 @@ def save_results(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    carriers: Sequence[str] = (),
+    decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
     sites: SitesSummary | None = None,
@@ -364,7 +364,7 @@ def save_results(
         seed=seed,
         seconds=seconds,
         cheaters=cheaters,
-        carriers=carriers,
+        decoys=decoys,
         agreement=agreement,
         safeguards=safeguards,
         sites=sites,

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi import Query as QueryParameter
 from fastapi.responses import StreamingResponse
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.dashboard import documents
 from orchestrator.dashboard import views as made
 from orchestrator.errors import HttpError, documented

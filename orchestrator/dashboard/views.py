@@ -12,10 +12,9 @@ from typing import Literal
 
 from tokenizers import Tokenizer
 
-from chain.judging import Panel, Round, Trial
-from chain.network import FOLDER, NetworkConfig
-from chain.records import Pool, Status, Submission, Terms
-from chain.state import State
+from chain.deployment import FOLDER, NetworkConfig
+from chain.indexer.records import Panel, Pool, Round, Status, Submission, Terms, Trial
+from chain.indexer.state import State
 from orchestrator.aggregates import ConsumedFiles
 from orchestrator.dashboard import documents
 from orchestrator.errors import HttpError
@@ -27,8 +26,8 @@ from protocol.config import WorkConfig
 from protocol.errors import MusterError, UnreachableError
 from protocol.evidence.figures import CHECK
 from protocol.identity import PoolId
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
 from protocol.verdict import MAX_DOCUMENT_BYTES, BallotDocument, Code, Verdict, code_at
 from storage.keys import MissingObjectError, object_key, parse_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal

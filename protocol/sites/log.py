@@ -9,9 +9,9 @@ know to follow from there.
 import hashlib
 from typing import Annotated, Literal, Self
 
-from eth_account.signers.local import LocalAccount
 from pydantic import Field, model_validator
 
+from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Signature, SignedBody, UnixTime, at_most
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError

@@ -13,7 +13,7 @@ from benchmarks import codec
 from benchmarks.codec import figures, summary
 from benchmarks.codec_slices import JOURNAL
 from protocol.files import write_atomic
-from trainer.state.records import read_records, write_records
+from trainer.records import read_records, write_records
 
 SMALL = """
 import sys

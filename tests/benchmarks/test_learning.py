@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning import demo_config, learn
-from localnet.pool import pool_config
+from localnet.plan import pool_config
 
 
 @pytest.mark.slow

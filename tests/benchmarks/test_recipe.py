@@ -12,7 +12,7 @@ from benchmarks.learning import OfflineWork, batch_of, demo_config
 from benchmarks.recipe_settings import SEEDS, Setting, settings
 from protocol.config import PoolConfig
 from protocol.training import GrpoConfig, TrainConfig
-from trainer.rollouts import Group, TrainRollout
+from trainer.batch import Group, TrainRollout
 
 
 @pytest.fixture

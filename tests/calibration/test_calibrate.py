@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 
 from attacks.weights import altered, noisy
 from calibration.calibrate import evidence_config
@@ -16,6 +15,7 @@ from cli.pool_file import pool_file
 from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
+from protocol.accounts import Account
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.law import EvidenceConfig, PairLaw

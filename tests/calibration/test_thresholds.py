@@ -6,7 +6,6 @@ import random
 from functools import cache
 
 import pytest
-from eth_account import Account
 
 from calibration.document import Calibration, subject
 from calibration.means import Design
@@ -15,6 +14,7 @@ from calibration.summary import file_measurements, summarise
 from calibration.tails import Tail, limit
 from calibration.thresholds import blind, thresholds
 from engines.base import EngineInfo
+from protocol.accounts import Account
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError

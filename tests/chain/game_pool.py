@@ -3,10 +3,9 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from eth_account.signers.local import LocalAccount
-
-from chain.records import Pool, Step
-from chain.state import State
+from chain.indexer.records import Pool, Step
+from chain.indexer.state import State
+from protocol.accounts import LocalAccount
 from protocol.identity import PoolId
 from protocol.seeds import Work
 from tests.chain.game import Game

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
 from chain.suite import Suite
 from cli.terms import load_terms
+from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS
 from protocol.identity import PoolId
 from runtime.process import ProcessConfig
-from runtime.relay.config import RelayConfig
+from runtime.relay import RelayConfig
 from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
 from tests.cli.actors import TERMS

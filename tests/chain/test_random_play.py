@@ -5,11 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from chain.errors import ContractError
-from chain.judging import Lane
-from chain.records import Status, Submission
+from chain.indexer.records import Lane, Status, Submission
+from protocol.accounts import LocalAccount
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
 from tests.chain.comparison import compare

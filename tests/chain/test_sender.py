@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
-from eth_account import Account
 
 from chain.client import ChainClient
 from chain.errors import TransactionError
+from protocol.accounts import Account
 from tests.chain.conftest import SELF, gift
 from tests.chain.proxy import Proxy
 from tests.conftest import Chain

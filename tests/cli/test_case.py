@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from eth_account import Account
 
-from chain.judging import CaseOutcome
+from chain.indexer.records import CaseOutcome
 from cli.commands.case import named_run, newest, refuse_cut
+from protocol.accounts import Account
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from runtime.keystore import store

@@ -33,8 +33,7 @@ STREAMS = {"logs"}
 SENDS = re.compile(
     r"(keys send|deploy|node (up|register|stake|join|claim|dispute|announce|leave|withdraw)"
     r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite|init)[a-z-]+|governance (?!status)[a-z-]+"
-    r"|site (?!keep|run|status|show|verify|watch|data)[a-z-]+"
-    r"|swarm (?!join|run|gate|status|ledger)[a-z-]+)"
+    r"|site (?!keep|run|status|show|verify|watch|data)[a-z-]+)"
 )
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from localnet.pool import pool_config
+from localnet.plan import pool_config
 from tests.cli.muster import Muster
 from tests.validator.world import tokenizer_folder
 

@@ -7,8 +7,7 @@ import pytest
 
 from cli.follow import LogTail, last_lines
 from cli.views.local_network import LocalNetwork, all_well, process_table
-from localnet.lasting.folder import LastingSettings, NetworkFolder
-from localnet.lasting.state import NetworkPhase, NetworkState, ProcessEntry, ProcessState
+from localnet.background import LastingSettings, NetworkFolder, NetworkPhase, NetworkState, ProcessEntry, ProcessState
 from tests.cli.muster import Muster
 
 NOW = 1_000_000.0

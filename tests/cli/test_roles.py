@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localnet.pool import pool_config
+from localnet.plan import pool_config
 from tests.cli.muster import CLOSED, Key, Muster, s3_settings
 from tests.conftest import Deployed, free_port
 

@@ -12,12 +12,11 @@ from cli.surroundings import Around, chores, look_around
 from cli.views.answers_node import node_answers
 from cli.views.answers_pool import pool_answers
 from cli.views.answers_seats import seats_answers
+from runtime.diagnose import Facts, WatchLimits
+from runtime.diagnose import surroundings as alarms_around
 from runtime.presence import STALLED
-from runtime.watch.alarms import surroundings as alarms_around
-from runtime.watch.config import WatchLimits
-from runtime.watch.facts import Facts
 from tests.cli.test_answers import node_look, pool_look, seats_look
-from tests.runtime.watch.test_watcher import ADDRESS, FailingService, service
+from tests.runtime.test_watch import ADDRESS, FailingService, service
 
 __all__ = ["service"]
 UP, GIB = StatusPart("service"), 1 << 30

@@ -8,7 +8,7 @@ import pytest
 
 from cli.pool_plan import world_problems
 from environments.data import data_folder
-from localnet.pool import pool_config
+from localnet.plan import pool_config
 from protocol.environments import EnvironmentConfig
 from tests.cli.muster import CompletedCommand, Muster
 from tests.environments.verifiers.small import ROWS, small_library

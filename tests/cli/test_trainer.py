@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.config import PoolConfig, WorkConfig
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from chain.state import State
+from chain.indexer.state import State
 from cli.profile import Profile, ProfileKey
-from cli.up.process import EJECTED, UpProcess
+from cli.up.process import UpProcess
 from cli.up.reports import earned_line
 from protocol.errors import MusterError
+from runtime.entry import Exit
 
 COUNTING = """
 import os, sys
@@ -68,9 +69,9 @@ def test_a_process_that_dies_is_started_again_until_it_is_done(
 
 
 def test_an_ejected_worker_is_not_started_again(tmp_path: Path) -> None:
-    up, starts = counted(tmp_path, EJECTED)
+    up, starts = counted(tmp_path, Exit.EJECTED)
     up.start()
-    assert up.run(lambda: None, 10.0) == EJECTED
+    assert up.run(lambda: None, 10.0) == Exit.EJECTED
     assert starts.read_text() == "1"
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from eth_account import Account
 
 from dataset import document as names
 from dataset.document import CARD, DOCUMENT, StoredDataset
 from dataset.export import ExportOptions
-from dataset.row import DatasetRow
+from dataset.rows import DatasetRow
 from dataset.verify import load
+from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits
 from storage.keys import object_key
 from tests.dataset.world import Change, SoldWork, forged, redo, rows_of
 from tests.validator.world import CONFIG

@@ -5,25 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eth_account.signers.local import LocalAccount
-
-from chain.contracts.pools import WorkItem
-from dataset.card import card
-from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset
+from chain.contracts import WorkItem
+from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset, card
 from dataset.export import ExportOptions, PoolOnChain, export
-from dataset.row import DatasetRow
-from dataset.tables import RowWriter, read_rows
-from dataset.tally import RowTally
+from dataset.rows import DatasetRow, RowTally, RowWriter, read_rows
 from dataset.verify import Verification, load, verify
+from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.commitment import Commitment, commit
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Commitment, RolloutHeader, commit
 from protocol.seeds import Work
 from protocol.verdict import Code
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.chain.game import Game

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.demo import Demo
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from localnet.run import Demo
 from protocol.config import DataConfig
 from tests.e2e.running import muster
 

@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from localnet.lasting.leftovers import leftovers
+from localnet.background import leftovers
 from tests.e2e.running import muster
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]

@@ -6,23 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.base import Problem
 from environments.catalogue import load_environment
 from environments.data import data_folder
 from environments.pool import PoolEnvironments
 from environments.verifiers.locking import AskedPackage, lock_package
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.verdict import Code
 from tests.e2e.test_turns import ToolDemo, rows_of
-from trainer.state.records import Records
-from trainer.warmup import Recipe, warm_up
+from trainer.base_model import Recipe, warm_up
+from trainer.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2
@@ -71,7 +70,7 @@ def package_config(base: Path) -> PoolConfig:
     made = pool_config(1, STEPS)
     model = made.model.model_copy(update={"source": str(base)})
     work = made.work.model_copy(update={"problems_per_file": 8})
-    train = made.train.model_copy(update={"files_per_step": 2, "async_level": 2, "minibatches": 2})
+    train = made.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2})
     changed = {
         "environments": (package, *made.environments),
         "model": model,

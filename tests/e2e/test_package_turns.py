@@ -6,25 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from environments.base import InTurns, Problem
 from environments.catalogue import load_environment
 from environments.data import data_folder
 from environments.pool import PoolEnvironments
 from environments.verifiers.install import wheel_requirement
 from environments.verifiers.locking import AskedPackage, lock_package
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
-from localnet.pool import pool_config
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig
 from tests.e2e.test_package import check_nodes, check_seats, check_training
 from tests.e2e.test_turns import ToolDemo, rows_of
 from tests.environments.verifiers.boxes import boxes_wheel
-from trainer.sft.conversations import Message
+from trainer.base_model import Recipe, warm_up
+from trainer.sft import Message
 from trainer.tiny_model import END_OF_THOUGHT
-from trainer.warmup import Recipe, warm_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2
@@ -43,7 +42,7 @@ def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatc
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine="transformers", batch=16))
     plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=6)
     base = tmp_path / "base"
-    monkeypatch.setattr("trainer.warmup_data.worked_turns", called_turns)
+    monkeypatch.setattr("trainer.base_model.worked_turns", called_turns)
     warm_up(base, load_environment(EnvironmentConfig(name="lookup")), plan.seed, Recipe())
     config = package_config(package, base)
     demo = ToolDemo(plan, config)
@@ -69,7 +68,7 @@ def package_config(package: EnvironmentConfig, base: Path) -> PoolConfig:
     """Small files: every row of one costs three replays of each seat."""
     made = pool_config(1, STEPS)
     work = {"problems_per_file": 4, "samples_per_problem": 8, "max_new_tokens": 96}
-    train = made.train.model_copy(update={"files_per_step": 2, "async_level": 2, "minibatches": 2})
+    train = made.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2})
     changed = {
         "environments": (package,),
         "model": made.model.model_copy(update={"source": str(base)}),

@@ -14,7 +14,7 @@ from engines.loading import same_layout
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
 from environments.prompts import completion_text
-from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.models import eos_ids, load_tokenizer
 
 NAMED = {family.name: family for family in FAMILIES}
 BOTH = pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from tests.validator.world import tokenizer_folder
 
 

@@ -21,8 +21,8 @@ from environments.turns.replay import replay
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import load_tokenizer
-from protocol.rollouts.transcript import Transcript, context_of, interleaved, sampled_places
+from protocol.models import load_tokenizer
+from protocol.rollout_file.rows import Transcript, context_of, interleaved, sampled_places
 from tests.environments.test_program import written
 from tests.validator.world import EOS, tokenizer_folder
 

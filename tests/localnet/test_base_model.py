@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from localnet.base_model import base_model_process, wait_for_folder
-from localnet.supervisor import Supervisor
 from protocol.errors import MusterError
+from runtime.supervisor import Supervisor
 
 
 def test_a_base_model_that_cannot_be_made_ends_the_run_with_the_reason(tmp_path: Path) -> None:

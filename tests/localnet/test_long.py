@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Pool, Step
-from chain.state import State
+from chain.indexer.records import Pool, Step
+from chain.indexer.state import State
 from localnet.footprint import SHORTEST, Footprint, FootprintSample, disk, growths, read_samples, resident
 from localnet.long import facts
 from localnet.plan import POOL
-from localnet.supervisor import Child, Supervisor
 from protocol.waits import wait_for
-from tests.localnet.test_results import GOOD, changed
+from runtime.supervisor import Child, Supervisor
+from tests.localnet.test_report import GOOD, changed
 
 STEPS = 200
 

@@ -1,15 +1,20 @@
-"""What a run is made of, and where it keeps things."""
+"""What a run plans, and what its processes are told."""
 
 import json
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from chain.seat_classes import needed
-from localnet.plan import Options, make_plan, new_run_folder
-from localnet.pool import pool_config, pool_terms
+from chain.deployment import NetworkConfig
+from chain.indexer.state import needed
+from localnet.network import Network, Stop
+from localnet.onboarding import KeyRing
+from localnet.plan import POOL, Options, make_plan, new_run_folder, pool_config, pool_terms
+from localnet.real import real_plan
 from protocol.errors import ConfigError
+from runtime.supervisor import Child, Supervisor
 
 
 def test_the_latest_run_is_found_by_its_link(tmp_path: Path) -> None:
@@ -46,3 +51,41 @@ def test_honest_validators_compute_differently_and_vllm_is_used_where_it_is(
     assert json.loads(plan.write_config("trainer", {"home": plan.home("trainer")}).read_text()) == {
         "home": str(tmp_path / "latest" / "homes" / "trainer").replace("latest", plan.root.name)
     }
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
+    """Of the real model's plan; processes are not started."""
+
+    def not_started(_self: Supervisor, child: Child) -> Child:
+        return child
+
+    monkeypatch.setattr(Supervisor, "start", not_started)
+    plan = real_plan(tmp_path, 1, 24, (1, 2, 3))
+    return Network(plan, KeyRing(tmp_path / "keys"), print, Stop.__new__(Stop))
+
+
+def test_the_trainer_measures_held_out_reward_in_what_the_workers_compute_in(network: Network) -> None:
+    network.start_trainer(POOL, Path("base"))
+    told = json.loads((network.plan.root / "configs" / "trainer.json").read_text())
+    assert told["engine"] == {"name": "transformers", "dtype": "bfloat16", "threads": 2}
+    assert told["memory"] == {"row_tokens": 1024}, "rows of the default size take nine gigabytes of this model"
+    network.start_worker(POOL, network.plan.nodes[0])
+    node = json.loads((network.plan.root / "configs" / f"worker-{network.plan.nodes[0].name}.json").read_text())
+    assert node["engine"]["dtype"] == told["engine"]["dtype"]
+
+
+def test_every_role_waits_for_as_many_confirmations_as_the_network_asks_for(network: Network) -> None:
+    network.start_worker(POOL, network.plan.nodes[0])
+    network.start_validator(POOL, network.plan.validators[0])
+    network.start_trainer(POOL, Path("base"))
+    told = [json.loads(path.read_text())["confirmations"] for path in (network.plan.root / "configs").iterdir()]
+    assert told == [NetworkConfig.load("local").confirmations] * 3
+
+
+def test_who_stops_it_while_it_waits_interrupts_it(network: Network) -> None:
+    network.supervisor.children["chain"] = Child("chain", [], network.plan.log("chain"))
+    network.stop_requested._event = threading.Event()
+    network.stop_requested._event.set()
+    with pytest.raises(KeyboardInterrupt):
+        network.wait("the chain to start", lambda: False, "chain")

@@ -10,13 +10,11 @@ import pytest
 import localnet.real as real
 from environments.catalogue import load_environment
 from environments.prompts import completion_text
-from localnet.plan import DemoPlan
-from localnet.pool import pool_terms
-from localnet.real_model import unpermuted
-from localnet.real_pool import real_config, real_plan
+from localnet.plan import DemoPlan, pool_terms
+from localnet.real import real_config, real_plan, unpermuted
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.environments import EnvironmentConfig
-from tests.localnet.test_results import CHEATER, GOOD
+from tests.localnet.test_report import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
 

@@ -13,12 +13,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.watch.alarms import NAMES
-from runtime.watch.config import WatchConfig
-from runtime.watch.facts import Facts, WatchedPool
-from runtime.watch.main import Watcher, WatchGauges
+from runtime.diagnose import NAMES, Facts, WatchConfig, WatchedPool
+from runtime.watch import Watcher, WatchGauges
 from tests.orchestrator.conftest import Desk, desk
-from trainer.metrics.catalogue import HELP
+from trainer.metrics import HELP
 
 __all__ = ["desk"]
 OPS = Path(__file__).parents[2] / "ops"

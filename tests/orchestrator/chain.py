@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from eth_account import Account as Key
-from eth_account.signers.local import LocalAccount
-
-from chain.events import Batch, Event
-from chain.records import Terms, pack_work
+from chain.indexer.logs import Batch, Event
+from chain.indexer.records import Terms, pack_work
+from protocol.accounts import Account as Key
+from protocol.accounts import LocalAccount
 from protocol.verdict import Code
 
 POOLS = "0x" + "11" * 20

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account.signers.local import LocalAccount
 from starlette.testclient import TestClient
 
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.db import Database, default_url
 from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
+from protocol.accounts import LocalAccount
 from protocol.api.work import Evaluation, SetResult, UploadTicket, sign_evaluation
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
@@ -26,8 +26,7 @@ from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
 from storage.keys import MissingObjectError, check_content
-from storage.presign import Presigner
-from storage.settings import AccessKey, S3Settings
+from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
@@ -75,7 +74,7 @@ class Desk:
         self.start()
 
     def start(self) -> None:
-        train = TrainConfig(steps=4, files_per_step=2, async_level=1)
+        train = TrainConfig(steps=4, files_per_step=2, max_off_policy_steps=1)
         config = PoolConfig(
             name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),), train=train
         )

@@ -6,21 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
-from chain.records import Status, Submission
+from chain.indexer.records import Status, Submission
 from orchestrator.attestor import Attestor
 from orchestrator.background import ChainWatcher
 from orchestrator.db import Database, default_url
 from orchestrator.pool_view import PoolView
 from orchestrator.uploads import Uploads
+from protocol.accounts import LocalAccount
 from protocol.api.work import ReceiptRequest
 from protocol.errors import UnreachableError, printable
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.verdict import Code
 from protocol.waits import wait_for
-from runtime.watch.service_look import LONGEST
+from runtime.diagnose import LONGEST
 from storage.keys import object_key
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import ETHER, GRAINS, Deployed

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.scheduler import Grant, QueuedFile, Rule, Wait, decide
 from protocol.config import DataConfig
 from tests.orchestrator.test_scheduler import EMPTY, A, lease

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.scheduler import Grant, Keep, Lease, QueuedFile, QueueState, Requester, Rule, Wait, decide
 from protocol.api.work import LeaseRequest
 from tests.orchestrator.chain import CHEAT, NODE
 from tests.orchestrator.conftest import Desk, is_error
 
-RULE = Rule(files_per_step=2, async_level=2, steps=50, lease_seconds=30.0)
+RULE = Rule(files_per_step=2, max_off_policy_steps=2, steps=50, lease_seconds=30.0)
 SUPPLY = QueueState(
     published=5, usable=5, trained=5, consumed=(), files=(), leases=(), asked={}, granted={}, reached={"0xa": 4}
 )
@@ -51,9 +51,9 @@ def test_only_who_worked_with_the_step_before_while_it_was_the_newest(reached: d
 
 def test_never_a_step_that_the_node_or_the_trainer_does_not_take() -> None:
     assert granted(SUPPLY, replace(LATE, joined_step=5)) == 5
-    assert granted(SUPPLY, LATE, replace(RULE, async_level=0)) == 5
+    assert granted(SUPPLY, LATE, replace(RULE, max_off_policy_steps=0)) == 5
     # Step 6 is published, its seed not confirmed: step 4 is two behind then.
-    assert granted(replace(SUPPLY, published=6), LATE, replace(RULE, async_level=1)) == 5
+    assert granted(replace(SUPPLY, published=6), LATE, replace(RULE, max_off_policy_steps=1)) == 5
     assert granted(replace(SUPPLY, published=6), LATE) == 4
 
 

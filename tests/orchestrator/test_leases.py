@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account as Key
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from orchestrator.db import Database
 from orchestrator.leases import EXPIRED_SECONDS, Leases, LeaseStore
 from orchestrator.pool_view import PoolView
 from orchestrator.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
+from protocol.accounts import Account as Key
 from tests.orchestrator.chain import ScriptedChain
 from tests.orchestrator.databases import KINDS, empty_database
 

@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from eth_account.signers.local import LocalAccount
 from prometheus_client.parser import text_string_to_metric_families
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from orchestrator.dashboard.results import fetch_record
 from orchestrator.main import run
+from protocol.accounts import LocalAccount
 from protocol.api.work import NoLease, WorkLease
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig

@@ -5,10 +5,10 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
 from orchestrator import sources
 from orchestrator.sources import AnnouncedSources
+from protocol.accounts import LocalAccount
 from protocol.announcements import Announcement, announce
 from protocol.api.endpoints import ANNOUNCEMENT
 from protocol.encoding import canonical_json

@@ -49,8 +49,8 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert service.taken[0] == HeartbeatRequest(role="worker")
     said = [record.getMessage() for record in caplog.records]
     assert said.count("a heartbeat failed") == 1
-    assert sum(line.startswith("heartbeats are not taken: it does not answer") for line in said) == 1
-    assert said.count("heartbeats are taken again") == 1
+    assert sum(line.startswith("heartbeats are not accepted: it does not answer") for line in said) == 1
+    assert said.count("heartbeats are accepted again") == 1
 
 
 def test_a_service_of_another_version_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

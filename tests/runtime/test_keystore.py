@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 
+from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError
 from runtime import keystore
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 from pydantic import TypeAdapter
 
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.db import Database, default_url
+from protocol.accounts import Account
 from protocol.api.base import RequestBody, ResponseBody
 from protocol.api.endpoints import HEALTH, STATUS, Get, Post
 from protocol.errors import ConfigError, IntegrityError, UnreachableError

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from protocol.http.reach import ANYWHERE
-from storage.transfer import http_client
+from storage.transfers import http_client
 
 NEAR = http_client(ANYWHERE)
 """For servers of tests, which are on this machine."""
@@ -16,11 +16,13 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def mirror(answer: Answer) -> Iterator[str]:
-    """Base URL of a server that answers every GET with `answer`."""
+    """Base URL of a server that answers every GET, HEAD and PUT with `answer`."""
 
     class MirrorHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
+
+        do_HEAD = do_PUT = do_GET
 
         def log_message(self, *_: object) -> None:
             pass

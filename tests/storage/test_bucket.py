@@ -2,21 +2,21 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from storage.bucket import Bucket
-from storage.download import download
 from storage.keys import MissingObjectError, object_key
-from storage.settings import S3Settings
-from storage.upload import TicketRefusedError, upload
+from storage.s3 import AccessKey, Bucket, S3Settings
+from storage.transfers import TicketRefusedError, download, upload
 from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.storage.clock import signed_at
-from tests.storage.mirror import NEAR
+from tests.storage.mirror import NEAR, mirror, send
 
 
 def fresh(size: int = 1000) -> tuple[str, bytes]:
@@ -169,3 +169,35 @@ def test_data_survive_kill(tmp_path: Path) -> None:
         for key, data in stored:
             assert bucket.get(key) == data
         assert sorted(bucket.list("shards/")) == sorted(key for key, _ in stored)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("request_", ["size", "get", "put", "list"])
+def test_a_redirect_is_refused_with_its_target(tmp_path: Path, status: int, request_: str) -> None:
+    key, data = fresh()
+    calls: dict[str, Callable[[Bucket], object]] = {
+        "size": lambda bucket: bucket.size(key),
+        "get": lambda bucket: bucket.get(key),
+        "put": lambda bucket: bucket.put(key, data),
+        "list": lambda bucket: list(bucket.list("shards/")),
+    }
+    access = AccessKey(access_key="a", secret_key="b")
+
+    def redirect(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        send(handler, status, Location="https://s3.example/elsewhere")
+
+    with mirror(redirect) as url:
+        settings = S3Settings(endpoint=url, bucket="muster", credentials=tmp_path / "none.json")
+        with pytest.raises(ConfigError, match=r"redirects to https://s3\.example/elsewhere"):
+            calls[request_](Bucket(settings, access))
+
+
+def test_a_redirect_to_another_region_names_it(tmp_path: Path) -> None:
+    def redirect(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, 301, b"", **{"x-amz-bucket-region": "eu-west-3"})
+
+    with mirror(redirect) as url:
+        settings = S3Settings(endpoint=url, bucket="muster", credentials=tmp_path / "none.json")
+        with pytest.raises(ConfigError, match="set region = 'eu-west-3'"):
+            Bucket(settings, AccessKey(access_key="a", secret_key="b")).size(fresh()[0])

@@ -8,15 +8,14 @@ import torch
 
 from protocol.errors import ConfigError
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope, seal
-from protocol.swarm.identity import NO_CHAIN
 from storage.keys import check_content
 from swarm.config import MixConfig
 from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
-from trainer.state.checkpoint import checkpoints
+from trainer.checkpoint import checkpoints
 
-LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 
 
 def test_two_members_learn_from_one_another(world: SwarmWorld) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from environments.prompts import completion_text
 from environments.texts import TextEnvironments
-from protocol.models.tokenizer import EOS
+from protocol.models import EOS
 from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
 from protocol.swarm.sampling import Offer
 from protocol.swarm.seeds import round_problem
@@ -15,7 +15,7 @@ from swarm.generation import MemberModel
 from swarm.inspection import FoundGroup
 from swarm.retokenising import Retokeniser
 from tests.swarm.world import DOCUMENT, SwarmWorld
-from trainer.rollouts import Group
+from trainer.batch import Group
 
 TEXTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 SEED = round_problem(DOCUMENT.digest, "0x" + "11" * 20, 0, 0)

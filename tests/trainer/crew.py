@@ -111,7 +111,7 @@ def _rank(end: Connection, environment: dict[str, int], seconds: float, stay: bo
     import torch
 
     from engines.loading import set_threads
-    from trainer.ranks import join_ranks
+    from trainer.distributed import join_ranks
 
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.environ |= {name: str(value) for name, value in environment.items()}

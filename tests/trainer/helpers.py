@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import transformers
 
-from protocol.models.tokenizer import save_byte_tokenizer
-from trainer.rollouts import Group, TrainRollout
+from protocol.models import save_byte_tokenizer
+from trainer.batch import Group, TrainRollout
 from trainer.tiny_model import PHRASES
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engines.base import FINISH_EOS, Completion, Request, Sampling
 from environments.pool import PoolEnvironments
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 
 
 class Solver:

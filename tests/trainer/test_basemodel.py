@@ -8,19 +8,17 @@ import pytest
 from environments.catalogue import load_environment
 from environments.pool import PoolEnvironments
 from environments.prompts import prompt_tokens
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.config import ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.folders import file_digests
-from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
-from protocol.rollouts.transcript import interleaved
-from trainer.basemodel import base_model, cache_key, warmed_up
-from trainer.sft.examples import ConversationEncoder
+from protocol.files import file_digests
+from protocol.models import load_tokenizer, save_byte_tokenizer
+from protocol.rollout_file.rows import interleaved
+from trainer.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.sft import ConversationEncoder
 from trainer.tiny_model import PHRASES, tiny_model_config
-from trainer.warmup import Recipe
-from trainer.warmup_data import conversation, example, worked_sum
 
 QUICK = Recipe(worked_steps=3, mixed_steps=2, batch=4)
 

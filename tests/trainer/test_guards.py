@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from trainer.config import GuardConfig
-from trainer.guards import UnstableError, check_step
+from trainer.exits import UnstableError
+from trainer.making import check_step
 from trainer.step_metrics import StepMetrics
 
 GUARDS = GuardConfig(norm_factor=10, norm_window=6, entropy_share=0.1)

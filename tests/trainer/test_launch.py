@@ -13,7 +13,7 @@ import pytest
 LAUNCH = """
 import sys
 from trainer.config import ParallelConfig
-from trainer.launch import Launcher
+from trainer.distributed import Launcher
 from runtime.process import serve
 serve(Launcher(ParallelConfig(ranks=2, max_restarts=int(sys.argv[1])), ["-c", sys.argv[2], *sys.argv[3:]]), None)
 """
@@ -117,7 +117,7 @@ def test_a_stranger_on_the_network_finds_nothing_of_the_ranks_to_talk_to(tmp_pat
     process = launch(
         tmp_path,
         """
-from trainer.ranks import join_ranks
+from trainer.distributed import join_ranks
 ranks = join_ranks("cpu", 60)
 (home / f"ready-{rank}").write_text("")
 while not (home / "seen").exists():

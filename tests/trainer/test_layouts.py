@@ -20,11 +20,11 @@ from protocol.training import (
 )
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model, some_groups
+from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import OneRank, Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
-from trainer.ranks import OneRank, Ranks
-from trainer.state.checkpoint import checkpoint_path
 from trainer.step_metrics import StepMetrics
 
 ALGORITHM = AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3)

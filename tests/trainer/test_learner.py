@@ -9,16 +9,16 @@ import torch
 
 from engines.loading import load_model, set_threads
 from protocol.errors import IntegrityError
-from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.models import eos_ids, load_tokenizer
 from protocol.training import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.helpers import small_model, some_groups
+from trainer.batch import Group, micro_batch
+from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.optimizer import learning_rate
-from trainer.rollouts import Group
-from trainer.state.checkpoint import checkpoint_path, checkpoints
+from trainer.optim import learning_rate
 
 CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
 
@@ -105,7 +105,8 @@ def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> Non
 
 def _logp(policy: Policy, group: Group) -> float:
     """Mean ln p of rewarded minus unrewarded outputs."""
-    logps = policy.sample_logprobs(group, 1.0)
+    with torch.no_grad():
+        logps = [policy.logprobs(micro_batch(group, [one], policy.device), 1.0)[0] for one in range(len(group))]
     return sum(float(logp.mean()) * (1 if one.reward > 0 else -1) for one, logp in zip(group, logps, strict=True))
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.trainer.crew import on_ranks, outcomes
+from trainer.distributed import Ranks, join_ranks, rank_device
 from trainer.exits import RanksLostError
-from trainer.ranks import Ranks, join_ranks, rank_device
 
 
 def exchange(ranks: Ranks) -> tuple[int, list[float], list[str], float]:

@@ -5,27 +5,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from eth_account import Account as KeyPair
-
-from chain.records import Account, Pool, Step, Submission
-from chain.state import State
+from chain.indexer.records import Account, Pool, Step, Submission
+from chain.indexer.state import State
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
+from protocol.accounts import Account as KeyPair
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, SetResult, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import load_tokenizer
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.models import load_tokenizer
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Rollout, RolloutHeader
 from protocol.seeds import Work
 from protocol.training import TrainConfig
 from protocol.verdict import Code
 from protocol.version import VERSION
 from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from tests.chain.game import terms
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
@@ -56,9 +55,6 @@ class Killed(BaseException):
 class TrainersWorld:
     """Everything outside the trainer; it outlives its kills. `fuse` counts actions down to a kill, `outages` failures
     of the bucket; `members`: each node's first step."""
-
-    site_runs: Any = None
-    """The contract of runs of sites, where a test has a chain."""
 
     def __init__(self, base: Path, home: Path) -> None:
         self.base, self.home = base, home
@@ -152,7 +148,7 @@ class PoolInMemory:
     def __init__(self, world: TrainersWorld) -> None:
         self._world, self.home = world, world.home
         self.pool_id = PoolId(31337, POOLS, 1)
-        self.suite = SimpleNamespace(pools=world, site_runs=world.site_runs)
+        self.suite = SimpleNamespace(pools=world)
 
     @property
     def state(self) -> State:
@@ -211,7 +207,7 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
     """A trainer in a world."""
     config = config_of(world.base, world.home).model_copy(update=changes)
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
+    outside = TrainerCollaborators(**fakes, decoy=None, evaluator=QuarterSolver())
     return MortalTrainer(world, config, outside, placement)
 
 

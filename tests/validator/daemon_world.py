@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
-from chain.judging import Lane
-from chain.records import Submission
+from chain.indexer.records import Lane, Submission
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
 from runtime.process import PoolSource
@@ -27,7 +26,6 @@ from validator.daemon import Validator
 from validator.judge_queue import JudgeQueue
 from validator.kept_files import KeptFiles
 from validator.shelves import FileShelf, ServedShelf
-from validator.step_judging import StepJudge
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
@@ -75,7 +73,7 @@ class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
     service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
     bytes of files, shows them as `serve` says or on `shelf`, votes in `threads`, fetches from
-    `objects` and has `patience` seconds of it; the pool's document is `config`, and `steps` judges outer steps."""
+    `objects` and has `patience` seconds of it; the pool's document is `config`."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
@@ -87,7 +85,6 @@ class ValidatorWorld:
         self.serve: ServeConfig | None = serve_somewhere()
         self.shelf: FileShelf | None = None
         self.threads = 8
-        self.steps = StepJudge({})
         self.opened: list[tuple[str, bool]] = []
 
     def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
@@ -106,7 +103,6 @@ class ValidatorWorld:
             queue=queue,
             tasks=TransactionTasks(self.threads),
             wake=threading.Event(),
-            steps=self.steps,
         )
         if sources is None:
             sources = {self.game.pool: PoolSource(pool=self.game.pool, orchestrator="http://configured")}

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eth_account.signers.local import LocalAccount
 
-from chain.judging import CaseOutcome
-from chain.records import Submission
+from chain.indexer.records import CaseOutcome, Submission
 from chain.suite import Suite
-from protocol.audit import audit_sample
+from protocol.accounts import LocalAccount
 from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.seeds import audit_sample
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import work
 from tests.conftest import GRAINS, Deployed

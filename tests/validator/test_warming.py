@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from eth_account import Account
 
-from chain.records import Pool, Seat, Step
-from chain.state import State
+from chain.indexer.records import Pool, Seat, Step
+from chain.indexer.state import State
+from protocol.accounts import Account
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId
 from protocol.seeds import Work

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from eth_account import Account as Key
 
-from chain.records import Account, Pool, Step, Terms
-from chain.state import State
+from chain.indexer.records import Account, Pool, Step, Terms
+from chain.indexer.state import State
+from protocol.accounts import Account as Key
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from worker.decide import Do, decide

@@ -24,7 +24,7 @@ from tests.validator import tiny
 from tests.worker.test_daemon import ScriptedService, WorkerWorld
 from worker.daemon import EXIT_OK
 
-RULE = Rule(files_per_step=4, async_level=2, steps=9)
+RULE = Rule(files_per_step=4, max_off_policy_steps=2, steps=9)
 BOUND, CONFIRMED = 60.0, 5
 
 
@@ -74,7 +74,7 @@ class PublishingWorld(WorkerWorld):
 
 
 class SchedulingService(ScriptedService):
-    """Leases by the scheduler's own rule. Step 1 is published once the first file is uploaded, and its weights come once
+    """Leases by the scheduler's own rule. Step 1 is published once the first file is uploaded; its weights come once
     the second is; `said`: what the worker had each time a lease was given."""
 
     def __init__(self, world: PublishingWorld) -> None:

@@ -132,7 +132,7 @@ def test_a_worker_in_bubblewrap_reads_its_key_and_says_what_protects_it(tmp_path
     )
     path = tmp_path / "worker.json"
     path.write_text(given.model_dump_json())
-    argv = [sys.executable, "-P", "-m", "cli.main", "worker", "run", "--config", str(path)]
+    argv = [sys.executable, "-P", "-m", "worker.main", "--config", str(path)]
     env = {name: value for name, value in os.environ.items() if name != INSIDE}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=200, check=False)
     said = done.stderr.splitlines()

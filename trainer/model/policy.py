@@ -2,24 +2,21 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
-from protocol.folders import write_folder
-from protocol.models.tokenizer import TOKENIZER_FILES
+from protocol.errors import ConfigError, first_line
+from protocol.files import write_folder
+from protocol.models import TOKENIZER_FILES
 from protocol.training import LoraConfig
-from trainer.batches.micro_batch import MicroBatch, micro_batch
-from trainer.batches.work import WorkEstimate
+from trainer.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
-from trainer.model.float8 import check_float8, install_float8
 from trainer.model.head import HeadTask, install_head
-from trainer.model.lora import install_lora, merged
+from trainer.model.projections import check_float8, install_float8, install_lora, merged
 from trainer.model.sharding import Placement
-from trainer.rollouts import TrainRollout
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
 
@@ -70,12 +67,6 @@ class Policy:
         logp, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, gradient, largest=True))
         return logp, largest
 
-    @torch.no_grad()
-    def sample_logprobs(self, samples: Sequence[TrainRollout], temperature: float) -> list[Tensor]:
-        """ln p of the output tokens of every sample, float32, computed by this rank alone in one row each."""
-        rows = (micro_batch(samples, [place], self.device) for place in range(len(samples)))
-        return [self.logprobs(row, temperature)[0] for row in rows]
-
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0
         does, the others send it their shards."""
@@ -121,3 +112,22 @@ def _without_dropout(model: nn.Module) -> None:
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             setattr(module, "attention_dropout", 0.0)  # noqa: B010 (a module's attributes have no such type)
+
+
+def model_folder(source: str) -> Path:
+    """A local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
+    folder = Path(source).expanduser()
+    return folder if folder.is_dir() else _from_hub(source)
+
+
+def _from_hub(source: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja"]
+    try:
+        return Path(snapshot_download(source, allow_patterns=patterns, etag_timeout=20))
+    except Exception as error:  # the hub's client has many errors; each means the model cannot be had
+        raise ConfigError(
+            f"the model {source!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
+            "check the name, the network and the licence's terms, or name a local folder",
+        ) from None

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from protocol.errors import ConfigError
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.ranks import OneRank, Ranks, join_ranks, rank_device
+from trainer.distributed import OneRank, Ranks, join_ranks, rank_device
 
 
 @dataclass(frozen=True)

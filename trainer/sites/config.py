@@ -5,13 +5,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.sites.chain_config import RunChainConfig
 
 _RATES = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay_share=0))
 INTELLECT_1 = OptimizerConfig(
@@ -92,14 +91,12 @@ class ReinforcementConfig(ComputeOfSite):
 
 class RunMemberConfig(DaemonConfig):
     """What keeper and sites of a run name alike. `run`: its document; `model`: folder or Hugging Face id of the weights
-    that it begins with; `s3`: the bucket they share; `chain`: where the run's stakes and records are, if they are on a
-    chain. It ends after outer step `steps` (0: never)."""
+    that it begins with; `s3`: the bucket they share. It ends after outer step `steps` (0: never)."""
 
     run: Path
     key: KeyConfig
     s3: S3Settings
     model: str
-    chain: RunChainConfig | None = None
     poll_seconds: float = Field(0.5, gt=0, le=60)
     steps: int = Field(0, ge=0)
 

@@ -12,7 +12,7 @@ def first_state(model: str) -> OuterState:
     for name, value in torch_environment(1).items():
         os.environ.setdefault(name, value)
     from engines.loading import load_model
-    from trainer.basemodel import model_folder
+    from trainer.model.policy import model_folder
     from trainer.sites.model_tensors import model_tensors
 
     return OuterState.start(model_tensors(load_model(model_folder(model), "float32").requires_grad_(True)))

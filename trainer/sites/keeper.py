@@ -12,8 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.sites.contribution import ContributionLimits
 from protocol.sites.forms import MalformedContribution
@@ -45,7 +44,6 @@ from trainer.sites.note_reader import NoteReader
 from trainer.sites.replica import passed_over
 from trainer.sites.schedule import Schedule
 from trainer.sites.status_file import awaited, standing
-from trainer.sites.step_recorder import StepRecorder
 from trainer.sites.timeouts import Timeouts
 
 log = logging.getLogger("muster.sites")
@@ -62,20 +60,18 @@ class SitesKeeper:
         first: OuterState,
         home: Path,
         on_step: OnStep | None = None,
-        recorder: StepRecorder | None = None,
     ) -> None:
         self.exchange = exchange
         self.run = exchange.run
         self._states = KeptStates(exchange, home / "outer", first)
         self.state = self._states.newest
-        self._first, self._on_step, self._recorder = first, on_step, recorder
+        self._first, self._on_step = first, on_step
         self.timeouts = Timeouts.of_run(exchange.run)
         self.excluded: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         self._writer, self._handed = LogWriter(exchange, account, home), HandedIn(exchange)
         self._parts = PartsKeeping(exchange, self._handed, random.SystemRandom())
-        # The notes of a site without stake wait for it; a member that has none any more falls silent.
-        self._notes = NoteReader(exchange, recorder.may_take_part) if recorder is not None else NoteReader(exchange)
+        self._notes = NoteReader(exchange)
         self._started = time.time()
         self._log: DraftedLog | None = None
 
@@ -154,7 +150,6 @@ class SitesKeeper:
         return {
             "keeper": self.run.keeper, "run": self.run.name, **standing(self.state, book),
             "excluded": self.excluded, "items": None if items is None else len(items), "unusable": sorted(skipped),
-            "chain": None if self._recorder is None else self._recorder.status(),
         }  # fmt: skip
 
     def _finish(self) -> None:
@@ -165,8 +160,6 @@ class SitesKeeper:
             return
         for state in caught_up(self.exchange, self.state, self.book):
             self._hold(state)
-        if self._recorder is not None:
-            self._recorder.noticed(boundary.step)
         if self._on_step is not None:
             self._on_step(self.state, boundary)
 
@@ -295,8 +288,6 @@ class SitesKeeper:
         listed = self._states.publish(after) if due else None
         boundary = boundary_to(self._next, after, contributors, sorted(shares), listed)
         self._tell(boundary)
-        if self._recorder is not None:
-            self._recorder.settled(boundary, shares)
         self._hold(after)
         if self._on_step is not None:
             self._on_step(after, boundary)

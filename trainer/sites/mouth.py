@@ -4,8 +4,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
 from protocol.sites.notes import NoteWhat, SiteNote, seal_note
 from trainer.sites.exchange import SiteExchange

@@ -10,37 +10,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from protocol.documents import load_document
-from protocol.eip712 import checked_address
-from protocol.encoding import canonical_json, parse_json, sha256_hex
+from protocol.encoding import canonical_json, load_document, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.folders import write_folder
+from protocol.files import write_folder
+from protocol.signing import checked_address
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.training import TrainConfig
-from trainer.algorithms.advantages import ADVANTAGES
-from trainer.algorithms.selection import select
+from trainer.advantage import ADVANTAGES, select
+from trainer.batch import Group
+from trainer.checkpoint import STATE
 from trainer.collaborators import TrainerCollaborators
-from trainer.collector import StepFiles
 from trainer.config import TrainerConfig
-from trainer.inbox import file_id
+from trainer.data import StepFiles
 from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.rollouts import Group
-from trainer.sites.contradiction_watch import shown_with
+from trainer.records import Records, file_id
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper
-from trainer.sites.keeper_on_chain import KeeperOnChain
 from trainer.sites.logbook import items_given
 from trainer.sites.model_tensors import model_tensors, set_tensors
 from trainer.sites.pool_run import check_run_of
-from trainer.sites.run_chain import RunChain
 from trainer.sites.settled import SettledStep, settled_step
 from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
-from trainer.state.checkpoint import STATE
-from trainer.state.records import Records
 from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
@@ -73,15 +67,12 @@ class SitesGroup:
         policy: Policy,
         placement: Placement,
         home: Path,
-        on_chain: KeeperOnChain | None = None,
     ) -> None:
-        self.keeper, self.learner, self._on_chain = keeper, SitesPolicy(policy, placement), on_chain
+        self.keeper, self.learner = keeper, SitesPolicy(policy, placement)
         self._held = 0  # the outer state whose weights the policy has
-        self.shown = StatusFile(home, shown_with(keeper.status, None if on_chain is None else on_chain.contradictions))
+        self.shown = StatusFile(home, keeper.status)
         self.shown.write()
         keeper.start()
-        if on_chain is not None:
-            on_chain.start()
 
     @property
     def given(self) -> Sequence[str]:
@@ -148,8 +139,6 @@ class SitesGroup:
 
     def end(self, code: int) -> None:
         self.keeper.finish()
-        if self._on_chain is not None:
-            self._on_chain.finish()
         self.shown.write()
 
     def _check(self, outer: int) -> None:
@@ -276,12 +265,6 @@ def keep_sites(config: TrainerConfig, outside: TrainerCollaborators, base: Path,
     home = outside.client.home / "sites"
     policy = Policy(base, pool.model.dtype, placement)
     first = OuterState.start(model_tensors(policy.model))
-    exchange, on_chain = SiteExchange(outside.bucket, run), None
-    if config.sites_chain is not None:
-        chain = RunChain(config.sites_chain, run, lambda: outside.client.suite.site_runs)
-        on_chain = KeeperOnChain.of(chain, exchange, first, home)
-    keeper = SitesKeeper(
-        exchange, outside.account, first, home, recorder=None if on_chain is None else on_chain.recorder
-    )
+    keeper = SitesKeeper(SiteExchange(outside.bucket, run), outside.account, first, home)
     log.info("time-outs of %s:\n%s", run.name, Timeouts.of_run(run).table())
-    return SitesGroup(keeper, policy, placement, home, on_chain)
+    return SitesGroup(keeper, policy, placement, home)

@@ -6,15 +6,15 @@ from pathlib import Path
 from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.rollouts.schema import MalformedFile
+from protocol.rollout_file.rows import MalformedFile
 from protocol.sites.layout import Tensors
 from protocol.sites.notes import MAX_NAMED
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
+from trainer.batch import Group
+from trainer.data import Loader
 from trainer.learner import Learner
-from trainer.loader import Loader
 from trainer.model.sharding import Placement
-from trainer.rollouts import Group
 from trainer.sites.inner import ItemsUnusable, Saving, Share
 from trainer.sites.learners import ReinforcementLearners
 from trainer.step_metrics import StepMetrics

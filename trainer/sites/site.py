@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eth_account.signers.local import LocalAccount
-
+from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError
 from protocol.sites.layout import Tensors
 from protocol.sites.log import Boundary, LogEvent
@@ -27,7 +26,6 @@ from trainer.sites.inner import InnerWork, ItemsUnusable, Share
 from trainer.sites.logbook import Logbook
 from trainer.sites.mouth import SiteMouth
 from trainer.sites.places import OthersPlaces
-from trainer.sites.record_watch import RecordWatch
 from trainer.sites.reducing import SiteReducing
 from trainer.sites.rhythm import Rhythm
 from trainer.sites.schedule import Schedule
@@ -48,9 +46,8 @@ class Site:
         account: LocalAccount,
         inner: InnerWork,
         home: Path,
-        watch: RecordWatch | None = None,
     ) -> None:
-        self.exchange, self.run, self.inner, self._watch = exchange, exchange.run, inner, watch
+        self.exchange, self.run, self.inner = exchange, exchange.run, inner
         self.address, settings = str(account.address), exchange.run.settings
         self.timeouts = Timeouts.of_run(exchange.run)
         self.state = OuterState.start(inner.weights())
@@ -148,7 +145,6 @@ class Site:
         return {
             "site": self.address, "run": self.run.name, **standing(self.state, self._book),
             "inner_steps": self._progress.made, "outer_steps_made": self.steps,
-            "chain": None if self._watch is None else self._watch.status(),
         }  # fmt: skip
 
     def _read_entry(self) -> bool:
@@ -225,8 +221,6 @@ class Site:
                 raise
             log.warning("outer step %d is taken as the keeper published it: %s", self.state.step, error)
             return published
-        if self._watch is not None:
-            self._watch.made(boundary, judged.shares)
         if own is not None and self.address in judged.excluded:
             why = judged.excluded[self.address]
             log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)

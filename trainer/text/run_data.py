@@ -6,7 +6,7 @@ from typing import Any
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError
 from protocol.files import file_sha256
-from protocol.models.tokenizer import TOKENIZER_FILES
+from protocol.models import TOKENIZER_FILES
 from protocol.sites.run import SitesRun
 from trainer.sites.config import TextConfig
 from trainer.text.corpus import Corpus, TextFormat

@@ -11,7 +11,7 @@ import {IVoting} from "./IVoting.sol";
 /// found no majority is replaced once. Jurors are frozen in Seats until closed.
 interface IJuries is IVoting {
     struct Case {
-        /// Appeals, Canaries, NodeCases or SiteRuns.
+        /// Appeals, Canaries or NodeCases.
         address bench;
         uint256 pool;
         /// The file; of a node case the last one that it names; of a disputed outer step 2³² − 1, which no file has.
@@ -67,7 +67,7 @@ interface IJuries is IVoting {
     /// @notice Pays one juror or takes its penalty, once the case is concluded; anyone may call.
     function closeJuror(uint256 trial, uint256 juror) external;
 
-    // Hooks of Appeals, Canaries, NodeCases and SiteRuns.
+    // Hooks of Appeals, Canaries and NodeCases.
     /// @notice Calls a jury of `size` seats of the pool's class, on the pool's terms, to judge `files` files (1 where it
     /// judges none): each further one adds a committee's `fee` to `juryFee`, every sixteen begun a `commitWindow` to
     /// `juryCommitWindow`.

@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 /// @title IOneJury
 /// @notice What is decided by one jury, the larger of the pool's two, replaced once, without appeal: node cases
-/// (INodeCases) and disputes of outer steps (ISiteRuns). Whoever brings it deposits a bond.
+/// (INodeCases). Whoever brings it deposits a bond.
 interface IOneJury {
     enum Outcome {
         None,

@@ -13,7 +13,6 @@ struct Suite {
     address appeals;
     address canaries;
     address nodeCases;
-    address siteRuns;
 }
 
 /// @notice What a pool promises; nothing of it can change later. Amounts are grains, 1e-9 token.

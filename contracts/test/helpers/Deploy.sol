@@ -10,7 +10,6 @@ import {INodeCases} from "../../src/interfaces/INodeCases.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {ISeats} from "../../src/interfaces/ISeats.sol";
-import {ISiteRuns} from "../../src/interfaces/ISiteRuns.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
@@ -27,7 +26,6 @@ contract Deployer is PRBTest {
     IAppeals public appeals;
     ICanaries public canaries;
     INodeCases public nodeCases;
-    ISiteRuns public siteRuns;
 
     uint256 internal constant BOND = 1_000e9;
     uint256 internal constant EPOCH = 100;
@@ -85,8 +83,7 @@ contract Deployer is PRBTest {
             juries: _at(n + 6),
             appeals: _at(n + 7),
             canaries: _at(n + 8),
-            nodeCases: _at(n + 9),
-            siteRuns: _at(n + 10)
+            nodeCases: _at(n + 9)
         });
         Setting memory c = _setting();
         params = IParams(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
@@ -98,7 +95,6 @@ contract Deployer is PRBTest {
         appeals = IAppeals(_new("Appeals", abi.encode(s)));
         canaries = ICanaries(_new("Canaries", abi.encode(s)));
         nodeCases = INodeCases(_new("NodeCases", abi.encode(s)));
-        siteRuns = ISiteRuns(_new("SiteRuns", abi.encode(s)));
     }
 
     function defaultValues() public pure returns (IParams.Values memory) {

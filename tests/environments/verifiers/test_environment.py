@@ -15,7 +15,7 @@ from environments.verifiers.environment import VerifiersEnvironment
 from environments.verifiers.install import wheel_requirement
 from environments.verifiers.lock import PackageLock, read_lock
 from environments.verifiers.locking import AskedPackage, lock_package
-from localnet.pool import pool_config
+from localnet.plan import pool_config
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError
 from runtime.environment_files import fetch_files, publish_files

@@ -19,7 +19,7 @@ from environments.verifiers.process import PackageProcess, Turn
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import load_tokenizer
+from protocol.models import load_tokenizer
 from tests.environments.chat_templates import CHATML
 from tests.environments.verifiers.small import GAME, TOOLS, small_library, small_package, turns
 from tests.environments.verifiers.wheels import make_wheel

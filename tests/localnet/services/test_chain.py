@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from localnet.services.anvil import find_anvil, saved_state
+from localnet.services.chain import find_anvil, saved_state
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.localnet.services.running import ServiceProcess, running
@@ -147,7 +147,7 @@ def fails(service: ServiceProcess) -> str:
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if " I muster" not in line]
     assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("error: ")
+    assert lines[0].startswith("muster: ")
     assert "Traceback" not in done.stderr
     return lines[0]
 

@@ -5,13 +5,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.db import Database
-from protocol import eip712
+from protocol import signing
+from protocol.accounts import Account
 from protocol.errors import ConfigError, MusterError
 from protocol.http.signing import AuthScope, RequestRefused, parse_headers, service_url, sign_request
 
@@ -228,8 +228,8 @@ def test_the_digest_is_the_standards() -> None:
     struct = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
     import hashlib
 
-    expected = eip712.digest(
-        eip712.Domain("muster-http", "1", 31337, POOLS),
+    expected = signing.digest(
+        signing.Domain("muster-http", "1", 31337, POOLS),
         struct,
         "GET",
         "/v1/status",

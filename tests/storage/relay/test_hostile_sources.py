@@ -14,11 +14,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from eth_account import Account
 
-from storage.download import HttpObjects
+from protocol.accounts import Account
 from storage.keys import object_key
-from storage.spread import SpreadSources
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from storage.weights.manifest import seal
 from tests.storage.mirror import Answer, mirror, send

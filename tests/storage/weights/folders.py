@@ -3,8 +3,7 @@
 import random
 from pathlib import Path
 
-from eth_account import Account
-
+from protocol.accounts import Account
 from protocol.identity import PoolId
 from storage.weights.manifest import ManifestScope
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocol.delta.tensor import STEPS, encode_tensor
+from protocol.delta.tensors import STEPS, encode_tensor
 from storage.weights import fetch as fetching
 from storage.weights import warm
 from storage.weights.fetch import fetch
@@ -138,7 +138,7 @@ def test_what_no_delta_leads_to_is_published_whole(origin: Origin, tmp_path: Pat
 
 def test_the_compiler_is_imported_only_for_a_delta() -> None:
     """Neither a command nor a daemon waits for it at its start."""
-    probe = "import sys, cli.main, runtime.pool_client, trainer.deltas; print('numba' in sys.modules)"
+    probe = "import sys, cli.main, runtime.pool_client, trainer.publish; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "False"
 

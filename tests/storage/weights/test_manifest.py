@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 from pydantic import ValidationError
 
+from protocol.accounts import Account
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError
 from storage.weights.manifest import Manifest, ManifestScope, SignedManifest, StepSites, seal, unseal

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from hypothesis import strategies as st
 
-from trainer.algorithms.tokens import TokenBatch
+from trainer.loss import TokenBatch
 
 LOGS = st.floats(-9, 0)
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from protocol.training import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
 from tests.trainer.algorithms import formulas
 from tests.trainer.algorithms.formulas import OneToken, Sequences, flat, sequences, token_batch
-from trainer.algorithms.composition import make_loss
-from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
+from trainer.loss import MinibatchSize, make_loss, make_normaliser
 
 FULL = AlgorithmConfig(
     loss=GrpoConfig(), importance_cap=1.5, entropy_coefficient=0.01, kl=KlConfig(coefficient=0.1, estimator="unbiased")

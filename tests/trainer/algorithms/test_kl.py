@@ -10,8 +10,7 @@ from torch import Tensor
 from protocol.training import KlConfig
 from tests.trainer.algorithms import formulas
 from tests.trainer.algorithms.formulas import Sequences, flat, sequences, token_batch
-from trainer.algorithms.kl import k3, kl_loss
-from trainer.algorithms.tokens import TokenBatch
+from trainer.loss import TokenBatch, k3, kl_loss
 
 UNBIASED, PLAIN = KlConfig(coefficient=1.0), KlConfig(coefficient=1.0, estimator="k3")
 

@@ -12,11 +12,7 @@ from hypothesis import assume, given
 from protocol.training import CispoConfig, DppoConfig, GrpoConfig, GspoConfig
 from tests.trainer.algorithms import formulas
 from tests.trainer.algorithms.formulas import SIGNED, OneToken, Sequences, flat, sequences, token_batch, with_logp
-from trainer.algorithms.cispo import cispo_loss
-from trainer.algorithms.dppo import dppo_loss
-from trainer.algorithms.grpo import grpo_loss
-from trainer.algorithms.gspo import gspo_loss
-from trainer.algorithms.tokens import Loss
+from trainer.loss import Loss, cispo_loss, dppo_loss, grpo_loss, gspo_loss
 
 GRPO = GrpoConfig(epsilon_low=0.2, epsilon_high=0.28, delta=4.0)
 OPEN = GrpoConfig(delta=None)

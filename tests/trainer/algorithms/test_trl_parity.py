@@ -12,9 +12,8 @@ import torch
 from protocol.training import AlgorithmConfig
 from tests.trainer.algorithms.formulas import OneToken, Sequences, token_batch
 from tests.trainer.algorithms.trl_peer import trl_advantages, trl_loss, trl_trainer
-from trainer.algorithms.advantages import ADVANTAGES, group_advantages
-from trainer.algorithms.composition import make_loss
-from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
+from trainer.advantage import ADVANTAGES, group_advantages
+from trainer.loss import MinibatchSize, make_loss, make_normaliser
 
 # In a process of its own: with TRL comes accelerate, whose presence changes what transformers does in other tests.
 pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="make test-all runs this with TRL on the path")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tests.trainer.helpers import small_model
-from trainer.algorithms.tokens import TokenBatch
+from trainer.loss import TokenBatch
 
 
 def trl_trainer(folder: Path, settings: dict[str, Any], rloo: bool = False) -> Any:

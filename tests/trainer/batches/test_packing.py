@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.batches.packing import idle_share, plan_rows
-from trainer.batches.work import WorkEstimate
+from trainer.batch import WorkEstimate, idle_share, plan_rows
 
 SETTINGS = {
     "lengths": st.lists(st.integers(1, 300), max_size=60),

@@ -9,10 +9,8 @@ from engines.loading import set_threads
 from protocol.config import WorkConfig
 from protocol.training import TrainConfig
 from tests.trainer.helpers import small_model
-from trainer.batches.work import WorkEstimate
-from trainer.bench.machine import PeakMemory, matrix_flops
-from trainer.bench.measure import bench
-from trainer.bench.rollouts import full_row, synthetic_groups
+from trainer.batch import WorkEstimate
+from trainer.bench import PeakMemory, bench, full_row, matrix_flops, synthetic_groups
 from trainer.config import MemoryConfig
 from trainer.learner import Learner
 from trainer.model.sharding import Placement

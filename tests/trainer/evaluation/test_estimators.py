@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.evaluation.estimators import average, pass_at, reported_ks, standard_error
+from trainer.evaluate import average, pass_at, reported_ks, standard_error
 
 
 @given(st.integers(1, 7), st.data())

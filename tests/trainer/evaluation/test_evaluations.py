@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from eth_account import Account
 
-from localnet.pool import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT
+from protocol.accounts import Account
 from protocol.api.work import Evaluation, SetResult
 from protocol.config import EvaluationConfig, PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.training import TrainConfig
 from protocol.waits import wait_for
-from trainer.evaluation.evaluations import Candidate, Evaluations
+from trainer.evaluate import Candidate, Evaluations
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)

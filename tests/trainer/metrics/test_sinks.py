@@ -17,12 +17,21 @@ from pydantic import ValidationError
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.conftest import free_port
-from trainer.metrics.builds import MOST_BUILDS, OTHER
-from trainer.metrics.catalogue import HELP, LABELLED, SCALARS, MetricSample, samples
-from trainer.metrics.config import MetricsConfig
-from trainer.metrics.prometheus import PrometheusSink
-from trainer.metrics.sinks import MetricsSinks
-from trainer.metrics.trackers import TensorBoardSink, WandbSink
+from trainer.config import MetricsConfig
+from trainer.metrics import (
+    HELP,
+    LABELLED,
+    MOST_BUILDS,
+    OTHER,
+    SCALARS,
+    MetricSample,
+    MetricsSinks,
+    PrometheusSink,
+    TensorBoardSink,
+    WandbSink,
+    make_sinks,
+    samples,
+)
 
 RECORD: dict[str, Any] = {
     "step": 3,
@@ -212,7 +221,7 @@ def test_trackers_get_numbers_by_path(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     monkeypatch.setitem(sys.modules, "wandb", tracker)
     text = json.dumps({"tensorboard": str(tmp_path / "events"), "wandb": {"project": "sums", "mode": "offline"}})
-    sinks = MetricsConfig.model_validate_json(text).sinks(tmp_path, "pool-1")
+    sinks = make_sinks(MetricsConfig.model_validate_json(text), tmp_path, "pool-1")
     assert [sink.name for sink in sinks] == ["prometheus", "tensorboard", "wandb"]
     for sink in sinks:
         sink.write(3, list(samples(RECORD)))

@@ -9,11 +9,11 @@ from engines.loading import load_model, set_threads
 from protocol.training import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model, some_groups
+from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import OneRank, Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
-from trainer.ranks import OneRank, Ranks
-from trainer.state.checkpoint import checkpoint_path
 
 LORA = LoraConfig(rank=2, alpha=8.0)
 FAST = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))

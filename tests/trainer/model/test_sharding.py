@@ -7,13 +7,13 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from protocol.errors import ConfigError
-from protocol.folders import file_digests
+from protocol.files import file_digests
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import Ranks
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, make_placement, model_blocks
-from trainer.ranks import Ranks
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from protocol.errors import ConfigError
-from protocol.models.tokenizer import EOS, load_tokenizer, save_byte_tokenizer
-from trainer.sft.conversations import Conversation, read_conversations
-from trainer.sft.examples import ConversationEncoder, Example
-from trainer.sft.rows import packed_row
+from protocol.models import EOS, load_tokenizer, save_byte_tokenizer
+from trainer.sft import Conversation, ConversationEncoder, Example, packed_row, read_conversations
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -15,13 +15,13 @@ from protocol.sites.log import Noted
 from protocol.sites.run import SitesRun
 from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket, SitesWorld, make_run
 from tests.trainer.world import CONFIG
-from trainer.collector import StepFiles
+from trainer.checkpoint import read_checkpoint
+from trainer.data import StepFiles
 from trainer.model.sharding import Placement
 from trainer.sites.home import claim_home
 from trainer.sites.policy_steps import SitesGroup, SiteSteps
 from trainer.sites.pool_run import check_run_of
 from trainer.sites.settled import SettledStep
-from trainer.state.checkpoint import read_checkpoint
 from trainer.waiting import Waiting
 
 A, B = (str(one.address) for one in SITES[:2])

@@ -15,9 +15,9 @@ from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model, some_groups
 from tests.trainer.sites.world import SITES, TRUSTED, make_run
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import OneRank, Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import Placement, make_placement
-from trainer.ranks import OneRank, Ranks
 from trainer.sites.config import TextConfig
 from trainer.sites.inner import Share
 from trainer.sites.learners import ReinforcementLearners

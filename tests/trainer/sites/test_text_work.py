@@ -18,7 +18,7 @@ from tests.trainer.sites.world import KEEPER, SITES, TRUSTED, MemoryBucket, make
 from trainer.config import MemoryConfig
 from trainer.model import policy as policies
 from trainer.model.sharding import Placement
-from trainer.sft.rows import packed_row
+from trainer.sft import packed_row
 from trainer.sites.config import TextConfig
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.inner import Share

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
-
 from benchmarks.site_letters import LetterTable
+from protocol.accounts import Account, LocalAccount
 from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
 from protocol.sites.outer import OuterState

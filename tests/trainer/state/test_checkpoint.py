@@ -13,11 +13,11 @@ from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.training import TrainConfig
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
+from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.distributed import OneRank, Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
-from trainer.ranks import OneRank, Ranks
-from trainer.state.checkpoint import checkpoint_path, checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,341 @@
+"""One row of a data set: a rollout with its scores, and everything that ties it to the chain."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from dataset.document import DATA, DataFile, EnvironmentTotals, Format, Totals
+from protocol.api.base import Hex64
+from protocol.encoding import canonical_json, parse_json
+from protocol.errors import IntegrityError, MusterError, first_line, first_problem
+from protocol.files import file_sha256
+from protocol.rollout_file import merkle
+from protocol.rollout_file.rows import Rollout, encode_row
+from protocol.toploc.codec import PROOF_BYTES
+
+Small = Annotated[int, Field(ge=0, lt=1 << 31)]
+Word = Annotated[int, Field(ge=0, lt=1 << 64)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Proof = Annotated[bytes, Field(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRow:
+    """Hashes are hex without 0x, addresses EIP-55. `problem`: the environment's own seed of the problem that
+    `problem_seed` stands for. `finish`: 0 for EOS, 1 for the length limit. `row` counts in the file that the node
+    submitted; `leaf` and `siblings` lead from it to `file_root`. `verdict`: the outcome; `votes`: those that were
+    opened, and `verdicts`: the hashes of the documents behind them. docs/datasets.md describes every column."""
+
+    environment: str
+    problem: Word
+    prompt: str
+    completion: str
+    task_reward: Finite
+    length_penalty: Finite
+    reward: Finite
+    finish: Small
+    target_length: Small
+    prompt_tokens: tuple[Small, ...]
+    output_tokens: tuple[Small, ...]
+    logprobs: tuple[Finite, ...]
+    problem_seed: Word
+    slot: Small
+    sample: Small
+    chain_id: Word
+    pools: str
+    pool: Word
+    policy_step: Small
+    manifest: Hex64
+    node: str
+    submission: Word
+    counter: Small
+    verdict: str
+    votes: tuple[str, ...]
+    verdicts: tuple[Hex64, ...]
+    file_sha256: Hex64
+    file_root: Hex64
+    row: Small
+    leaf: Hex64
+    siblings: tuple[Hex64, ...]
+    proofs: tuple[Proof, ...]
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands: rows are in order of this."""
+        return self.submission, self.row
+
+    def computed_leaf(self) -> bytes:
+        """The Merkle leaf of what the row says. Raises IntegrityError if no rollout says such a thing."""
+        shared = {field.name: getattr(self, field.name) for field in fields(Rollout)}
+        try:
+            return merkle.leaf(encode_row(Rollout(**shared)))
+        except Exception as error:  # struct and numpy refuse what does not fit in many ways
+            raise IntegrityError(f"it is no rollout: {type(error).__name__}", "") from None
+
+    def line(self) -> bytes:
+        """The row as one line of JSONL."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["proofs"] = [base64.b64encode(proof).decode() for proof in self.proofs]
+        return canonical_json(values) + b"\n"
+
+    @classmethod
+    def parse_line(cls, line: bytes) -> Self:
+        """The inverse for hostile bytes. Raises IntegrityError."""
+        try:
+            values = parse_json(line)
+            values["proofs"] = [base64.b64decode(proof, validate=True) for proof in values["proofs"]]
+        except (ValueError, TypeError, KeyError):
+            raise IntegrityError("it is not JSON with the columns of a row", "") from None
+        return cls.of(values)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """A row from a stranger's columns. Raises IntegrityError naming the column."""
+        try:
+            return _ROW.validate_python(values)  # type: ignore[return-value]
+        except ValidationError as error:
+            field, problem = first_problem(error.errors())
+            raise IntegrityError(f"column `{field}`: {problem}", "") from None
+
+
+_ROW = TypeAdapter(DatasetRow)
+
+
+def _list(of: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", of, nullable=False))
+
+
+_KINDS: dict[str, pa.DataType] = {
+    **dict.fromkeys(("task_reward", "length_penalty", "reward"), pa.float32()),
+    **dict.fromkeys(("finish", "target_length", "slot", "sample", "policy_step", "counter", "row"), pa.int32()),
+    **dict.fromkeys(("problem", "problem_seed", "chain_id", "pool", "submission"), pa.uint64()),
+    **dict.fromkeys(("prompt_tokens", "output_tokens"), _list(pa.int32())),
+    **dict.fromkeys(("votes", "verdicts", "siblings"), _list(pa.string())),
+    "logprobs": _list(pa.float32()),
+    "proofs": _list(pa.binary()),
+}
+SCHEMA = pa.schema(
+    [pa.field(one.name, _KINDS.get(one.name, pa.string()), nullable=False) for one in fields(DatasetRow)]
+)
+
+
+# Files of rows, written and read a few at a time: Parquet, and JSONL.
+
+
+ROWS_PER_FILE = 1 << 16
+_GROUP_BYTES, _GROUP_ROWS = 16 << 20, 4096
+_BATCH_ROWS = 64
+
+
+class _RowFile(Protocol):
+    def add(self, row: DatasetRow) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Lines:
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+
+    def add(self, row: DatasetRow) -> None:
+        self._file.write(row.line())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Parquet:
+    """Row groups of some megabytes: that much is in memory at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True)
+        self._rows: list[DatasetRow] = []
+        self._size = 0
+
+    def add(self, row: DatasetRow) -> None:
+        self._rows.append(row)
+        self._size += 12 * len(row.output_tokens) + 4 * len(row.prompt_tokens) + 258 * len(row.proofs) + 1024
+        if self._size >= _GROUP_BYTES or len(self._rows) >= _GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        columns = [pa.array([getattr(row, field.name) for row in self._rows], field.type) for field in SCHEMA]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+        self._rows, self._size = [], 0
+
+    def close(self) -> None:
+        if self._rows:
+            self._flush()
+        self._writer.close()
+
+
+class RowWriter:
+    """Writes rows into `folder`/data in every one of `formats`; a file holds at most `rows_per_file` rows. The same
+    rows give the same bytes (with the same version of the Parquet library)."""
+
+    def __init__(self, folder: Path, formats: tuple[Format, ...], rows_per_file: int = ROWS_PER_FILE) -> None:
+        self._folder, self._formats, self._most = folder, formats, rows_per_file
+        (folder / DATA).mkdir()
+        self._open: dict[str, _RowFile] = {}
+        self._rows = self._part = 0
+        self._done: list[tuple[str, int]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, row: DatasetRow) -> None:
+        if not self._open:
+            for kind in self._formats:
+                path = f"{DATA}/rollouts-{self._part:05d}.{kind}"
+                made = _Parquet(self._folder / path) if kind == "parquet" else _Lines(self._folder / path)
+                self._open[path] = made
+                self._stack.callback(made.close)
+        for table in self._open.values():
+            table.add(row)
+        self._rows += 1
+        if self._rows == self._most:
+            self._end_part()
+
+    def _end_part(self) -> None:
+        self._stack.close()
+        self._done += [(path, self._rows) for path in self._open]
+        self._open, self._rows, self._part = {}, 0, self._part + 1
+
+    def finish(self) -> tuple[DataFile, ...]:
+        """What was written, format by format."""
+        if self._open:
+            self._end_part()
+        found = []
+        for path, rows in self._done:
+            whole = self._folder / path
+            found.append(DataFile(path=path, rows=rows, bytes=whole.stat().st_size, sha256=file_sha256(whole)))
+        return tuple(sorted(found, key=lambda file: (self._formats.index(file.format), file.path)))
+
+
+def check_bytes(path: Path, expected: DataFile) -> str:
+    """What is wrong with a file as a whole, or an empty string."""
+    if path.is_symlink() or not path.is_file():
+        return "it is missing"
+    if path.stat().st_size != expected.bytes:
+        return f"it has {path.stat().st_size} bytes instead of {expected.bytes}"
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    return "" if actual == expected.sha256 else f"its SHA-256 is {actual[:16]}… instead of {expected.sha256[:16]}…"
+
+
+def read_rows(path: Path, kind: Format, line_bytes: int) -> Iterator[DatasetRow | IntegrityError]:
+    """The rows of a stranger's file in order; an error in the place of one that is none. `line_bytes`: the longest
+    line of JSONL that is looked at. Raises IntegrityError if nothing more can be read."""
+    try:
+        yield from _read_lines(path, line_bytes) if kind == "jsonl" else _read_parquet(path)
+    except MusterError:
+        raise
+    except Exception as error:  # the Parquet library refuses hostile bytes in many ways
+        raise IntegrityError(f"{path.name} cannot be read: {first_line(error)}", "get it again") from None
+
+
+def _read_lines(path: Path, limit: int) -> Iterator[DatasetRow | IntegrityError]:
+    with path.open("rb") as file:
+        while line := file.readline(limit + 1):
+            if len(line) > limit:
+                raise IntegrityError(f"{path.name} has a line of more than {limit} bytes", "get it again")
+            yield _row(partial(DatasetRow.parse_line, line))
+
+
+def _read_parquet(path: Path) -> Iterator[DatasetRow | IntegrityError]:
+    file = pq.ParquetFile(path, page_checksum_verification=True)
+    if not file.schema_arrow.equals(SCHEMA, check_metadata=False):
+        raise IntegrityError(f"{path.name} has other columns than a data set", "export again")
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+        for values in batch.to_pylist():
+            yield _row(partial(DatasetRow.of, values))
+
+
+def _row(make: Callable[[], DatasetRow]) -> DatasetRow | IntegrityError:
+    try:
+        return make()
+    except IntegrityError as error:
+        return error
+
+
+# Counts rows as they go by. Memory grows with the number of different problems and nodes only.
+
+
+_DIGITS = 9
+
+
+@dataclass
+class _Environment:
+    rows: int = 0
+    solved: int = 0
+    task_reward: float = 0.0
+    problems: set[int] = field(default_factory=set)
+
+    def totals(self) -> EnvironmentTotals:
+        return EnvironmentTotals(
+            rows=self.rows,
+            problems=len(self.problems),
+            task_reward_mean=_mean(self.task_reward, self.rows),
+            solved=self.solved,
+        )
+
+
+class RowTally:
+    """The totals of the rows it was told of. They depend on the rows and their order alone."""
+
+    def __init__(self) -> None:
+        self._environments: dict[str, _Environment] = {}
+        self._nodes: set[str] = set()
+        self._submissions, self._last = 0, -1
+        self._prompt = self._output = 0
+        self._reward = 0.0
+
+    def add(self, row: DatasetRow) -> None:
+        one = self._environments.setdefault(row.environment, _Environment())
+        one.rows += 1
+        one.solved += row.task_reward >= 1
+        one.task_reward += row.task_reward
+        one.problems.add(row.problem)
+        self._nodes.add(row.node)
+        self._submissions += row.submission != self._last
+        self._last = row.submission
+        self._prompt += len(row.prompt_tokens)
+        self._output += len(row.output_tokens)
+        self._reward += row.reward
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self._environments.values())
+
+    def totals(self) -> Totals:
+        """So far."""
+        every, rows = self._environments, self.rows
+        return Totals(
+            rows=rows,
+            submissions=self._submissions,
+            nodes=len(self._nodes),
+            problems=sum(len(one.problems) for one in every.values()),
+            prompt_tokens=self._prompt,
+            output_tokens=self._output,
+            task_reward_mean=_mean(sum(every[name].task_reward for name in sorted(every)), rows),
+            reward_mean=_mean(self._reward, rows),
+            environments={name: every[name].totals() for name in sorted(every)},
+        )
+
+
+def _mean(total: float, rows: int) -> float:
+    return round(total / rows, _DIGITS) if rows else 0.0

@@ -1,0 +1,589 @@
+"""A local network in the background: `muster up`, `muster ps`, `muster logs`, `muster down`.
+
+`python -m localnet.background --folder FOLDER` is its supervisor, which `muster up` starts. SIGTERM takes the network
+down once the files under way are judged; a second SIGTERM does so at once.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import httpx
+import platformdirs
+import psutil
+from pydantic import Field
+
+from localnet.base_model import base_model_process, wait_for_folder
+from localnet.demo import Demo
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
+from localnet.ports import is_free, lock_folder
+from protocol.config import PoolConfig
+from protocol.encoding import Document, load_document
+from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.files import write_atomic
+from protocol.http.transport import tls_context
+from protocol.waits import wait_for
+from runtime.entry import run_main
+from runtime.supervisor import Child
+
+
+class NetworkPhase(StrEnum):
+    STARTING = "starting"
+    UP = "up"
+    STOPPING = "stopping"
+    DOWN = "down"
+    FAILED = "failed"
+
+
+class ProcessState(StrEnum):
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    GONE = "gone"
+
+
+class ProcessEntry(Document):
+    """One process. `since`: Unix time of its last start or end; `restart_at`: of the next start of one that died;
+    `exit_code` of its last end, negative for a signal."""
+
+    name: str
+    state: ProcessState
+    pid: int | None
+    since: float
+    restarts: int
+    exit_code: int | None
+    restart_at: float | None
+    log: str
+
+    @property
+    def role(self) -> str:
+        return self.name.partition("-")[0]
+
+
+class NetworkState(Document):
+    """`pid` and `created` (its start, Unix time) tell the supervisor from a later process with its number; `doing` is
+    what it does now, `problem` why it failed."""
+
+    pid: int
+    created: float
+    phase: NetworkPhase
+    doing: str
+    since: float
+    problem: str = ""
+    processes: tuple[ProcessEntry, ...] = ()
+
+    def lives(self) -> bool:
+        """Whether the supervisor that wrote this runs."""
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def as_found(self) -> "NetworkState":
+        """What a reader can say: the processes of a supervisor that was killed are gone with it."""
+        if self.lives() or self.phase in (NetworkPhase.DOWN, NetworkPhase.FAILED):
+            return self
+        gone = tuple(
+            one.model_copy(update={"state": ProcessState.GONE, "pid": None, "restart_at": None})
+            for one in self.processes
+        )
+        why = f"the supervisor (pid {self.pid}) was killed; `muster up` goes on"
+        return self.model_copy(update={"phase": NetworkPhase.FAILED, "problem": why, "processes": gone})
+
+
+def process_entry(child: Child, monotonic: float, now: float) -> ProcessEntry:
+    """What to say of a supervised process; `monotonic` and `now` (Unix) are the same moment."""
+    state, restart_at, pid = ProcessState.RUNNING, None, child.process.pid if child.process else None
+    if child.restart_at is not None:
+        state, restart_at, pid = ProcessState.RESTARTING, round(now + child.restart_at - monotonic, 1), None
+    elif child.finished:
+        state, pid = (ProcessState.STOPPED if child.exit_code else ProcessState.FINISHED), None
+    return ProcessEntry(
+        name=child.name,
+        state=state,
+        pid=pid,
+        since=child.since,
+        restarts=child.restarts,
+        exit_code=child.exit_code,
+        restart_at=restart_at,
+        log=str(child.log_path),
+    )
+
+
+def process_entries(children: Iterable[Child], monotonic: float, now: float) -> tuple[ProcessEntry, ...]:
+    return tuple(process_entry(child, monotonic, now) for child in children)
+
+
+SEATS = 12
+"""Enough for two committees and a jury of the demo's pool, and one to spare."""
+_PORTS = 4
+_PORT_RANGE = range(21_700, 32_000, _PORTS)
+"""Below the ports that Linux gives to outgoing connections: the network's own would take them while it is down."""
+
+
+class LastingSettings(Document):
+    """What a network is made with, for good. `port` is the chain's; storage, service and the trainer's metrics have
+    the three after it."""
+
+    workers: int = Field(2, ge=1, le=16)
+    validators: int = Field(2, ge=1, le=SEATS)
+    steps: int = Field(500, ge=1, le=10_000)
+    seed: int = Field(7, ge=0)
+    port: int = Field(ge=1024, le=65_532)
+
+    @property
+    def ports(self) -> range:
+        return range(self.port, self.port + _PORTS)
+
+
+@dataclass(frozen=True)
+class NetworkFolder:
+    """A folder that is, or is to become, a network's. `root` is absolute."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, path: Path | None) -> "NetworkFolder":
+        """The user's own network, `~/.local/share/muster/local` on Linux, unless another folder is named."""
+        return cls((path or platformdirs.user_data_path("muster") / "local").expanduser().resolve())
+
+    @property
+    def settings_path(self) -> Path:
+        return self.root / "network.json"
+
+    @property
+    def state_path(self) -> Path:
+        return self.root / "supervisor.json"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "logs" / "supervisor.log"
+
+    @property
+    def opened(self) -> Path:
+        """There once contracts, pool and participants are on the chain; names the base model's folder."""
+        return self.root / "opened"
+
+    def settings(self) -> LastingSettings | None:
+        """None where there is no network yet. Raises ConfigError for a folder that holds something else."""
+        if self.settings_path.exists():
+            return load_document(self.settings_path, LastingSettings)
+        if self.root.is_dir() and any(self.root.iterdir()):
+            raise ConfigError(f"{self.root} is not empty and holds no network", "name another --folder")
+        return None
+
+    def known_settings(self) -> LastingSettings:
+        """Raises ConfigError where there is no network."""
+        found = self.settings()
+        if found is None:
+            raise ConfigError(f"there is no network in {self.root}", "`muster up` makes one; or name another --folder")
+        return found
+
+    def make(self, settings: LastingSettings) -> None:
+        """Raises OSError."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(self.settings_path, settings.model_dump_json(indent=2).encode() + b"\n")
+
+    def state(self) -> NetworkState | None:
+        """What its supervisor last wrote."""
+        return load_document(self.state_path, NetworkState) if self.state_path.exists() else None
+
+    def forget_run(self) -> None:
+        """Delete everything but settings and logs: a first start was interrupted, with nothing to go on with."""
+        for name in ("homes", "keys", "deployment", "configs", "pool.json"):
+            path = self.root / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def choose_port(root: Path, wanted: int | None) -> int:
+    """The first of four free ports: `wanted`, or some that depend on the folder, so that two networks that are down
+    rarely choose the same. Raises ConfigError naming the port that is taken."""
+    if wanted is not None:
+        check_ports(range(wanted, wanted + _PORTS), "choose another --port: it and the three after it have to be free")
+        return wanted
+    first = zlib.crc32(str(root).encode()) % len(_PORT_RANGE)
+    for i in range(len(_PORT_RANGE)):
+        port = _PORT_RANGE[(first + i) % len(_PORT_RANGE)]
+        if all(map(is_free, range(port, port + _PORTS))):
+            return port
+    raise ConfigError(f"no four ports in a row are free in {_PORT_RANGE.start}-{_PORT_RANGE.stop}", "pass --port")
+
+
+def check_ports(ports: range, hint: str) -> None:
+    """Raises ConfigError for the first that is taken."""
+    for port in ports:
+        if not is_free(port):
+            raise ConfigError(f"port {port} is in use", hint)
+
+
+def plan_of(folder: NetworkFolder, settings: LastingSettings) -> DemoPlan:
+    """Honest workers and validators only, with windows that forgive a busy laptop."""
+    chain, s3, http, metrics = settings.ports
+    seats = [SEATS // settings.validators + (i < SEATS % settings.validators) for i in range(settings.validators)]
+    return DemoPlan(
+        root=folder.root,
+        seed=settings.seed,
+        steps=settings.steps,
+        chain_port=chain,
+        s3_port=s3,
+        http_port=http,
+        nodes=tuple(NodeSpec(str(i + 1), "transformers") for i in range(settings.workers)),
+        validators=tuple(ValidatorSpec(str(i + 1), count) for i, count in enumerate(seats)),
+        absentee="",
+        patience=2,
+        lasting=True,
+        metrics_port=metrics,
+    )
+
+
+def config_of(settings: LastingSettings) -> PoolConfig:
+    return pool_config(settings.seed, settings.steps).model_copy(update={"name": "local"})
+
+
+MARK = "MUSTER_NETWORK"
+"""The variable that every process of a network carries: its folder."""
+
+
+def leftovers(root: Path) -> Iterator[psutil.Process]:
+    """Every process of this user, other than this one, that carries the mark of the network in `root`."""
+    me = psutil.Process().pid
+    for process in psutil.process_iter():
+        try:
+            if process.pid != me and process.environ().get(MARK) == str(root):
+                yield process
+        except (psutil.Error, OSError):
+            continue  # somebody else's, or it has just ended
+
+
+def clean_up(root: Path, seconds: float = 10.0) -> list[str]:
+    """SIGKILL them: each survives that by design. Returns their names and numbers once they have ended, or `seconds`
+    later."""
+    found = list(leftovers(root))
+    names = []
+    for process in found:
+        try:
+            names.append(f"{process.name()} (pid {process.pid})")
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(found, timeout=seconds)
+    return names
+
+
+_LOOK_SECONDS, _WEIGHTS_SECONDS = 0.5, 300.0
+DRAIN_SECONDS = 60.0
+"""How long files under way are waited for: a seat that voted and does not open its vote in time pays for it."""
+
+
+class LastingNetwork(Demo):
+    """`run` returns when it is told to stop; it raises MusterError only while it starts."""
+
+    def __init__(self, folder: NetworkFolder, settings: LastingSettings) -> None:
+        super().__init__(plan_of(folder, settings), config_of(settings))
+        self._folder, self._settings = folder, settings
+        self._phase, self._doing, self._since, self._problem = NetworkPhase.STARTING, "starting", time.time(), ""
+        self._publisher = Publisher(folder, self.standing)
+        self.say = self._say
+
+    def serve(self) -> None:
+        """From start to end, every change written to the folder."""
+        self._publisher.start()
+        try:
+            self._bring_up()
+            self._enter(NetworkPhase.UP, f"dashboard: {self.plan.http_url}/")
+            while not self.stop():
+                self.network.supervisor.check()
+                time.sleep(_LOOK_SECONDS)
+            self._enter(NetworkPhase.STOPPING, "stopping the workers")
+            self._drain()
+        except KeyboardInterrupt:
+            self.say("interrupted")
+        except MusterError as error:
+            self._problem = str(error)
+            raise
+        finally:
+            self._doing = "stopping everything"
+            self.network.supervisor.stop()
+            self._enter(NetworkPhase.FAILED if self._problem else NetworkPhase.DOWN, "")
+            self._publisher.stop()
+
+    def standing(self) -> NetworkState:
+        """How everything stands now."""
+        children = list(self.network.supervisor.children.values())
+        return NetworkState(
+            pid=os.getpid(),
+            created=psutil.Process().create_time(),
+            phase=self._phase,
+            doing=self._doing,
+            since=self._since,
+            problem=self._problem,
+            processes=process_entries(children, time.monotonic(), time.time()),
+        )
+
+    def _bring_up(self) -> None:
+        check_ports(self._settings.ports, "stop what uses it: the network's pool names its ports on its chain")
+        opened = self._folder.opened
+        if not opened.exists():
+            self._folder.forget_run()
+        self.start_services()
+        base = self._base_model()
+        if opened.exists():
+            self.say("going on where it was")
+            self.network.wait_services()
+            self.start_nodes()
+            self.network.start_orchestrator(POOL)
+        else:
+            self.open_pool()
+        write_atomic(opened, str(base).encode())
+        self.network.start_trainer(POOL, base)
+        self._wait_for_weights()
+
+    def _wait_for_weights(self) -> None:
+        """Nobody can join before there are any."""
+        what = "the trainer to publish policy step 0"
+        self.say(f"waiting for {what}")
+        self.network.wait(what, self._has_weights, "trainer", _WEIGHTS_SECONDS)
+
+    def _has_weights(self) -> bool:
+        try:
+            return service_status(self.plan.http_url)["step"] is not None
+        except (UnreachableError, KeyError):
+            return False
+
+    def _base_model(self) -> Path:
+        """Made once, then where it was: its process takes seconds even if the model is in the cache."""
+        if self._folder.opened.exists():
+            known = Path(self._folder.opened.read_text())
+            if known.is_dir():
+                return known
+        self.say("making the base model")
+        supervisor = self.network.supervisor
+        process = supervisor.start(
+            base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+        )
+        folder = wait_for_folder(process, self.network.check, self.say)
+        del supervisor.children[process.name]
+        return folder
+
+    def _drain(self) -> None:
+        """No new files; those under way are judged, so that nobody pays for a vote that is not opened."""
+        supervisor = self.network.supervisor
+        supervisor.stop(only=_is_worker)
+        end = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < end:
+            supervisor.check()
+            left = self._files_in_votes()
+            if left == 0:
+                return
+            self._doing = f"waiting for the votes on {left} files" if left else "waiting for the service"
+            time.sleep(_LOOK_SECONDS)
+        self.say(f"not waiting longer than {DRAIN_SECONDS:.0f} s for files under way")
+
+    def _files_in_votes(self) -> int | None:
+        """How many files wait for a verdict; None while the service does not say."""
+        try:
+            return int(service_status(self.plan.http_url)["in_flight"]["pending"])
+        except (UnreachableError, KeyError):
+            return None
+
+    def _enter(self, phase: NetworkPhase, doing: str) -> None:
+        self._phase, self._since = phase, time.time()
+        self._say(doing or phase)
+
+    def _say(self, text: str) -> None:
+        self._doing = text
+        self.progress.say(text)
+
+
+class Publisher:
+    """A thread that writes the network's state to its folder whenever it changed: bringing it up takes a while."""
+
+    def __init__(self, folder: NetworkFolder, standing: Callable[[], NetworkState]) -> None:
+        self._path, self._standing = folder.state_path, standing
+        self._last: NetworkState | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+
+    def start(self) -> None:
+        self._write()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the last state was written."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+        self._write()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        now = self._standing()
+        if now != self._last:
+            write_atomic(self._path, now.model_dump_json(indent=1).encode())
+            self._last = now
+
+
+def _is_worker(child: Child) -> bool:
+    return child.name.startswith("worker-")
+
+
+def service_status(url: str) -> dict[str, Any]:
+    """The service's status document. Raises UnreachableError."""
+    try:
+        answer = httpx.get(f"{url}/v1/status", timeout=2, trust_env=False, verify=tls_context())
+        found: dict[str, Any] = answer.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise UnreachableError(f"the service at {url} does not answer: {error}", "see its log") from None
+    return found
+
+
+UP_SECONDS = 1500.0
+"""The base model, made once, takes a slow machine minutes; so does policy step 0 of one that is busy."""
+DOWN_SECONDS = DRAIN_SECONDS + 60.0
+_LONG_LOG = 32 << 20
+
+Say = Callable[[str], None]
+
+
+def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> LastingSettings:
+    """The network's settings: those that it has, or new ones, written down. `wanted`: what a person named. Raises
+    ConfigError for what cannot be changed any more."""
+    named = {name: value for name, value in wanted.items() if value is not None}
+    known = folder.settings()
+    if known is None:
+        settings = LastingSettings(**{**named, "port": choose_port(folder.root, named.get("port"))})
+        folder.make(settings)
+        return settings
+    for name, value in named.items():
+        if getattr(known, name) != value:
+            what = f"the network in {folder.root} has --{name} {getattr(known, name)}, which cannot become {value}"
+            raise ConfigError(what, "name another --folder, or `muster down --delete` first")
+    return known
+
+
+def bring_up(folder: NetworkFolder, say: Say) -> NetworkState:
+    """Start the supervisor unless it runs, and wait until the network is up, saying what it does. Raises MusterError
+    with what went wrong."""
+    state = _living(folder)
+    if state is not None and state.phase is NetworkPhase.STOPPING:
+        say("it is being taken down; waiting for that")
+        _wait_for_end(folder, state)
+        state = None
+    started = None if state is not None else _start(folder)
+    said, end = "", time.monotonic() + UP_SECONDS
+    while time.monotonic() < end:
+        state = _living(folder)
+        if state is not None and state.phase is NetworkPhase.UP:
+            return state
+        if state is not None and state.doing != said:
+            said = state.doing
+            say(said)
+        if state is None and started is not None and started.poll() is not None and _living(folder) is None:
+            raise _failure(folder, started.pid)
+        time.sleep(0.2)
+    hint = f"see {folder.supervisor_log}; `muster down` stops it"
+    raise MusterError(f"the network is not up after {UP_SECONDS:.0f} s: {said}", hint)
+
+
+def take_down(folder: NetworkFolder, say: Say) -> None:
+    """Ask the supervisor to end, wait until it has, and end whatever a killed one left. Raises MusterError if it does
+    not end."""
+    state = _living(folder)
+    if state is None:
+        for name in clean_up(folder.root):
+            say(f"left over from a supervisor that was killed, ended now: {name}")
+        return
+    if state.phase is not NetworkPhase.STOPPING:
+        with suppress(ProcessLookupError):
+            os.kill(state.pid, signal.SIGTERM)
+    said = ""
+
+    def ended() -> bool:
+        nonlocal said
+        now = _living(folder)
+        if now is not None and now.phase is NetworkPhase.STOPPING and now.doing != said:
+            said = now.doing
+            say(said)
+        return now is None
+
+    wait_for("the network to stop", ended, timeout=DOWN_SECONDS, hint=f"see {folder.supervisor_log}")
+
+
+def delete(folder: NetworkFolder) -> None:
+    """Delete a network that is down: chain, keys, files."""
+    folder.known_settings()
+    shutil.rmtree(folder.root)
+
+
+def _living(folder: NetworkFolder) -> NetworkState | None:
+    state = folder.state()
+    return state if state is not None and state.lives() else None
+
+
+def _wait_for_end(folder: NetworkFolder, state: NetworkState) -> None:
+    wait_for(
+        "the network to stop", lambda: not state.lives(), timeout=DOWN_SECONDS, hint=f"see {folder.supervisor_log}"
+    )
+
+
+def _start(folder: NetworkFolder) -> "subprocess.Popen[bytes]":
+    logs = folder.supervisor_log.parent
+    logs.mkdir(parents=True, exist_ok=True)
+    for path in logs.glob("*.log"):
+        if path.stat().st_size > _LONG_LOG:
+            path.replace(path.with_suffix(".log.old"))
+    argv = [sys.executable, "-P", "-m", "localnet.background", "--folder", str(folder.root)]
+    with folder.supervisor_log.open("ab") as out:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd="/", start_new_session=True
+        )
+
+
+def _failure(folder: NetworkFolder, pid: int) -> MusterError:
+    state = folder.state()
+    if state is not None and state.pid == pid and state.problem:
+        return MusterError(state.problem)
+    if state is not None and state.pid == pid and state.phase is NetworkPhase.DOWN:
+        return MusterError("it was taken down while it started", "run `muster up` again")
+    lines = folder.supervisor_log.read_text(errors="replace").strip().splitlines()
+    last = lines[-1].removeprefix("muster: ") if lines else "it said nothing"
+    return MusterError(f"the supervisor ended: {last}", f"see {folder.supervisor_log}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m localnet.background", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--folder", type=Path, required=True, help="the network's folder")
+    folder = NetworkFolder.at(parser.parse_args().folder)
+    settings = folder.known_settings()
+    lock = lock_folder(folder.root, "network", "--folder")
+    for name in clean_up(folder.root):
+        print(f"left over from a supervisor that was killed, ended now: {name}", flush=True)
+    os.environ[MARK] = str(folder.root)
+    try:
+        LastingNetwork(folder, settings).serve()
+    finally:
+        lock.release()
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

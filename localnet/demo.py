@@ -1,0 +1,494 @@
+"""A demo run: bring the network up, follow it, settle its accounts, write its report, take it down.
+
+`muster demo` runs it once; `localnet.real` and `localnet.long` run it so that an interrupted run can be continued.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, Protocol
+
+from chain.contracts import WorkItem
+from chain.deploy import deploy
+from chain.deployment import Deployment, NetworkConfig
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
+from engines.runtime import vllm_installed
+from localnet.base_model import base_model_process, wait_for_folder
+from localnet.network import LOCAL, Network, ProgressPrinter, Stop
+from localnet.onboarding import KeyRing, Onboarding, names
+from localnet.plan import POOL, DemoPlan
+from localnet.ports import claim_port
+from localnet.report import Outcome, write_results
+from localnet.sites import SiteKiller, sites_run
+from localnet.sites_summary import sites_summary
+from orchestrator.dashboard.results import SitesSummary
+from protocol.amounts import show_tokens
+from protocol.config import PoolConfig
+from protocol.errors import MusterError
+from protocol.files import write_atomic
+from protocol.verdict import Code
+from runtime.supervisor import Supervisor
+from storage.s3 import Bucket
+from trainer.records import read_records
+from validator.selectors import deciding_round
+
+SILENCE_SECONDS = 6.0
+
+
+@dataclass
+class RunMonitor:
+    """One line whenever something worth a line happens, and at least every few seconds how things stand."""
+
+    projection: Projection
+    pool: int
+    steps: int
+    home: Path
+    say: Callable[[str], None]
+    names: dict[str, str]
+    printed: set[tuple[Any, ...]] = field(default_factory=set)
+    last: float = 0.0
+    problem: str = ""
+
+    @property
+    def state(self) -> State:
+        return self.projection.state
+
+    def look(self) -> None:
+        """Refresh and print what is new. A chain that is down is reported, not raised."""
+        try:
+            self.projection.refresh()
+            self.problem = ""
+        except MusterError as error:
+            self.problem = error.what
+        self._report_steps()
+        self._report_enforcement()
+        if time.monotonic() - self.last > SILENCE_SECONDS:
+            self._line(self.problem or self.standing())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The trainer's records, one per step (the last one written counts), in its home folder."""
+        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_records(path)]
+        by_step = {record["step"]: record for record in found if "step" in record}
+        return [by_step[step] for step in sorted(by_step)]
+
+    def standing(self) -> str:
+        files = self.state.submissions_of(self.pool)
+        count = {status: sum(f.status == status for f in files) for status in Status}
+        earned = sum(a.units_awarded for (p, _), a in self.state.accounts.items() if p == self.pool)
+        pool = self.state.pools.get(self.pool)
+        rate = pool.terms.rate if pool else 0
+        refused = len(files) - count[Status.ACCEPTED] - count[Status.PENDING]
+        return (
+            f"files: {count[Status.ACCEPTED]} accepted, {refused} refused, {count[Status.PENDING]} being checked · "
+            f"{earned:,} tokens verified · {show_tokens(earned * rate)} MUS earned"
+        )
+
+    def _report_steps(self) -> None:
+        for record in self.metrics():
+            step = record["step"]
+            if step and self._first("step", step):
+                reward = record.get("reward_mean", record.get("reward"))
+                shown = f"reward {reward:.3f}" if isinstance(reward, float) else "trained"
+                self._line(f"step {step:>2}/{self.steps} · {shown} · {self.standing()}")
+
+    def _report_enforcement(self) -> None:
+        state = self.state
+        for (pool, node), account in list(state.accounts.items()):
+            if pool != self.pool:
+                continue
+            who = self.names.get(node, node)
+            if account.frozen_at and self._first("frozen", node, account.frozen_at):
+                self._line(f"⚖ {who}: a file was rejected, its stake is frozen until the challenge window ends")
+            if account.ejected and self._first("ejected", node):
+                reason = Code(account.eject_code).label
+                self._line(f"⚖ {who} SLASHED {show_tokens(account.slashed)} MUS and EJECTED: {reason}")
+        for dispute in state.disputes.values():
+            who = self.names.get(dispute.disputer, dispute.disputer)
+            if self._first("dispute", dispute.sequence):
+                self._line(f"⚖ {who} disputes the outcome of file {dispute.sequence}: a jury is drawn")
+            if dispute.resolved and self._first("resolved", dispute.sequence):
+                verb = "OVERTURNED" if dispute.overturned else "upheld"
+                self._line(f"⚖ the jury {verb} file {dispute.sequence}: {Code(dispute.code).label}")
+        for canary in state.canaries.values():
+            if self._first("canary", canary.sequence):
+                self._line(f"⚖ file {canary.sequence} was a canary; seats {list(canary.accused)} accepted it")
+            if canary.concluded and self._first("canary done", canary.sequence):
+                lost = ", ".join(f"seat {seat} loses {show_tokens(g)} MUS" for seat, g in canary.slashed.items())
+                self._line(
+                    f"⚖ canary {canary.sequence} {'upheld' if canary.upheld else 'refused'}: {lost or 'nobody pays'}"
+                )
+
+    def _first(self, *what: Any) -> bool:
+        if what in self.printed:
+            return False
+        self.printed.add(what)
+        return True
+
+    def _line(self, text: str) -> None:
+        self.say(text)
+        self.last = time.monotonic()
+
+
+SETTLE_SECONDS = 180.0
+
+
+def settle_accounts(
+    monitor: RunMonitor, chain_time: Callable[[], int], check: Callable[[], None], say: Callable[[str], None]
+) -> None:
+    """Wait, bounded, until nothing of the pool is unsettled. `chain_time` gives the chain's clock in seconds; `check`
+    keeps the network up."""
+    say("waiting for the last verdicts, challenge windows and claims")
+    end = time.monotonic() + SETTLE_SECONDS
+    last = ""
+    while time.monotonic() < end:
+        check()
+        monitor.look()
+        left = unsettled(monitor.state, POOL, chain_time())
+        if not left:
+            return
+        if left != last:
+            say(f"left: {left}")
+            last = left
+        time.sleep(1.0)
+    say(f"not everything settled within {SETTLE_SECONDS:.0f} s: {last}")
+
+
+def unsettled(state: State, pool: int, now: int) -> str:
+    """What still has to happen on chain, in words; empty when the books can be closed."""
+    files = state.submissions_of(pool)
+    pending = sum(f.status is Status.PENDING for f in files)
+    open_ones = sum(not f.is_final(now) for f in files) - pending
+    unclaimed = sum(
+        a.units_awarded > a.units_spent for (of, _), a in state.accounts.items() if of == pool and not a.ejected
+    )
+    unpaid = sum(
+        len(one.closed) < len(one.seats)
+        for (of, _), lane in state.lanes.items()
+        for one in lane.rounds
+        if of == pool and one.settled
+    )
+    parts = {
+        "files being checked": pending,
+        "outcomes inside their challenge window": open_ones,
+        "nodes with unclaimed pay": unclaimed,
+        "committees without their fees": unpaid,
+    }
+    return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+
+
+MARGIN_SECONDS = 3
+
+
+class Challenger(ABC):
+    """Disputes each file that `wronged` names, once and before its challenge window ends, as the account `as_whom`."""
+
+    def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
+        self.onboarding, self.say = onboarding, say
+        self.tried: set[int] = set()
+
+    def look(self, state: State) -> None:
+        for sub in state.submissions_of(POOL):
+            if sub.status is Status.REJECTED and not sub.disputed and sub.sequence not in self.tried:
+                name, why = self.wronged(state, sub)
+                if name:
+                    self.tried.add(sub.sequence)
+                    self._dispute(sub, name, why)
+
+    @abstractmethod
+    def wronged(self, state: State, sub: Submission) -> tuple[str, str]:
+        """Whose key disputes the rejected file, empty for nobody, and why."""
+
+    def _dispute(self, sub: Submission, name: str, why: str) -> None:
+        suite = self.onboarding.suite(name)
+        try:
+            if suite.client.now() + MARGIN_SECONDS < sub.final_time:
+                trial = suite.appeals.dispute(sub).send()
+                self.say(f"⚖ {name} disputes file {sub.sequence} (trial {trial}): {why}")
+        except MusterError as error:
+            self.say(f"⚖ {name} could not dispute: {error}")
+
+
+class Disputer(Challenger):
+    """Acts for the operators of the demo's honest nodes, who know that they did not cheat."""
+
+    def wronged(self, state: State, sub: Submission) -> tuple[str, str]:
+        ring, honest = self.onboarding.ring, [node.name for node in self.onboarding.plan.nodes if not node.attack]
+        who = next((name for name in honest if ring[f"node-{name}"].address == sub.node), "")
+        return (f"operator-{who}" if who else ""), "honest work was rejected"
+
+
+class DodgingValidator(Challenger):
+    """Acts for the owner of the seat that never looks: whenever it was outvoted on a file that it accepted, which may
+    be a canary, it disputes the file at once, for a jury instead of an opening."""
+
+    def wronged(self, state: State, sub: Submission) -> tuple[str, str]:
+        name = next(f"validator-{v.name}" for v in self.onboarding.plan.validators if v.attack == "lazy")
+        owner, decided = self.onboarding.ring[name].address, deciding_round(state, sub)
+        ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
+        accepted = any(decided.code_at(sub.place, member).is_accept for member in ours)
+        return (name if accepted else ""), "its seat accepted the file without a look"
+
+
+class Absentee:
+    """Submits one such file, as soon as there is a policy step to work for."""
+
+    def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
+        self.onboarding, self.say, self.done = onboarding, say, False
+
+    def look(self, state: State) -> None:
+        step = state.usable_step(POOL, LOCAL.confirmations)
+        if self.done or step is None:
+            return
+        name = self.onboarding.plan.absentee
+        address = self.onboarding.ring[f"node-{name}"].address
+        if any(sub.node == address for sub in state.submissions_of(POOL)):
+            self.done = True  # in a run that was interrupted since
+            return
+        root, content = (hashlib.sha256(word).digest() for word in (b"no rows", b"no file"))
+        item = WorkItem(root, content, state.pools[POOL].terms.maxUnits, 8)
+        try:
+            file = self.onboarding.suite(f"node-{name}").pools.submit(POOL, step, 0, item)
+            self.say(f"{name} submits file {file.send().sequence}, but uploads nothing")
+            self.done = True
+        except MusterError as error:
+            self.say(f"{name} could not submit: {error}")
+
+
+@dataclass
+class Chaos:
+    """Kills one process every `interval` seconds until each was hit once; then leaves the run alone."""
+
+    supervisor: Supervisor
+    interval: float
+    say: Callable[[str], None]
+    random: Random = field(default_factory=SystemRandom)
+    clock: Callable[[], float] = time.monotonic
+    killed: list[str] = field(default_factory=list)
+    _next: float = 0.0
+
+    def tick(self) -> None:
+        now = self.clock()
+        if not self._next:
+            self._next = now + self.interval
+        if now < self._next:
+            return
+        alive = [n for n, c in self.supervisor.children.items() if c.pid is not None and n not in self.killed]
+        if not alive:
+            return
+        name = self.random.choice(alive)
+        self.say(f"✂ kill -9 {name}")
+        self.supervisor.kill(name)
+        self.killed.append(name)
+        self._next = now + self.interval * self.random.uniform(0.7, 1.3)
+
+
+STALL_SECONDS = 300.0
+EPOCH_BLOCKS = 24
+
+
+class Onlooker(Protocol):
+    """Does something about the chain's newest state, again and again."""
+
+    def look(self, state: State) -> None: ...
+
+
+class Demo:
+    """One run. `keep`: leave the network up afterwards; `chaos`: seconds between kills on purpose, 0 for none."""
+
+    def __init__(self, plan: DemoPlan, config: PoolConfig, keep: bool = False, chaos: float = 0.0) -> None:
+        self.plan, self.config, self.keep, self.chaos = plan, config, keep, chaos
+        self.stop, self.progress = Stop(), ProgressPrinter()
+        self.say = self.progress.say
+        if not vllm_installed() and all(node.engine != "vllm" for node in self.plan.nodes):
+            self.say("vLLM is not installed here: workers and validators use transformers")
+        self.ring = KeyRing(self.plan.root / "keys")
+        self.network = Network(self.plan, self.ring, self.progress.notice, self.stop)
+        self.onboarding = Onboarding(self.plan, self.ring)
+        self.site_killer = SiteKiller(self.plan, self.network.supervisor.kill, self.say)
+
+    def run(self) -> Outcome:
+        """The whole story; leaves the network up afterwards only with `keep`."""
+        try:
+            self.bring_up()
+            monitor = self.follow()
+            settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
+            outcome = write_results(
+                self.plan, self.ring, self.progress, monitor.state, self._sites_summary(monitor.state)
+            )
+            if self.keep:
+                self._hold()
+            return outcome
+        finally:
+            self.say("stopping everything")
+            self.network.supervisor.stop()
+
+    def bring_up(self) -> None:
+        """Services, contracts, participants, and every role. The trainer comes last: who joined before step 0
+        works from it on."""
+        self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
+        self.start_services()
+        base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+        self.network.supervisor.start(base)
+        self.open_pool()
+        self._start_training(wait_for_folder(base, self.network.check, self.say))
+
+    def _start_training(self, base: Path) -> None:
+        if self.plan.site_names:
+            pools = Deployment.load(self.plan.deployment).address("Pools")
+            run = sites_run(self.plan, self.ring, pools, self.config)
+            self.plan.sites_run.write_text(run.model_dump_json(indent=2))
+            self.say(f"{self.plan.sites} sites train, the trainer keeps their log")
+        self.network.start_trainer(POOL, base)
+        self.network.start_sites(base)
+
+    def start_services(self) -> None:
+        """Chain and object storage, which are up some seconds later."""
+        self.network.start_chain()
+        self.network.start_storage()
+        self.network.config_path.write_bytes(self.config.canonical())
+
+    def open_pool(self) -> None:
+        """On a fresh chain: contracts, participants, the pool, and every role but the trainer."""
+        self._make_keys()
+        self.network.wait_services()
+        self._deploy()
+        self.network.publish_config(self.config)
+        self.start_nodes()
+        self.onboarding.give_tokens()
+        self.onboarding.bond_and_register()
+        seats = sum(v.seats for v in self.plan.validators)
+        self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(self.plan.members)} nodes registered")
+        self._create_pool()
+        self.network.start_orchestrator(POOL)
+        self.say(f"dashboard: {self.plan.http_url}/")
+
+    def _make_keys(self) -> None:
+        for name in names(self.plan):
+            self.ring[name]
+
+    def _deploy(self) -> None:
+        plan = self.plan
+        self.say(f"chain at {plan.rpc_url} · S3 at {plan.s3_url} · {len(names(plan))} encrypted keystores")
+        self.onboarding.give_gas()
+        deployment = deploy(self.onboarding.client("deployer"), demo_chain(plan), plan.deployment.parent)
+        self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
+
+    def _create_pool(self) -> None:
+        self.say("waiting for the epoch in which the seats can be drawn")
+        pool = self.onboarding.create_pool(self.config)
+        if pool != POOL:
+            raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
+        self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
+
+    def start_nodes(self) -> None:
+        """Validators and workers. They load their engines while the pool is being made, and wait for it."""
+        for validator in self.plan.validators:
+            self.network.start_validator(POOL, validator)
+        for node in self.plan.nodes:
+            self.network.start_worker(POOL, node)
+
+    def follow(self) -> RunMonitor:
+        """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
+        monitor = self._new_monitor()
+        onlookers = self.onlookers()
+        chaos = Chaos(self.network.supervisor, self.chaos, self.say) if self.chaos else None
+        moved, seen = time.monotonic(), (0, 0)
+        while not self.network.supervisor.children["trainer"].finished:
+            self.network.check()
+            monitor.look()
+            for one in onlookers:
+                one.look(monitor.state)
+            if chaos:
+                chaos.tick()
+            now_seen = (len(monitor.metrics()), len(monitor.state.submissions))
+            if now_seen != seen:
+                moved, seen = time.monotonic(), now_seen
+            if time.monotonic() - moved > STALL_SECONDS * self.plan.patience:
+                raise MusterError(
+                    f"nothing moved for {time.monotonic() - moved:.0f} s", f"see {self.plan.root / 'logs'}"
+                )
+            time.sleep(0.5)
+        self.say("training is over")
+        return monitor
+
+    def onlookers(self) -> list[Onlooker]:
+        """Who looks at every new state of the chain, and acts."""
+        found: list[Onlooker] = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
+        return [*found, self.site_killer] if self.plan.site_names else found
+
+    def _new_monitor(self) -> RunMonitor:
+        deployment = Deployment.load(self.plan.deployment)
+        folder = self.plan.home("demo")
+        folder.mkdir(parents=True, exist_ok=True)
+        follower = Follower(self.onboarding.client("deployer"), deployment, folder / "events.sqlite")
+        known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
+        return RunMonitor(Projection(follower), POOL, self.plan.steps, self.plan.home("trainer"), self.say, known)
+
+    def _sites_summary(self, state: State) -> SitesSummary | None:
+        if not self.plan.site_names:
+            return None
+        return sites_summary(self.plan, self.ring, Bucket(self.network.s3_settings()), state, self.site_killer.kills)
+
+    def _hold(self) -> None:
+        self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
+        while not self.stop():
+            self.network.supervisor.check()
+            time.sleep(0.5)
+
+
+def demo_chain(plan: DemoPlan) -> NetworkConfig:
+    """The local network at this run's address, with epochs long enough that a busy machine draws every committee in
+    time."""
+    suite = LOCAL.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
+    return LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
+
+
+INTERRUPTED = "interrupted: the same command continues the run"
+"""What to say last to who stopped it."""
+_OPENED = "opened"
+"""A file in the run's folder, which is there once the run has a pool."""
+
+
+class ResumableDemo(Demo):
+    """A run that trains the model folder `base`, which is there already."""
+
+    def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
+        super().__init__(plan, config)
+        self._base, self._opened = base, plan.root / _OPENED
+
+    def bring_up(self) -> None:
+        self.start_services()
+        if self._opened.exists():
+            self.say(f"going on with {self.plan.root}")
+            self.network.wait_services()
+            self.start_nodes()
+            self.network.start_orchestrator(POOL)
+        else:
+            self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
+            self.open_pool()
+            self._opened.touch()
+        self.network.start_trainer(POOL, self._base)
+
+
+def make_ready(root: Path) -> None:
+    """Make the run's folder, or keep it if there is a pool to go on with."""
+    if root.exists() and not (root / _OPENED).exists():
+        shutil.rmtree(root)
+    root.mkdir(parents=True, exist_ok=True)
+
+
+def kept_ports(path: Path) -> tuple[int, int, int]:
+    """Ports of chain, S3 and HTTP: those of the run before, because the pool's announcements name them."""
+    known = json.loads(path.read_text()) if path.exists() else [0, 0, 0]
+    chain, s3, http = (claim_port(name, port) for name, port in zip(("chain", "s3", "http"), known, strict=True))
+    write_atomic(path, json.dumps([chain, s3, http]).encode())
+    return chain, s3, http

@@ -1,0 +1,271 @@
+"""What a run shows: safeguards that acted, whether honest validators agree, and whether the run was good."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from chain.indexer.records import Canary, Lane, Status
+from chain.indexer.state import State, needed, seats_in
+from localnet.network import ProgressPrinter
+from localnet.onboarding import KeyRing
+from localnet.plan import POOL, DemoPlan, ValidatorSpec
+from localnet.sites_summary import shown_sites, wrong_with_sites
+from orchestrator.dashboard.results import (
+    Agreement,
+    DodgedCanary,
+    RunSummary,
+    Safeguards,
+    SilentCommittee,
+    SitesSummary,
+    ValidatorSummary,
+    VerdictDifference,
+    save_results,
+)
+from protocol.amounts import show_tokens
+from protocol.errors import IntegrityError
+from protocol.verdict import LANE, Verdict
+from validator.compare import CODE, differences, largest
+
+
+def safeguards(state: State, pool: int) -> Safeguards:
+    """Read from events alone."""
+    lanes = [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool]
+    late = [file for file in state.submissions_of(pool) if file.status is Status.LATE]
+    return Safeguards(
+        attested=sum(lane.attested.bit_count() for lane in lanes),
+        late=[file.sequence for file in late],
+        late_fines=sum(file.slashed for file in late),
+        opted_in=len(seats_in(state, state.pools[pool])),
+        needed=needed(state.pools[pool].terms),
+        silent=[one for lane in lanes if (one := _silent(state, lane))],
+        dodged=[one for canary in state.canaries.values() if canary.pool == pool for one in _dodged(state, canary)],
+    )
+
+
+def _silent(state: State, lane: Lane) -> SilentCommittee | None:
+    """The first committee's silence, if another one decided all that it left."""
+    first, last = lane.rounds[0], lane.round
+    absent = [seat for member, seat in enumerate(first.seats) if member not in first.reveals]
+    decided = all(state.submissions[lane.pool, sequence].votes_code for sequence in lane.sequences)
+    if not absent or 2 * len(absent) < len(first.seats) or last is first or not last.settled or not decided:
+        return None
+    place = lane.pool, lane.lane << 4
+    fined = sum(
+        slash.amount
+        for slash in state.slashes
+        if slash.kind == "seat" and (slash.pool, slash.sequence, slash.time) == (*place, first.settled_time)
+    )
+    return SilentCommittee(lane=lane.lane, absent=absent, fined=fined)
+
+
+def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
+    """The accused seats whose owner had disputed the file. A seat is slashed once in a lane, by whichever canary."""
+    dispute = state.disputes.get((canary.pool, canary.sequence))
+    lane = [
+        other
+        for other in state.canaries.values()
+        if (other.pool, other.sequence // LANE) == (canary.pool, canary.sequence // LANE)
+    ]
+    for seat in canary.accused if dispute and canary.upheld else ():
+        if dispute and dispute.disputer == state.seats[seat].owner:
+            slashed = sum(other.slashed.get(seat, 0) for other in lane)
+            yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=slashed)
+
+
+def broken_safeguards(found: Safeguards) -> Iterator[str]:
+    """Yield each safeguard that failed, in words. Every run must keep these, whatever the draws of committees."""
+    if not found.attested:
+        yield "no upload was attested"
+    if not found.late or not found.late_fines:
+        yield "the file that was never uploaded is not void and fined"
+    if found.opted_in < found.needed:
+        yield f"{found.opted_in} seats opted in, the pool needs {found.needed}"
+    for committee in found.silent:
+        if not committee.fined:
+            yield f"the silent seats {committee.absent} of lane {committee.lane} paid nothing"
+    for canary in found.dodged:
+        if not canary.slashed:
+            yield f"seat {canary.seat} dodged canary {canary.submission}"
+
+
+def shown_safeguards(found: Safeguards) -> Iterator[str]:
+    """The same for people."""
+    yield f"uploads: {found.attested} files attested before their committee was drawn"
+    if found.late:
+        names = ", ".join(map(str, found.late))
+        yield f"file {names} was never uploaded: void, its node paid {show_tokens(found.late_fines)} MUS"
+    yield f"seats: {found.opted_in} opted into the pool, which needs {found.needed}"
+    for committee in found.silent:
+        fined = show_tokens(committee.fined)
+        yield f"lane {committee.lane}: seats {committee.absent} kept silent, paid {fined} MUS, and were replaced"
+    for canary in found.dodged:
+        lost = show_tokens(canary.slashed)
+        yield f"canary {canary.submission}: seat {canary.seat} had disputed it to dodge, and lost {lost} MUS"
+    for what, cases in (
+        ("a silent committee that is replaced", found.silent),
+        ("a lazy seat that disputes the canary it accepted", found.dodged),
+    ):
+        if not cases:
+            yield f"not shown in this run, because the draw of seats did not bring it about: {what}"
+
+
+def agreement(plan: DemoPlan) -> Agreement:
+    """How the kept verdicts of the honest validators' processes compare."""
+    honest = [spec for spec in plan.validators if not spec.attack]
+    kept = {spec.name: kept_verdicts(plan.home(f"validator-{spec.name}")) for spec in honest}
+    judged: dict[str, dict[str, Verdict]] = {}
+    for name, verdicts in kept.items():
+        for facts, verdict in verdicts.items():
+            judged.setdefault(facts, {})[name] = verdict
+    shared = {facts: by for facts, by in sorted(judged.items()) if len(by) > 1}
+    differing, found = [], []
+    for by in shared.values():
+        first, *others = by.values()
+        off = [one for other in others for one in differences(other, first)]
+        found += off
+        if len({verdict.code for verdict in by.values()}) > 1:
+            differing.append(_difference(by, [str(one) for one in off]))
+    return Agreement(
+        validators=[_validator(spec, kept[spec.name]) for spec in honest],
+        compared=len(shared),
+        differing=differing,
+        checks_differing=sum(one.measurement == CODE for one in found),
+        largest_differences=largest(found),
+    )
+
+
+def kept_verdicts(home: Path) -> dict[str, Verdict]:
+    """The verdicts that a validator stored, by what they were judged from: the file's name stands for all its facts.
+
+    A file that a kill cut short is left out.
+    """
+    out = {}
+    for path in sorted(home.glob("*/verdicts/*.json")):
+        try:
+            out[path.name] = Verdict.parse(path.read_bytes())
+        except (OSError, IntegrityError):
+            continue
+    return out
+
+
+def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> ValidatorSummary:
+    used = sorted({verdict.engine.get("name", "?") for verdict in verdicts.values()})
+    judged = len({verdict.sequence for verdict in verdicts.values()})
+    return ValidatorSummary(name=spec.name, engine="+".join(used) or spec.engine, batch=spec.batch, judged=judged)
+
+
+def _difference(by: dict[str, Verdict], off: list[str]) -> VerdictDifference:
+    codes = {name: verdict.code.label for name, verdict in by.items()}
+    return VerdictDifference(submission=next(iter(by.values())).sequence, codes=codes, differences=off)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`good`: the ledger equals the chain, cheaters were slashed, ejected and untrained, nobody honest was finally
+    rejected, honest validators agree, and the chain shows what every safeguard did."""
+
+    summary: RunSummary
+    good: bool
+
+
+def write_results(
+    plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State, sites: SitesSummary | None = None
+) -> Outcome:
+    """Everything from the orchestrator's record, which it has compared with the chain."""
+    summary = save_results(
+        plan.http_url,
+        plan.root,
+        seed=plan.seed,
+        seconds=progress.seconds,
+        cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
+        decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
+        agreement=agreement(plan),
+        safeguards=safeguards(state, POOL),
+        sites=sites,
+    )
+    wrong = list(problems(summary))
+    for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
+        progress.say(line)
+    progress.say(f"report: {plan.root / 'report.html'} · numbers: {plan.root / 'summary.json'}")
+    return Outcome(summary, not wrong)
+
+
+def problems(summary: RunSummary) -> Iterator[str]:
+    """Yield what no run may show, in words. Nothing here depends on which seats the chain happens to draw."""
+    if not summary.ledger_matches_chain:
+        yield "the ledger differs from the chain"
+    if not summary.escrow_balanced:
+        yield "the escrow does not balance"
+    if summary.honest_rejected:
+        yield f"{summary.honest_rejected} honest files were rejected"
+    for cheater in summary.cheaters:
+        if not (cheater.slashed and cheater.ejected):
+            yield f"the cheater {cheater.address} got away"
+        if cheater.rollouts_trained:
+            yield f"{cheater.rollouts_trained} rollouts of the cheater {cheater.address} were trained on"
+    if summary.safeguards:
+        yield from broken_safeguards(summary.safeguards)
+    if summary.sites:
+        yield from wrong_with_sites(summary.sites, summary.steps)
+    for one in summary.agreement.differing if summary.agreement else ():
+        said = ", ".join(f"{name} says {code}" for name, code in one.codes.items())
+        yield f"honest validators differ on file {one.submission}: {said}"
+
+
+def highlights(summary: RunSummary) -> Iterator[str]:
+    """The run in a few lines."""
+    files, found = summary.submissions, summary.agreement
+    yield (
+        f"held-out reward {shown(summary.reward_first)} → {shown(summary.reward_last)} "
+        f"in {summary.steps} steps, {summary.seconds:.0f} s"
+    )
+    yield (
+        f"files: {files.accepted} accepted, {files.rejected} refused; "
+        f"{summary.tokens_verified:,} tokens verified and paid"
+    )
+    if summary.trainer_idle_share is not None and summary.trainer_idle_running is not None:
+        causes = ", ".join(f"{cause} {seconds:.0f} s" for cause, seconds in summary.trainer_idle_seconds.items())
+        yield (
+            f"trainer idle {summary.trainer_idle_share:.0%}, after the first step "
+            f"{summary.trainer_idle_running:.0%}: {causes}"
+        )
+    if summary.weights_overlap is not None:
+        pause = "" if summary.swap_pause is None else f"; a change of weights stood still {summary.swap_pause:.2f} s"
+        yield f"weights fetched while files were made: {summary.weights_overlap:.0%} of the time that took{pause}"
+    for one in summary.cheaters:
+        end = "slashed and ejected" if one.slashed and one.ejected else "NOT caught"
+        yield f"cheater {one.address}: {end} ({one.reason}), {one.rollouts_trained} rollouts trained"
+    for dispute in summary.disputes:
+        if dispute.overturned:
+            yield f"dispute won: the jury overturned the wrong outcome of file {dispute.sequence}"
+    if summary.canaries:
+        caught = sum(bool(one.slashed) for one in summary.canaries)
+        yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
+    if summary.safeguards:
+        yield from shown_safeguards(summary.safeguards)
+    if summary.sites:
+        yield from shown_sites(summary.sites)
+    if found:
+        validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
+        yield (
+            f"honest validators ({validators}): {found.compared} files judged by more than one, "
+            f"{len(found.differing)} verdicts differ"
+        )
+    ledger = "yes, to the last grain" if summary.ledger_matches_chain else "NO"
+    yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"
+
+
+def shown(reward: float | None) -> str:
+    return "not measured" if reward is None else f"{reward:.3f}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of the outcome, and whether it is as it should be."""
+
+    text: str
+    good: bool
+
+
+def shown_fact(fact: Fact) -> str:
+    return f"{'yes' if fact.good else 'NO '} {fact.text}"

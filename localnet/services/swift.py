@@ -1,0 +1,321 @@
+"""OpenStack Swift's proxy and its three storage servers as green threads of one process.
+
+Adapted to eventlet's and Swift's internals of 2.38. Storage servers listen on Unix sockets in a folder of mode 0700, so
+no other local user can bypass the proxy's signature check. WSGI filters close what Swift's S3 API leaves open.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from calendar import timegm
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import eventlet
+import eventlet.debug
+from eventlet import wsgi
+from eventlet.green import socket as green_socket
+from eventlet.semaphore import Semaphore
+from swift.common import bufferedhttp, utils
+from swift.common import wsgi as swift_wsgi
+
+from localnet.services.swift_conf import KINDS, Layout
+from protocol.errors import MusterError
+from storage.s3 import sign_url
+
+_UNIX_PATH_ROOM = 85  # AF_UNIX paths have at most 107 bytes
+_GRACE_SECONDS = 5
+
+
+class _UnixProtocol(swift_wsgi.SwiftHttpProtocol):  # type: ignore[misc]
+    def __init__(self, state: list[Any], server: Any) -> None:
+        state[0] = ("127.0.0.1", 0)  # a Unix peer has no address, eventlet wants one
+        super().__init__(state, server)
+
+
+class SwiftServer:
+    """Serves `layout` until `serve` sees SIGTERM or SIGINT: this machine, or `everywhere` whoever reaches it."""
+
+    def __init__(self, layout: Layout, everywhere: bool = False) -> None:
+        self._address = "0.0.0.0" if everywhere else "127.0.0.1"
+        self._layout = layout
+        short = len(str(layout.run)) < _UNIX_PATH_ROOM
+        self._sockets = layout.run if short else Path(tempfile.mkdtemp(prefix="muster-s3-"))
+        self._paths = {layout.ports[kind]: str(self._sockets / f"{kind}.sock") for kind in KINDS}
+        self._servers: dict[str, tuple[Any, Any, Any]] = {}
+        self._stop = False
+
+    def start(self) -> None:
+        """Listen, and make the bucket. Raises MusterError if the server does not answer."""
+        os.environ["TZ"] = "UTC+0"
+        time.tzset()
+        eventlet.hubs.use_hub(utils.get_hub())
+        eventlet.patcher.monkey_patch(all=False, socket=True, select=True, thread=True, time=True)
+        eventlet.debug.hub_exceptions(False)
+        warnings.filterwarnings("ignore", message="capitalize_response_headers is disabled")
+        self._route_to_sockets()
+        for kind in (*KINDS, "proxy"):
+            self._listen(kind)
+        eventlet.spawn(self._updates)
+        eventlet.sleep(0)
+        self._make_bucket()
+
+    def serve(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        while not self._stop:
+            eventlet.sleep(0.2)
+            if any(thread.dead for _, _, thread in self._servers.values()):
+                raise MusterError("one of Swift's server loops ended", "see the log above, then start again")
+        self._close()
+
+    def _on_signal(self, *_: object) -> None:
+        self._stop = True
+
+    def _route_to_sockets(self) -> None:
+        paths = self._paths
+
+        def connect(self: Any) -> None:
+            self._connected_time = time.time()
+            self.sock = green_socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.connect(paths[self.port])
+
+        bufferedhttp.BufferedHTTPConnection.connect = connect
+
+    def _listen(self, kind: str) -> None:
+        conf = self._layout.etc / f"{kind}-server.conf"
+        app, _, logger, _ = swift_wsgi.init_request_processor(str(conf), f"{kind}-server", verbose=True)
+        self._logger = logger
+        if kind == "proxy":
+            # Without reuse_port=False eventlet would share a taken port silently.
+            listener = eventlet.listen((self._address, self._layout.port), backlog=1024, reuse_port=False)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            protocol = swift_wsgi.SwiftHttpProtocol
+        else:
+            path = self._paths[self._layout.ports[kind]]
+            Path(path).unlink(missing_ok=True)
+            listener = eventlet.listen(path, family=socket.AF_UNIX, backlog=1024)
+            protocol = _UnixProtocol
+        pool = eventlet.GreenPool(1024)
+        thread = eventlet.spawn(
+            wsgi.server,
+            listener,
+            app,
+            swift_wsgi.NullLogger(),
+            custom_pool=pool,
+            protocol=protocol,
+            socket_timeout=60,
+            capitalize_response_headers=False,
+            url_length_limit=16384,
+            log_output=False,
+        )
+        self._servers[kind] = (listener, pool, thread)
+
+    def _updates(self) -> None:
+        """Bring container listings up to date that could not be written at once (a kill between the two)."""
+        from swift.obj.updater import ObjectUpdater
+
+        layout = self._layout
+        device = layout.objects / "d1"
+        conf = {
+            "devices": str(layout.objects),
+            "mount_check": "false",
+            "swift_dir": str(layout.etc),
+            "recon_cache_path": str(layout.run),
+            "concurrency": "1",
+            "node_timeout": "60",
+            "conn_timeout": "10",
+        }
+        while True:
+            if any(any(folder.iterdir()) for folder in device.glob("async_pending*")):
+                try:
+                    ObjectUpdater(conf, self._logger).object_sweep(str(device))
+                except Exception as error:  # the sweep comes again in five seconds
+                    print("listing update:", repr(error), file=sys.stderr, flush=True)
+            eventlet.sleep(5)
+
+    def _make_bucket(self) -> None:
+        layout = self._layout
+        endpoint = f"http://127.0.0.1:{layout.port}"
+        url = sign_url("PUT", f"{endpoint}/{layout.bucket}", {}, 60, layout.region, layout.access)
+        connection = http.client.HTTPConnection("127.0.0.1", layout.port, timeout=30)
+        try:
+            connection.request("PUT", url.removeprefix(endpoint), headers={"Content-Length": "0"})
+            answer = connection.getresponse()
+            text = answer.read()
+        except OSError as error:
+            raise MusterError(f"the S3 server does not answer itself: {error}", "see the log above") from None
+        finally:
+            connection.close()
+        if answer.status != 200 and b"BucketAlready" not in text:
+            raise MusterError(
+                f"cannot make the bucket {layout.bucket}: {answer.status} {text[:200]!r}", "see the log above"
+            )
+
+    def _close(self) -> None:
+        """No new clients; those in flight get a few seconds."""
+        self._servers["proxy"][0].close()
+        end = time.time() + _GRACE_SECONDS
+        while any(self._servers[kind][1].running() for kind in KINDS) and time.time() < end:
+            eventlet.sleep(0.05)
+        for path in self._paths.values():
+            Path(path).unlink(missing_ok=True)
+        if self._sockets != self._layout.run:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+_FORBIDDEN = "403 Forbidden"
+_BAD = "400 Bad Request"
+_FUTURE_SECONDS = 900
+_WRITE_SECONDS = 30
+
+
+class Refusal(Exception):
+    """HTTP status, S3 error code, text."""
+
+    def __init__(self, status: str, code: str, text: str) -> None:
+        self.status, self.code, self.text = status, code, text
+
+
+class SignatureGuard:
+    """Lets through only requests that carry exactly one SigV4 signature and mean one thing.
+
+    Refused: unsigned requests, SigV2 and Swift's native API; query parameters given twice; Content-Length together
+    with Transfer-Encoding (the signed length would not bind); pre-signed URLs dated in the future; a checksum in the
+    query that differs from the header's. Writes with `If-None-Match` to one key go one at a time, so one racer wins.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._writes: dict[str, tuple[Any, list[int]]] = {}
+
+    def __call__(self, env: Environ, start: StartResponse) -> Iterable[bytes]:
+        if env["PATH_INFO"] == "/healthcheck" and env["REQUEST_METHOD"] in ("GET", "HEAD"):
+            return self._app(env, start)
+        try:
+            _check(env)
+            if env["REQUEST_METHOD"] in ("PUT", "POST") and env.get("HTTP_IF_NONE_MATCH"):
+                return self._alone(env, start)
+        except Refusal as refusal:
+            return _refuse(start, refusal)
+        return self._app(env, start)
+
+    def _alone(self, env: Environ, start: StartResponse) -> Iterable[bytes]:
+        key = env["PATH_INFO"]
+        semaphore, users = self._writes.setdefault(key, (Semaphore(), [0]))
+        users[0] += 1
+        try:
+            if not semaphore.acquire(timeout=_WRITE_SECONDS):
+                raise Refusal("409 Conflict", "ConditionalRequestConflict", "Another write is under way")
+            try:
+                parts = self._app(env, start)
+                try:
+                    return [b"".join(parts)]
+                finally:
+                    close = getattr(parts, "close", None)
+                    if close:
+                        close()
+            finally:
+                semaphore.release()
+        finally:
+            users[0] -= 1
+            if not users[0]:
+                self._writes.pop(key, None)
+
+
+def _check(env: Environ) -> None:
+    pairs = parse_qsl(env.get("QUERY_STRING", ""), keep_blank_values=True, encoding="latin-1")
+    query = dict(pairs)
+    presigned = "X-Amz-Signature" in query and "X-Amz-Credential" in query
+    in_header = env.get("HTTP_AUTHORIZATION", "").startswith("AWS4-HMAC-SHA256 ")
+    if presigned == in_header:
+        raise Refusal(_FORBIDDEN, "AccessDenied", "Exactly one SigV4 signature is needed")
+    if len(query) != len(pairs):
+        raise Refusal(_BAD, "InvalidArgument", "A query parameter is given twice")
+    if env.get("HTTP_TRANSFER_ENCODING") and env.get("CONTENT_LENGTH"):
+        raise Refusal(_BAD, "InvalidRequest", "Transfer-Encoding with Content-Length")
+    if presigned:
+        _check_date(query.get("X-Amz-Date", ""))
+        _move_checksums(env, query)
+
+
+def _check_date(stamp: str) -> None:
+    try:
+        signed_at = timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        raise Refusal(_FORBIDDEN, "AccessDenied", "X-Amz-Date is not a date") from None
+    if signed_at > time.time() + _FUTURE_SECONDS:
+        raise Refusal(_FORBIDDEN, "AccessDenied", "Request is not yet valid")
+
+
+def _move_checksums(env: Environ, query: Mapping[str, str]) -> None:
+    """Some SDKs sign x-amz-checksum-* in the query, where Swift would not look."""
+    for name, value in query.items():
+        if name.lower().startswith("x-amz-checksum-"):
+            header = "HTTP_" + name.upper().replace("-", "_")
+            if env.setdefault(header, value) != value:
+                raise Refusal(_BAD, "InvalidRequest", "Two different checksums")
+
+
+def _refuse(start: StartResponse, refusal: Refusal) -> Iterable[bytes]:
+    text = f"<Error><Code>{refusal.code}</Code><Message>{refusal.text}</Message></Error>"
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
+    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body))), ("Connection", "close")]
+    start(refusal.status, headers)
+    return [body]
+
+
+class LocalMemcache:
+    """The few memcache calls Swift's proxy makes, answered in this process: two look-ups less per request."""
+
+    _ENTRIES = 10_000
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._entries: dict[str, tuple[str, float]] = {}
+
+    def __call__(self, env: Environ, start: StartResponse) -> Iterable[bytes]:
+        env["swift.cache"] = self
+        return self._app(env, start)
+
+    def get(self, key: str, raise_on_error: bool = False) -> Any:
+        value, end = self._entries.get(key, ("null", 0.0))
+        return json.loads(value) if not end or end > time.time() else None
+
+    def set(self, key: str, value: Any, serialize: bool = True, time: float = 0, **_: Any) -> None:
+        if len(self._entries) >= self._ENTRIES:
+            self._entries.clear()
+        self._entries[key] = (json.dumps(value), _after(time))
+
+    def delete(self, key: str, server_key: str | None = None) -> None:
+        self._entries.pop(key, None)
+
+    def incr(self, key: str, delta: int = 1, time: float = 0) -> int:
+        value = int(self.get(key) or 0) + delta
+        self.set(key, value, time=time)
+        return value
+
+
+def _after(seconds: float) -> float:
+    return time.time() + seconds if seconds else 0.0
+
+
+def guard_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], SignatureGuard]:
+    return SignatureGuard
+
+
+def cache_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], LocalMemcache]:
+    return LocalMemcache

@@ -1,0 +1,156 @@
+"""The JSON files of a stranger's model folder, before any library reads them.
+
+transformers and vLLM read them with `json`, which a hundred kilobytes of brackets can make end the process.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from protocol.encoding import parse_json
+from protocol.errors import IntegrityError, first_line
+
+MAX_JSON_BYTES = 64 << 20
+REFETCH = "fetch the weights again"
+
+
+def check_documents(folder: Path) -> None:
+    """Raise IntegrityError unless every `*.json` of the folder is JSON of bounded size and depth."""
+    for path in sorted(folder.glob("*.json")):
+        read_document(path)
+
+
+def read_object(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """The same, if it is an object."""
+    value = read_document(path, limit)
+    if not isinstance(value, dict):
+        raise IntegrityError(f"{path} holds no JSON object", REFETCH)
+    return value
+
+
+def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
+    """What a JSON file holds. Raises IntegrityError if it is missing, larger than `limit` bytes, or not JSON."""
+    try:
+        if path.stat().st_size > limit:
+            raise IntegrityError(f"{path} is larger than {limit >> 10} KiB", REFETCH)
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        what = f"{path.parent} is not a model folder: {error.strerror or error} ({path.name})"
+        raise IntegrityError(what, REFETCH) from None
+    except ValueError as error:
+        raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}", REFETCH) from None
+
+
+# A byte-level tokenizer without merges, and careful loading of any model folder's tokenizer and EOS ids.
+
+
+EOS = "<|end|>"
+PAD = "<|pad|>"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TEXT_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "config.json")
+"""All that says how text becomes tokens, and where it ends."""
+
+
+class Added(Protocol):
+    """A token beyond the vocabulary that was learned. `special`: it controls, and is no part of any text."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def special(self) -> bool: ...
+
+
+class Tokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that the protocol uses."""
+
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, Added]: ...
+    def __len__(self) -> int: ...
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
+    def apply_chat_template(
+        self,
+        conversation: list[dict[str, str]],
+        *,
+        tools: list[dict[str, Any]] | None,
+        add_generation_prompt: bool,
+        tokenize: bool,
+        strftime_now: Callable[[str], str],
+    ) -> str: ...
+
+
+def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
+    """Write a fast tokenizer of 256 bytes, each of `phrases` as one token, and EOS and PAD; return its size.
+
+    Any text can be encoded and decoded; ids 0–255 stand for the bytes (in ByteLevel's order),
+    then come the phrases, then EOS and PAD.
+    """
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as TokenizerOfLibrary
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = TokenizerOfLibrary(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
+    tokenizer.add_special_tokens([EOS, PAD])
+    fast_class: Any = PreTrainedTokenizerFast
+    fast = fast_class(tokenizer_object=tokenizer, eos_token=EOS, pad_token=PAD)
+    fast.save_pretrained(str(folder))
+    return len(fast)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder, offline and without running code from the folder.
+
+    `tokenizer.json` alone says how text becomes tokens. A family's own class would put its rules in their place, and
+    which class that is depends on the packages of the machine. Raises IntegrityError if files are missing, oversized
+    or unreadable.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    if not folder.is_dir():
+        raise IntegrityError(f"no model folder at {folder}", "check the path, or fetch the weights again")
+    check_documents(folder)
+    if not (folder / "tokenizer.json").is_file():
+        raise IntegrityError(
+            f"{folder} holds no tokenizer.json",
+            "make one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers",
+        )
+    library: Any = PreTrainedTokenizerFast
+    try:
+        loaded = library.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # a hostile folder can make the parsers raise anything
+        raise IntegrityError(
+            f"the tokenizer in {folder} cannot be read: {first_line(error)}", "fetch the weights again"
+        ) from None
+    return cast(Tokenizer, loaded)
+
+
+def text_digest(folder: Path) -> bytes:
+    """SHA-256 over those of a model folder's files: folders that agree in it make the same prompts of the same text."""
+    digest = hashlib.sha256()
+    for name in TEXT_FILES:
+        path = folder / name
+        there = path.is_file()
+        digest.update(f"{name} {there}\n".encode())
+        if there:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.digest()
+
+
+def eos_ids(folder: Path) -> tuple[int, ...]:
+    """The ids that end a completion, ascending: `eos_token_id` of generation_config.json, else of config.json.
+
+    Raises IntegrityError if neither names one.
+    """
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        value = read_object(path).get("eos_token_id") if path.exists() else None
+        ids = value if isinstance(value, list) else [value]
+        if ids and all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
+            return tuple(sorted(set(ids)))
+    raise IntegrityError(f"{folder} names no eos_token_id", "add it to generation_config.json")

@@ -1,1 +1,0 @@
-"""Tokenizers and model folders in Hugging Face's format; only the modules below import transformers or torch."""

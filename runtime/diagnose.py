@@ -1,0 +1,512 @@
+"""Facts about machine, process, chain, service and storage, and the alarms that follow from them.
+
+`muster watch` collects them every few seconds, `muster doctor` and the status commands once. Collecting does all input
+and output; judging is pure.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import AfterValidator, Field
+
+from chain.client import ChainClient
+from chain.deployment import Address, Deployment
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.state import Standing, State, standing_of
+from chain.suite import Suite
+from protocol.amounts import show_tokens
+from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
+from protocol.encoding import Document, parse_json
+from protocol.errors import ConfigError, MusterError, UnreachableError, first_line, printable
+from protocol.files import check_private, read_bounded
+from protocol.http.signing import service_url
+from protocol.http.transport import bounded_transport, exchange
+from protocol.version import VERSION
+from runtime.presence import gone, stalled
+from runtime.process import DaemonConfig
+from storage.keys import object_key
+from storage.transfers import HttpObjects
+
+Label = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")]
+_SECRET_BYTES = 16
+
+
+def _web_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it is no http or https URL")
+    return url
+
+
+class Webhook(Document):
+    """Where events are posted. `secret_file` (mode 0600) holds the secret that signs them, 16 bytes at least; `events`
+    are the names to post, all without any."""
+
+    url: Annotated[str, AfterValidator(_web_url)]
+    secret_file: Path
+    events: tuple[str, ...] = ()
+
+    def secret(self) -> bytes:
+        """Raises ConfigError for a file that is missing, readable by others or too short."""
+        check_private(self.secret_file, "webhook secret ")
+        found = read_bounded(self.secret_file, 4096, "webhook secret ").strip()
+        if len(found) < _SECRET_BYTES:
+            what = f"the webhook secret {self.secret_file} has {len(found)} bytes"
+            raise ConfigError(what, f"write {_SECRET_BYTES} random ones at least: openssl rand -hex 32")
+        return found
+
+    def wants(self, event: str) -> bool:
+        return not self.events or event in self.events
+
+
+class WatchLimits(Document):
+    """What is too little or too much: free disk, transactions that the gas is enough for, seconds off the service's
+    clock, and seconds without a new policy step or of a process that computes and brings nothing about."""
+
+    free_gib: float = Field(5.0, ge=0)
+    transactions: int = Field(20, ge=1)
+    clock_seconds: float = Field(5.0, ge=1)
+    stall_seconds: float = Field(3600.0, ge=1)
+
+
+class WatchConfig(DaemonConfig, WatchLimits):
+    """Who and what is watched. `node`: a node's address; `seats_of`: the owner of a validator's seats; `owner`: true
+    for the pool's owner, who is told of every node's slashes and disputes; `process`: the home of the participant's
+    process, where that is on this machine; `service_key`: the address that the pool's service signs with. `accounts`:
+    name → address of each key that pays gas. `folders`: name → folder whose disk must not fill. `listen`: HOST:PORT for
+    Prometheus, or empty. Beyond the limits an alarm is raised."""
+
+    deployment: Path
+    rpc: tuple[str, ...] = Field(min_length=1)
+    pool: int = Field(ge=1)
+    orchestrator: Annotated[str, AfterValidator(_web_url)]
+    allow_private_sources: bool = False
+    node: Address | None = None
+    seats_of: Address | None = None
+    owner: bool = False
+    process: Path | None = None
+    service_key: Address | None = None
+    accounts: dict[Label, Address] = Field(default_factory=dict)
+    folders: dict[Label, Path] = Field(default_factory=dict)
+    listen: str = "127.0.0.1:9464"
+    webhooks: tuple[Webhook, ...] = ()
+    every_seconds: float = Field(5.0, ge=0.1, le=3600)
+
+
+@dataclass(frozen=True)
+class WatchedPool:
+    """From the chain: `step` is the newest policy step (-1: none) and `step_time` its time; amounts in grains. `stake`
+    and `standing` of the node that is watched; `least_stake` is the pool's. `seats`: number → why it cannot judge, or
+    empty. `service_key_current`: whether the chain names the key that is watched."""
+
+    step: int = -1
+    step_time: int = 0
+    running: bool = True
+    stake: int | None = None
+    least_stake: int = 0
+    standing: Standing | None = None
+    seats: Mapping[int, str] = field(default_factory=dict)
+    service_key_current: bool | None = None
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """From the pool's service: `problems` that it tells itself, its `version`, how far our clock is ahead of its own in
+    seconds, whether the run has `finished`. `state` and `phase`: what it last heard of the process that is watched,
+    which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase."""
+
+    ready: bool = True
+    problems: tuple[str, ...] = ()
+    version: str = ""
+    clock_offset: float = 0.0
+    finished: bool = False
+    state: str = ""
+    phase: str = ""
+    trouble: str = ""
+    done: float | None = None
+    trainer: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`now` in Unix seconds. `free`: folder's name → bytes, None for one that is not there. `transactions_left`:
+    account's name → for how many transactions its gas is enough. `process_gone`: why the watched process is known
+    not to run on this machine, `process_stalled`: that its computation does not move. `progressed`: when it last got
+    something done."""
+
+    now: float
+    free: Mapping[str, int | None] = field(default_factory=dict)
+    chain_error: str = ""
+    head_age: float | None = None
+    transactions_left: Mapping[str, int] = field(default_factory=dict)
+    pool: WatchedPool | None = None
+    process_gone: str = ""
+    process_stalled: str = ""
+    service_error: str = ""
+    service: ServiceFacts | None = None
+    storage_error: str = ""
+    progressed: float | None = None
+
+
+_SECONDS = 4.0
+_ANSWER_BYTES = 8 << 20
+_CONFIG_BYTES = 1 << 20
+_PROBLEMS, LONGEST = 5, 400
+"""The most problems of a service's own words, and characters of each, that go into an alarm."""
+
+
+class ServiceView:
+    """The service at `url`. Of whom it is asked: `node`, an address, or `seats_of`, an owner of seats; with `owner` of
+    the trainer too."""
+
+    def __init__(
+        self,
+        url: str,
+        node: str | None = None,
+        seats_of: str | None = None,
+        owner: bool = False,
+        allow_private: bool = False,
+    ) -> None:
+        self._url, self._owner = service_url(url), owner
+        who = f"{NODES.path}/{node}" if node else f"{VALIDATORS.path}/{seats_of}" if seats_of else ""
+        self._own = who
+        self._http = httpx.Client(transport=bounded_transport(), timeout=_SECONDS)
+        self._objects = HttpObjects([self._url + OBJECTS], timeout=_SECONDS, allow_private=allow_private)
+
+    def look(self) -> ServiceFacts:
+        """Raises UnreachableError. A service without its database says little else, and that much is enough."""
+        try:
+            asked = time.time()
+            health = self._get(HEALTH.path)
+            answered = time.time()
+            ready = self._get(READY.path)
+            version = printable(str(parse_json(health.content)["version"]), 32)
+            told = parse_json(ready.content)["problems"][:_PROBLEMS] if ready.status_code == 200 else ()
+            problems = tuple(printable(str(one), LONGEST) for one in told)
+            offset = clock_offset(health.headers.get("date", ""), asked, answered)
+            if ready.status_code != 200:
+                return ServiceFacts(ready=False, version=version, clock_offset=offset)
+            return ServiceFacts(problems=problems, version=version, clock_offset=offset, **self._run())
+        except MusterError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UnreachableError(f"{self._url} answers what no service does", "check the URL") from None
+
+    def storage_error(self, config_hash: bytes) -> str:
+        """Why the pool's configuration cannot be had from its storage, or empty."""
+        try:
+            self._objects(object_key("configs", config_hash), _CONFIG_BYTES)
+        except MusterError as error:
+            return error.what
+        return ""
+
+    def close(self) -> None:
+        self._http.close()
+        self._objects.close()
+
+    def _run(self) -> dict[str, Any]:
+        """How the run stands, and the process that is looked after."""
+        status = self._document(STATUS.path)
+        own = self._document(self._own, missing=True) if self._own else {}
+        others = self._document(DASHBOARD.path)["others"] if self._owner else []
+        trainer = [printable(str(one.get("phase", "")), LONGEST) for one in others if one.get("role") == "trainer"]
+        return {
+            "finished": status.get("phase") == "finished",
+            "state": str(own.get("state", "")),
+            "phase": str(own.get("phase", "")),
+            "trouble": printable(str(own.get("trouble", "")), LONGEST),
+            "done": own.get("metrics", {}).get("made", own.get("metrics", {}).get("judged")),
+            "trainer": trainer[0] if trainer else "",
+        }
+
+    def _document(self, path: str, missing: bool = False) -> Mapping[str, Any]:
+        answer = self._get(path)
+        if missing and answer.status_code == 404:
+            return {}
+        if answer.status_code != 200:
+            raise UnreachableError(f"{self._url}{path} answers {answer.status_code}", "see the service's log")
+        found: dict[str, Any] = parse_json(answer.content)
+        return found
+
+    def _get(self, path: str) -> httpx.Response:
+        try:
+            return exchange(self._http, self._http.build_request("GET", self._url + path), _ANSWER_BYTES, _SECONDS)
+        except httpx.HTTPError as error:
+            raise UnreachableError(f"{self._url} does not answer: {first_line(error)}", "see its log") from None
+
+
+def clock_offset(date: str, asked: float, answered: float) -> float:
+    """How far our clock is ahead of a `Date` header, which has whole seconds and was written between `asked` and
+    `answered` (Unix seconds here); 0 without one that can be read."""
+    try:
+        theirs = parsedate_to_datetime(date).timestamp() + 0.5
+    except (ValueError, TypeError):
+        return 0.0
+    ours = min(max(theirs, asked), answered)
+    return ours - theirs if abs(ours - theirs) > 1.0 else 0.0
+
+
+GAS = 250_000
+"""What a transaction takes at most in everyday work: attesting, committing, submitting a file."""
+_PATIENCE, _CHAIN_SECONDS = 3.0, 4.0
+_COMPUTING = ("generating", "judging")
+
+
+class ChainView:
+    """The chain, followed by events of our own. Opening raises ConfigError, UnreachableError."""
+
+    def __init__(self, config: WatchConfig) -> None:
+        deployment = Deployment.load(config.deployment)
+        self.client = ChainClient(config.rpc, deployment.chain_id, patience=_PATIENCE, timeout=_CHAIN_SECONDS)
+        Suite(self.client, deployment)
+        self.projection = Projection(Follower(self.client, deployment, config.home / "events.sqlite"))
+
+    def refresh(self) -> State:
+        self.projection.refresh()
+        return self.projection.state
+
+
+class Lookout:
+    """Looks again and again; what does not answer is opened anew at the next look."""
+
+    def __init__(self, config: WatchConfig) -> None:
+        self._config = config
+        private = config.allow_private_sources
+        self._service = ServiceView(config.orchestrator, config.node, config.seats_of, config.owner, private)
+        self._chain: ChainView | None = None
+        self._done: float | None = None
+        self._progressed: float | None = None
+        self.state: State | None = None
+        """The chain's state at the last look that reached it."""
+
+    def look(self) -> Facts:
+        """Raises ConfigError for what a person has to put right."""
+        now, config = time.time(), self._config
+        chain = self._look_at_chain(now)
+        found, service_error = self._look_at_service()
+        return Facts(
+            now=now,
+            free={name: free_bytes(path) for name, path in config.folders.items()},
+            process_gone=gone(config.process) if config.process else "",
+            process_stalled=stalled(config.process) if config.process else "",
+            service=found,
+            service_error=service_error,
+            storage_error=self._look_at_storage() if found and found.ready else "",
+            progressed=self._progress(found, now),
+            **chain,
+        )
+
+    def _look_at_chain(self, now: float) -> dict[str, Any]:
+        config = self._config
+        try:
+            if self._chain is None:
+                self._chain = ChainView(config)
+            view = self._chain
+            self.state = state = view.refresh()
+            price = max(1, view.client.gas_price())
+            left = {name: view.client.balance(address) // (GAS * price) for name, address in config.accounts.items()}
+            age = max(0.0, now - view.client.now())
+        except ConfigError:
+            raise
+        except MusterError as error:
+            return {"chain_error": error.what}
+        return {"head_age": age, "transactions_left": left, "pool": pool_facts(config, state)}
+
+    def _look_at_service(self) -> tuple[ServiceFacts | None, str]:
+        """What it says, or why it says nothing."""
+        try:
+            return self._service.look(), ""
+        except MusterError as error:
+            return None, error.what
+
+    def _look_at_storage(self) -> str:
+        pool = self.state.pools.get(self._config.pool) if self.state else None
+        return self._service.storage_error(pool.config_hash) if pool else ""
+
+    def _progress(self, service: ServiceFacts | None, now: float) -> float | None:
+        """When the process got something done last; None unless it computes."""
+        if service is None or service.done is None:
+            return self._progressed
+        if service.done != self._done or not service.phase.startswith(_COMPUTING):
+            self._done, self._progressed = service.done, now
+        return self._progressed
+
+
+def pool_facts(config: WatchConfig, state: State) -> WatchedPool | None:
+    """What the chain says of the pool, the node, the seats and the key that are watched; None without the pool."""
+    pool = state.pools.get(config.pool)
+    if pool is None:
+        return None
+    node = state.nodes.get(config.node) if config.node else None
+    account = state.accounts.get((config.pool, config.node)) if config.node else None
+    mine = [seat for seat in state.seats.values() if seat.owner == config.seats_of and not seat.closed]
+    return WatchedPool(
+        step=pool.step,
+        step_time=pool.steps[-1].time if pool.steps else 0,
+        running=pool.status == "open",
+        stake=node.stake if node else None,
+        least_stake=pool.terms.minStake,
+        standing=standing_of(account) if account else None,
+        seats={seat.seat: "was evicted" if seat.evicted else "" for seat in mine},
+        service_key_current=pool.service == config.service_key if config.service_key else None,
+    )
+
+
+def free_bytes(path: Path) -> int | None:
+    """None for a folder that is not there."""
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+_GIB = 1 << 30
+_OLD_HEAD_SECONDS = 120.0
+_START = "see its log and exit code; start it"
+_DEVICE = "look at the GPU (nvidia-smi), then start the process again; it ends by itself after ten minutes"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """`name` is one of NAMES; `what` is wrong, `cure` what to do."""
+
+    name: str
+    what: str
+    cure: str
+
+
+NAMES = (
+    "disk_full",
+    "clock_wrong",
+    "chain_lost",
+    "chain_stale",
+    "service_lost",
+    "database_lost",
+    "service_trouble",
+    "storage_lost",
+    "version_behind",
+    "gas_low",
+    "stake_low",
+    "stake_frozen",
+    "ejected",
+    "seat_out",
+    "key_stale",
+    "process_gone",
+    "process_in_trouble",
+    "process_stalled",
+    "run_stalled",
+    "training_unstable",
+)
+
+
+def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
+    """In the order of NAMES. What could not be asked raises its own alarm and no other."""
+    found = [*_machine(config, facts), *_chain(config, facts)]
+    if facts.process_gone:
+        found.append(Alarm("process_gone", facts.process_gone, _START))
+    found += _stalled(facts)
+    if facts.service_error:
+        cure = f"start it, or ask who runs {config.orchestrator}; files wait meanwhile"
+        found.append(Alarm("service_lost", facts.service_error, cure))
+    if facts.pool is not None:
+        found += _pool(config, facts.pool)
+        if not (facts.service and facts.service.finished):
+            found += _stall(config, facts.pool, facts.now)
+    if facts.service is not None:
+        found += _service(config, facts.service, facts)
+    return sorted(found, key=lambda alarm: NAMES.index(alarm.name))
+
+
+def surroundings(limits: WatchLimits, facts: Facts) -> list[Alarm]:
+    """What troubles the machine, the service, its storage and the process, without what only the chain can say."""
+    service = _service(limits, facts.service, facts) if facts.service is not None else ()
+    return sorted([*_machine(limits, facts), *_stalled(facts), *service], key=lambda alarm: NAMES.index(alarm.name))
+
+
+def _machine(config: WatchLimits, facts: Facts) -> Iterator[Alarm]:
+    for name, free in facts.free.items():
+        if free is None:
+            yield Alarm("disk_full", f"the folder {name} is not there", "mount its disk, or correct `folders`")
+        elif free < config.free_gib * _GIB:
+            cure = "delete what can be recomputed (caches of weights first), or give it a larger disk"
+            yield Alarm("disk_full", f"the disk of {name} has {free / _GIB:.1f} GiB left", cure)
+
+
+def _chain(config: WatchConfig, facts: Facts) -> Iterator[Alarm]:
+    if facts.chain_error:
+        yield Alarm("chain_lost", facts.chain_error, "check the network, or name another RPC URL as well")
+    elif facts.head_age is not None and facts.head_age > _OLD_HEAD_SECONDS:
+        what = f"the chain's newest block is {facts.head_age:.0f} s old"
+        yield Alarm("chain_stale", what, "the endpoint lags: name another RPC URL; or set the clock")
+    for name, left in facts.transactions_left.items():
+        if left < config.transactions:
+            what = f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions"
+            yield Alarm("gas_low", what, "send it ether")
+
+
+def _stalled(facts: Facts) -> Iterator[Alarm]:
+    if facts.process_stalled:
+        yield Alarm("process_stalled", facts.process_stalled, _DEVICE)
+
+
+def _pool(config: WatchConfig, pool: WatchedPool) -> Iterator[Alarm]:
+    if pool.stake is not None and pool.stake < pool.least_stake:
+        what = f"the stake is {show_tokens(pool.stake)}, the pool wants {show_tokens(pool.least_stake)}"
+        yield Alarm("stake_low", what, "muster node stake")
+    if pool.standing is Standing.FROZEN:
+        cure = "see `muster node status` for the file; dispute it in time if you are wronged"
+        yield Alarm("stake_frozen", "a file was refused and the stake is frozen until that is final", cure)
+    if pool.standing in (Standing.EJECTED, Standing.REMOVED):
+        cure = "`muster why` says why; the rest of the stake can be withdrawn"
+        yield Alarm("ejected", f"the node was {pool.standing}", cure)
+    for seat, why in pool.seats.items():
+        if why:
+            yield Alarm("seat_out", f"seat {seat} {why}", "muster validator top-up, or bond another")
+    if pool.service_key_current is False:
+        what = f"the chain does not name {config.service_key} as the service's key"
+        yield Alarm("key_stale", what, "muster pool set-service, or start the service with the key that is named")
+
+
+def _stall(config: WatchConfig, pool: WatchedPool, now: float) -> Iterator[Alarm]:
+    if pool.running and pool.step >= 0 and now - pool.step_time > config.stall_seconds:
+        what = f"policy step {pool.step} is {now - pool.step_time:.0f} s old"
+        yield Alarm("run_stalled", what, "`muster status` says who waits for what")
+
+
+def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterator[Alarm]:
+    if abs(service.clock_offset) > config.clock_seconds:
+        what = f"this machine's clock is {service.clock_offset:+.0f} s off the service's"
+        yield Alarm("clock_wrong", what, "let NTP set it: timedatectl set-ntp true")
+    if not service.ready:
+        yield Alarm("database_lost", "the service's database does not answer", "start the database; nothing is lost")
+    if service.problems:
+        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/operations.md")
+    if facts.storage_error:
+        yield Alarm("storage_lost", facts.storage_error, "start the pool's storage; uploads wait meanwhile")
+    if service.version and service.version != VERSION:
+        what = f"the service is version {service.version}, this one {VERSION}"
+        yield Alarm("version_behind", what, "upgrade the older of the two")
+    if service.state == "dead":
+        if not facts.process_gone:
+            yield Alarm("process_gone", "no heartbeat comes from the process", _START)
+    elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
+        what = "the process does not get what it needs"
+        lacks = f": {service.trouble}" if service.trouble else ""
+        yield Alarm("process_in_trouble", what + lacks, "its log names what and the cure")
+    elif (
+        not facts.process_stalled
+        and facts.progressed is not None
+        and facts.now - facts.progressed > config.stall_seconds
+    ):
+        what = f"the process computes and has got nothing done for {facts.now - facts.progressed:.0f} s"
+        yield Alarm("process_stalled", what, _DEVICE)
+    if service.trainer.startswith("stopped: "):
+        yield Alarm("training_unstable", service.trainer.removeprefix("stopped: "), "see docs/training.md, Guards")

@@ -1,0 +1,417 @@
+"""`muster watch`: watch one participant from outside, serve gauges to Prometheus, post signed events."""
+
+import hashlib
+import hmac
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pydantic import Field
+
+from chain.indexer.records import CaseOutcome
+from chain.indexer.state import State
+from protocol.amounts import show_tokens
+from protocol.encoding import Document, canonical_json, load_document
+from protocol.errors import ConfigError, first_line
+from protocol.files import write_atomic
+from protocol.http.transport import bounded_transport, exchange
+from protocol.verdict import Code
+from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms
+from runtime.process import start
+
+
+@dataclass(frozen=True)
+class NewsItem:
+    """`key` is the same for the same event in every look."""
+
+    key: str
+    event: str
+    what: str
+
+
+EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "case_opened", "case_decided")
+
+
+def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
+    """Everything that ever happened, oldest of a kind first."""
+    yield from _slashes(config, state)
+    for (pool, node), account in state.accounts.items():
+        if pool == config.pool and account.ejected and (config.owner or node == config.node):
+            why = Code(account.eject_code).label
+            yield NewsItem(f"ejected:{node}:{account.eject_sequence}", "ejected", f"node {node} was ejected: {why}")
+    for (pool, sequence), dispute in state.disputes.items():
+        submission = state.submissions.get((pool, sequence))
+        mine = submission is not None and submission.node == config.node
+        if pool != config.pool or not (mine or config.owner):
+            continue
+        what = f"file {sequence} is disputed by {dispute.disputer}"
+        yield NewsItem(f"disputed:{sequence}", "disputed", what)
+        if dispute.resolved:
+            how = "overturned" if dispute.overturned else "upheld"
+            what = f"the dispute of file {sequence} is decided: its outcome is {how}"
+            yield NewsItem(f"decided:{sequence}", "dispute_decided", what)
+    for (pool, sequence), canary in state.canaries.items():
+        accused = [seat for seat in canary.accused if _owned(config, state, seat)]
+        if pool == config.pool and accused:
+            what = f"file {sequence} was a canary, which seats {accused} accepted"
+            yield NewsItem(f"canary:{sequence}", "canary_opened", what)
+    yield from _cases(config, state)
+
+
+def _cases(config: WatchConfig, state: State) -> Iterator[NewsItem]:
+    """Node cases; how to see what a jury found is said with each."""
+    for number, case in state.cases.items():
+        if case.pool != config.pool or not (config.owner or case.node == config.node):
+            continue
+        files = f"{len(case.sequences)} files from {case.sequences[0]} to {case.sequences[-1]}"
+        what = f"{case.accuser} accuses node {case.node} by {files}: node case {number}"
+        yield NewsItem(f"case:{number}", "case_opened", what)
+        if case.outcome is not CaseOutcome.OPEN:
+            took = f", {show_tokens(case.slashed)} tokens of its stake are gone" if case.slashed else ""
+            what = f"node case {number} against {case.node} is {case.outcome.name.lower()}{took}"
+            yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify case {number})")
+
+
+def _slashes(config: WatchConfig, state: State) -> Iterator[NewsItem]:
+    for one in state.slashes:
+        mine = one.who == config.node if one.kind == "node" else _owned(config, state, int(one.who))
+        if mine or (config.owner and one.pool == config.pool):
+            key = f"slashed:{one.kind}:{one.who}:{one.pool}:{one.sequence}:{one.tx}"
+            what = f"{one.kind} {one.who} lost {show_tokens(one.amount)} tokens over file {one.sequence}"
+            yield NewsItem(key, "slashed", what)
+
+
+def _owned(config: WatchConfig, state: State, seat: int) -> bool:
+    return config.seats_of is not None and seat in state.seats and state.seats[seat].owner == config.seats_of
+
+
+CLEAR_AFTER = 3
+"""Looks without an alarm until it is over: what flutters is told once."""
+_POOL = ("stake_low", "stake_frozen", "ejected", "seat_out", "key_stale", "run_stalled")
+_CHAIN = ("chain_stale", "gas_low")
+_SERVICE = (
+    "clock_wrong",
+    "database_lost",
+    "service_trouble",
+    "storage_lost",
+    "version_behind",
+    "process_gone",
+    "process_in_trouble",
+    "process_stalled",
+    "training_unstable",
+)
+
+
+class WatchMemory(Document):
+    """`told`: keys of events, None before the first look at the chain: what happened before is no news. `raised`:
+    alarm → since (Unix seconds); `quiet`: alarm → looks without it."""
+
+    told: frozenset[str] | None = None
+    raised: dict[str, float] = Field(default_factory=dict)
+    quiet: dict[str, int] = Field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> "WatchMemory":
+        return load_document(path, cls) if path.exists() else cls()
+
+    def save(self, path: Path) -> None:
+        write_atomic(path, self.model_dump_json().encode())
+
+
+def unknown(facts: Facts) -> frozenset[str]:
+    """Alarms about which a look could not tell."""
+    out: tuple[str, ...] = ()
+    if facts.chain_error:
+        out += _CHAIN
+    if facts.pool is None:
+        out += _POOL
+    if facts.service is None:
+        out += _SERVICE
+    return frozenset(out)
+
+
+def with_alarms(
+    memory: WatchMemory, found: Iterable[Alarm], undecided: frozenset[str], now: float
+) -> tuple[WatchMemory, list[str], list[str]]:
+    """The memory after a look, with the names of alarms that begin and that are over."""
+    present = {alarm.name for alarm in found}
+    begun = [name for name in NAMES if name in present and name not in memory.raised]
+    quiet = {name: memory.quiet.get(name, 0) + (name not in undecided) for name in memory.raised if name not in present}
+    over = [name for name, looks in quiet.items() if looks >= CLEAR_AFTER]
+    raised = {name: since for name, since in memory.raised.items() if name not in over} | dict.fromkeys(begun, now)
+    rest = {name: looks for name, looks in quiet.items() if name not in over}
+    return memory.model_copy(update={"raised": raised, "quiet": rest}), begun, over
+
+
+def with_news(memory: WatchMemory, items: Iterable[NewsItem]) -> tuple[WatchMemory, list[NewsItem]]:
+    """The memory after a look at the chain, with what is news."""
+    every = list(items)
+    fresh = [] if memory.told is None else [item for item in every if item.key not in memory.told]
+    told = (memory.told or frozenset()) | {item.key for item in every}
+    return memory.model_copy(update={"told": told}), fresh
+
+
+def alarm_gauges(raised: Mapping[str, float]) -> dict[str, int]:
+    """Every alarm's name → 1 while it is raised."""
+    return {name: int(name in raised) for name in NAMES}
+
+
+MOST = 1000
+GIVE_UP_SECONDS = 3 * 86_400.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 3600.0
+_SECONDS, _ANSWER_BYTES = 10.0, 1 << 16
+
+Send = Callable[[str, bytes, Mapping[str, str]], int]
+
+
+class Letter(Document):
+    """One event for one webhook. `made` and `due` in Unix seconds."""
+
+    id: str
+    url: str
+    body: str
+    made: float
+    due: float
+    tries: int = 0
+
+
+class OutboxDocument(Document):
+    letters: tuple[Letter, ...] = ()
+    dropped: int = Field(0, ge=0)
+
+
+def signature(secret: bytes, time: int, body: bytes) -> str:
+    """`t=<Unix seconds>,v1=<hex>`: HMAC-SHA256 over the time, a full stop and the body."""
+    digest = hmac.new(secret, f"{time}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={time},v1={digest}"
+
+
+def pause(tries: int) -> float:
+    """Seconds until the next try after so many failed ones."""
+    return min(_FIRST_PAUSE * 2.0 ** min(tries - 1, 16), _LONGEST_PAUSE)
+
+
+class Outbox:
+    """Letters in the file `path`, at most MOST: the oldest is dropped for a new one, and counted. Thread-safe. `send`
+    posts and returns the status, or raises httpx.HTTPError. Raises ConfigError for a secret that cannot be used."""
+
+    def __init__(self, path: Path, hooks: tuple[Webhook, ...], send: Send | None = None) -> None:
+        self._path, self._hooks = path, hooks
+        self._secrets = {hook.url: hook.secret() for hook in hooks}
+        self._send = send or post
+        self._lock = threading.Lock()
+        found = load_document(path, OutboxDocument) if path.exists() else OutboxDocument()
+        self._letters = {one.id: one for one in found.letters if one.url in self._secrets}
+        self.dropped = found.dropped
+
+    @property
+    def waiting(self) -> int:
+        return len(self._letters)
+
+    def put(self, event: str, fields: Mapping[str, Any], now: float) -> None:
+        """A letter for every webhook that wants the event, on disk when this returns."""
+        with self._lock:
+            for hook in self._hooks:
+                if hook.wants(event):
+                    name = secrets.token_hex(16)
+                    body = canonical_json({**fields, "id": name, "event": event, "time": int(now)}).decode()
+                    self._letters[name] = Letter(id=name, url=hook.url, body=body, made=now, due=now)
+            while len(self._letters) > MOST:
+                del self._letters[next(iter(self._letters))]
+                self.dropped += 1
+            self._write()
+
+    def deliver(self, now: float) -> None:
+        """Try once what is due."""
+        with self._lock:
+            due = [one for one in self._letters.values() if one.due <= now]
+        for one in due:
+            problem = self._try(one, now)
+            with self._lock:
+                self._settle(one, problem, now)
+
+    def _try(self, letter: Letter, now: float) -> str:
+        """Why it was not taken, or empty."""
+        body = letter.body.encode()
+        headers = {
+            "Content-Type": "application/json",
+            "Muster-Delivery": letter.id,
+            "Muster-Signature": signature(self._secrets[letter.url], int(now), body),
+        }
+        try:
+            status = self._send(letter.url, body, headers)
+        except httpx.HTTPError as error:
+            return first_line(error)
+        return "" if 200 <= status < 300 else f"status {status}"
+
+    def _settle(self, letter: Letter, problem: str, now: float) -> None:
+        if letter.id not in self._letters:
+            return  # dropped for a newer one meanwhile
+        if not problem:
+            del self._letters[letter.id]
+        elif now - letter.made > GIVE_UP_SECONDS:
+            log.warning("a webhook took nothing for three days, an event is dropped: %s", problem)
+            del self._letters[letter.id]
+            self.dropped += 1
+        else:
+            tries = letter.tries + 1
+            if tries == 1:
+                log.warning("a webhook does not take an event, which waits: %s", problem)
+            changes = {"tries": tries, "due": now + pause(tries)}
+            self._letters[letter.id] = letter.model_copy(update=changes)
+        self._write()
+
+    def _write(self) -> None:
+        document = OutboxDocument(letters=tuple(self._letters.values()), dropped=self.dropped)
+        write_atomic(self._path, document.model_dump_json().encode(), mode=0o600)
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """The answer's status; redirects are not followed, for nobody but the configuration says where events go. Raises
+    httpx.HTTPError."""
+    with httpx.Client(transport=bounded_transport(), follow_redirects=False, timeout=_SECONDS) as client:
+        request = client.build_request("POST", url, content=body, headers=dict(headers))
+        return exchange(client, request, _ANSWER_BYTES, _SECONDS).status_code
+
+
+def check_events(hooks: tuple[Webhook, ...], known: tuple[str, ...]) -> None:
+    """Raise ConfigError for an event that there is not."""
+    for hook in hooks:
+        for name in hook.events:
+            if name not in known:
+                raise ConfigError(f"`webhooks`: there is no event {name}", f"there are: {', '.join(known)}")
+
+
+log = logging.getLogger("muster.watch")
+ALARM_OVER = "alarm_over"
+
+
+def run(config_path: Path) -> NoReturn:
+    """Watch until SIGINT or SIGTERM. Raises ConfigError for what a user can put right."""
+    start(config_path, WatchConfig, Watcher)
+
+
+class Watcher:
+    """One look every few seconds; a thread of its own posts what was seen."""
+
+    def __init__(self, config: WatchConfig) -> None:
+        check_events(config.webhooks, (*EVENTS, *NAMES, ALARM_OVER))
+        self.config = config
+        self.lookout = Lookout(config)
+        self.outbox = Outbox(config.home / "outbox.json", config.webhooks)
+        self._memory_path = config.home / "memory.json"
+        self.memory = WatchMemory.load(self._memory_path)
+        self.facts = Facts(now=0.0)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> int:
+        close = serve_gauges(self.config.listen, self)
+        poster = threading.Thread(target=self._post, name="webhooks", daemon=True)
+        poster.start()
+        log.info("watching pool %d every %.0f s", self.config.pool, self.config.every_seconds)
+        try:
+            while not self._stop.is_set():
+                self.once()
+                self._stop.wait(self.config.every_seconds)
+        finally:
+            close()
+        return 0
+
+    def once(self) -> None:
+        """One look, and what follows from it."""
+        before = self.lookout.state
+        self.facts = facts = self.lookout.look()
+        found = alarms(self.config, facts)
+        memory, begun, over = with_alarms(self.memory, found, unknown(facts), facts.now)
+        for alarm in found:
+            if alarm.name in begun:
+                begun.remove(alarm.name)
+                self._tell_alarm(alarm)
+        for name in over:
+            log.info("over: %s", name)
+            self._tell(ALARM_OVER, f"{name} is over", "", alarm=name)
+        state = self.lookout.state
+        if state is not None and state is not before:
+            memory, fresh = with_news(memory, news(self.config, state))
+            for item in fresh:
+                log.warning("%s", item.what)
+                self._tell(item.event, item.what, "")
+        if memory != self.memory:
+            # After the letters: a kill in between tells twice rather than never.
+            memory.save(self._memory_path)
+            self.memory = memory
+
+    def _tell_alarm(self, alarm: Alarm) -> None:
+        log.warning("%s: %s; %s", alarm.name, alarm.what, alarm.cure)
+        self._tell(alarm.name, alarm.what, alarm.cure)
+
+    def _tell(self, event: str, what: str, cure: str, **more: str) -> None:
+        self.outbox.put(event, {"pool": self.config.pool, "what": what, "cure": cure, **more}, self.facts.now)
+
+    def _post(self) -> None:
+        while not self._stop.wait(1.0):
+            try:
+                self.outbox.deliver(time.time())
+            except Exception:  # a bug in one letter must not silence the others
+                log.exception("webhooks failed")
+
+
+class WatchGauges(Collector):
+    """The newest look, for Prometheus."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def collect(self) -> Iterator[Metric]:
+        watcher, facts = self._watcher, self._watcher.facts
+        raised = GaugeMetricFamily("muster_watch_alarm", "1 while an alarm is raised.", labels=["alarm"])
+        for name, value in alarm_gauges(watcher.memory.raised).items():
+            raised.add_metric([name], value)
+        yield raised
+        yield GaugeMetricFamily("muster_watch_looked_seconds", "Unix time of the last look.", facts.now)
+        free = GaugeMetricFamily("muster_watch_disk_free_bytes", "Free bytes by folder.", labels=["folder"])
+        for name, count in facts.free.items():
+            free.add_metric([name], count or 0)
+        yield free
+        left = GaugeMetricFamily(
+            "muster_watch_transactions_left", "For how many transactions the gas is enough.", labels=["account"]
+        )
+        for name, count in facts.transactions_left.items():
+            left.add_metric([name], count)
+        yield left
+        if facts.pool is not None and facts.pool.stake is not None:
+            yield GaugeMetricFamily("muster_watch_stake_tokens", "The node's stake.", facts.pool.stake / 1e9)
+            yield GaugeMetricFamily("muster_watch_least_stake_tokens", "The pool's.", facts.pool.least_stake / 1e9)
+        yield GaugeMetricFamily("muster_watch_letters", "Events on their way to webhooks.", watcher.outbox.waiting)
+        yield CounterMetricFamily("muster_watch_letters_dropped", "Events given up.", watcher.outbox.dropped)
+
+
+def serve_gauges(listen: str, watcher: Watcher) -> Callable[[], None]:
+    """Serve them at HOST:PORT, unless that is empty; returns what ends it. Raises ConfigError."""
+    if not listen:
+        return lambda: None
+    registry = CollectorRegistry()
+    registry.register(WatchGauges(watcher))
+    host, _, port = listen.rpartition(":")
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(f"`listen` {listen}: {error}", "write HOST:PORT with a free port, or leave it out") from None
+
+    def close() -> None:
+        server.shutdown()
+        thread.join(1.0)
+
+    return close

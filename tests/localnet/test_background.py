@@ -1,0 +1,291 @@
+"""The local network in the background: its folder, its states, and when it counts as up."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+
+from chain.indexer.state import needed
+from localnet.background import (
+    MARK,
+    LastingNetwork,
+    LastingSettings,
+    NetworkFolder,
+    NetworkPhase,
+    NetworkState,
+    ProcessState,
+    check_ports,
+    choose_port,
+    clean_up,
+    config_of,
+    delete,
+    plan_of,
+    process_entry,
+    settle_settings,
+    take_down,
+)
+from localnet.network import final_exits
+from localnet.plan import budget, pool_terms
+from protocol.amounts import GRAINS
+from protocol.errors import ConfigError, MusterError
+from runtime.supervisor import Child, Supervisor, restart_pause
+
+
+def folder_at(path: Path) -> NetworkFolder:
+    return NetworkFolder.at(path / "net")
+
+
+def test_what_a_network_is_made_with_is_kept_and_cannot_be_changed(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path)
+    made = settle_settings(folder, {"workers": 3, "steps": None})
+    assert (made.workers, made.validators) == (3, 2)
+    assert settle_settings(folder, {"workers": None, "port": None}) == made
+    assert settle_settings(folder, {"workers": 3}) == made
+    with pytest.raises(ConfigError, match=r"--workers 3, which cannot become 4.*muster down --delete"):
+        settle_settings(folder, {"workers": 4})
+
+
+def test_a_folder_with_something_else_in_it_is_neither_used_nor_deleted(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path)
+    folder.root.mkdir()
+    (folder.root / "thesis.tex").write_text("dear")
+    for act in (lambda: settle_settings(folder, {}), lambda: delete(folder)):
+        with pytest.raises(ConfigError, match="not empty"):
+            act()
+    assert (folder.root / "thesis.tex").exists()
+
+
+def test_there_is_no_network_where_none_was_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no network in .*`muster up` makes one"):
+        folder_at(tmp_path).known_settings()
+
+
+def test_ports_are_below_those_of_outgoing_connections_and_taken_ones_are_passed_over(tmp_path: Path) -> None:
+    port = choose_port(tmp_path, None)
+    assert 1024 < port < 32_768 - 3
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", port + 2))
+        holder.listen()
+        assert choose_port(tmp_path, None) != port
+        with pytest.raises(ConfigError, match=rf"port {port + 2} is in use.*--port"):
+            choose_port(tmp_path, port)
+        with pytest.raises(ConfigError, match=rf"port {port + 2} is in use; stop it"):
+            check_ports(LastingSettings(port=port).ports, "stop it")
+
+
+@pytest.mark.parametrize("validators", [1, 2, 5, 12])
+def test_the_validators_share_enough_seats_for_the_pool(tmp_path: Path, validators: int) -> None:
+    settings = LastingSettings(validators=validators, port=2000)
+    plan, config = plan_of(folder_at(tmp_path), settings), config_of(settings)
+    seats = [one.seats for one in plan.validators]
+    assert sum(seats) >= needed(pool_terms(config))
+    assert max(seats) - min(seats) <= 1
+    assert not any(node.attack for node in plan.nodes)
+    assert not any(one.attack for one in plan.validators)
+    assert plan.members == ["1", "2"]
+    assert {plan.chain_port, plan.s3_port, plan.http_port, plan.metrics_port} == {2000, 2001, 2002, 2003}
+
+
+def test_the_budget_pays_every_step() -> None:
+    settings = LastingSettings(steps=5000, port=2000)
+    config = config_of(settings)
+    terms = pool_terms(config)
+    dearest = config.train.files_per_step * (terms.maxUnits * terms.rate + terms.committee * terms.fee)
+    assert budget(5000) >= 5000 * dearest
+    assert budget(30) == 2000 * GRAINS
+
+
+def test_an_interrupted_first_start_leaves_settings_and_logs(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path)
+    settings = settle_settings(folder, {})
+    for name in ("homes/chain", "keys/owner", "logs"):
+        (folder.root / name).mkdir(parents=True)
+    folder.forget_run()
+    assert sorted(path.name for path in folder.root.iterdir()) == ["logs", "network.json"]
+    assert folder.settings() == settings
+
+
+def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path)
+    settle_settings(folder, {})
+    with FileLock(folder.root / "lock"):
+        argv = [sys.executable, "-P", "-m", "localnet.background", "--folder", str(folder.root)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2
+    assert f"{folder.root} is in use by another network" in done.stderr
+    assert "--folder" in done.stderr
+    assert folder.state() is None
+
+
+def test_taking_down_what_is_down_says_nothing(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path)
+    settle_settings(folder, {})
+    said: list[str] = []
+    take_down(folder, said.append)
+    assert said == []
+    delete(folder)
+    assert not folder.root.exists()
+
+
+WAITS = "waiting for the trainer to publish policy step 0"
+
+
+class StatusService:
+    """A pool's service: `steps` are what it answers one after the other, the last for ever."""
+
+    def __init__(self, steps: list[int | None]) -> None:
+        self.steps, service = steps, self
+
+        class StatusHandler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                step = service.steps.pop(0) if len(service.steps) > 1 else service.steps[0]
+                body = json.dumps({"step": step}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), StatusHandler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def service() -> Iterator[StatusService]:
+    made = StatusService([None, None, 0])
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def network(service: StatusService, tmp_path: Path) -> Iterator[LastingNetwork]:
+    """Its processes run but for the trainer, which is silent."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    made = LastingNetwork(NetworkFolder(tmp_path), LastingSettings(port=service.server.server_port - 2))
+    made.network.supervisor.children["trainer"] = Child("trainer", [], tmp_path / "trainer.log")
+    yield made
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_it_waits_for_weights_and_says_so(network: LastingNetwork, service: StatusService) -> None:
+    network._wait_for_weights()
+    assert service.steps == [0]
+    standing = network.standing()
+    assert (standing.phase, standing.doing) == (NetworkPhase.STARTING, WAITS)
+
+
+def test_without_weights_it_fails_with_the_trainers_last_words(
+    network: LastingNetwork, service: StatusService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localnet.background._WEIGHTS_SECONDS", 0.1)
+    service.steps = [None]
+    (tmp_path / "trainer.log").write_text("no memory\n")
+    with pytest.raises(MusterError, match=r"publish policy step 0 in vain: no memory"):
+        network._wait_for_weights()
+
+
+def sleeper(**variables: str) -> "subprocess.Popen[bytes]":
+    argv = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
+    process = subprocess.Popen(argv, env=dict(os.environ) | variables, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def state_of(pid: int, created: float, phase: NetworkPhase = NetworkPhase.UP) -> NetworkState:
+    child = Child("worker-1", [], Path("worker-1.log"), since=7.0, process=sleeper())
+    assert child.process is not None
+    entry = process_entry(child, 0.0, 0.0)
+    child.process.kill()
+    child.process.wait()
+    return NetworkState(pid=pid, created=created, phase=phase, doing="", since=1.0, processes=(entry,))
+
+
+def test_pauses_between_restarts_double_up_to_the_longest_however_often_it_failed() -> None:
+    assert [restart_pause(failures, 60.0) for failures in (1, 2, 3, 7, 8, 5000)] == [0.5, 1.0, 2.0, 32.0, 60.0, 60.0]
+
+
+def test_only_work_that_is_done_or_refused_ends_a_process_of_a_lasting_network() -> None:
+    lasting = {name: final_exits(name, True) for name in ("chain", "s3", "orchestrator", "validator-1")}
+    assert set(lasting.values()) == {frozenset()}
+    assert final_exits("worker-1", True) == {3}
+    assert final_exits("trainer", True) == {0, 5}
+    assert final_exits("worker-ada", False) == {0, 3}
+    assert final_exits("validator-xena", False) == final_exits("trainer", False) == {0}
+
+
+def test_an_entry_says_whether_a_process_runs_restarts_has_finished_or_stopped(tmp_path: Path) -> None:
+    child = Child("worker-1", [sys.executable, "-c", "raise SystemExit(9)"], tmp_path / "log", max_restarts=None)
+    child.start().wait()
+    supervisor = Supervisor(lambda _: None)
+    supervisor.children[child.name] = child
+    child.failures = 3
+    supervisor._died(child, 9, now=100.0)
+    entry = process_entry(child, monotonic=101.0, now=5001.0)
+    assert (entry.state, entry.pid, entry.exit_code, entry.role) == (ProcessState.RESTARTING, None, 9, "worker")
+    assert entry.restart_at == pytest.approx(5004.0), "the fourth failure in a row costs four seconds, one is over"
+    child.restart_at, child.finished = None, True
+    assert process_entry(child, 101.0, 5001.0).state is ProcessState.STOPPED
+    child.exit_code = 0
+    assert process_entry(child, 101.0, 5001.0).state is ProcessState.FINISHED
+
+
+def test_a_child_without_limit_is_tried_again_for_ever(tmp_path: Path) -> None:
+    child = Child("one", [sys.executable, "-c", "raise SystemExit(9)"], tmp_path / "log", max_restarts=None)
+    supervisor = Supervisor(lambda _: None)
+    child.failures = 10_000
+    supervisor._died(child, 9, now=0.0)
+    assert child.restart_at == child.longest_pause
+
+
+def test_a_living_supervisor_is_believed(tmp_path: Path) -> None:
+    me = psutil.Process()
+    state = state_of(me.pid, me.create_time())
+    assert state.as_found() == state
+
+
+def test_a_killed_supervisor_takes_its_processes_with_it_even_if_its_number_is_used_again() -> None:
+    for pid, created in ((psutil.Process().pid, 5.0), (2**22 - 1, 5.0)):
+        found = state_of(pid, created).as_found()
+        assert found.phase is NetworkPhase.FAILED
+        assert "was killed" in found.problem
+        assert [(one.state, one.pid) for one in found.processes] == [(ProcessState.GONE, None)]
+
+
+def test_a_supervisor_that_has_ended_but_was_not_waited_for_does_not_live() -> None:
+    process = sleeper()
+    created = psutil.Process(process.pid).create_time()
+    state = state_of(process.pid, created)
+    assert state.lives()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not state.lives()
+    process.wait()
+
+
+def test_what_a_killed_supervisor_left_is_ended_and_nothing_else(tmp_path: Path) -> None:
+    ours, another = sleeper(**{MARK: str(tmp_path)}), sleeper(**{MARK: str(tmp_path / "other")})
+    try:
+        (name,) = clean_up(tmp_path)
+        assert f"pid {ours.pid}" in name
+        assert not psutil.pid_exists(ours.pid)
+        assert another.poll() is None
+        assert clean_up(tmp_path) == []
+    finally:
+        for process in (ours, another):
+            process.kill()
+            process.wait()

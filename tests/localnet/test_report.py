@@ -1,0 +1,280 @@
+"""What a run reports: safeguards read from real contracts, agreement of honest validators, and whether it was good."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pydantic import BaseModel
+
+from chain.indexer.records import Canary, Dispute, Seat
+from localnet.plan import DemoPlan, ValidatorSpec
+from localnet.report import agreement, broken_safeguards, highlights, problems, safeguards
+from orchestrator.dashboard.results import (
+    Agreement,
+    CheaterSummary,
+    DodgedCanary,
+    FileCounts,
+    RunSummary,
+    Safeguards,
+    SilentCommittee,
+    ValidatorSummary,
+)
+from protocol.api.run import CanaryEntry, DisputeEntry
+from protocol.verdict import Code, Finding, Verdict
+from tests.chain.game import SEATS, Game, begin, work
+from tests.conftest import GRAINS, Deployed
+from tests.validator.test_compare import verdict
+
+T = TypeVar("T", bound=BaseModel)
+
+CHEATER = CheaterSummary(
+    address="0xM",
+    slashed=True,
+    slashed_grains=7,
+    ejected=True,
+    reason="reject: weights",
+    rollouts_trained=0,
+    submissions=1,
+)
+AGREEMENT = Agreement(
+    validators=[ValidatorSummary(name="wanda", engine="vllm", batch=16, judged=3)],
+    compared=3,
+    differing=[],
+    checks_differing=0,
+    largest_differences={},
+)
+DISPUTES: list[dict[str, Any]] = [{"sequence": n, "overturned": n == 3} for n in (3, 4)]
+CANARIES: list[dict[str, Any]] = [{"slashed": {}}, {"slashed": {"2": 1}}]
+SAFEGUARDS = Safeguards(
+    attested=60,
+    late=[0],
+    late_fines=GRAINS,
+    opted_in=11,
+    needed=11,
+    silent=[SilentCommittee(lane=4, absent=[2, 9], fined=400_000_000)],
+    dodged=[DodgedCanary(submission=96, seat=3, slashed=20 * GRAINS)],
+)
+SHOWN: dict[str, Any] = {
+    "safeguards": SAFEGUARDS,
+    "ledger_matches_chain": True,
+    "escrow_balanced": True,
+    "honest_rejected": 0,
+    "cheaters": [CHEATER],
+    "agreement": AGREEMENT,
+    "submissions": FileCounts(accepted=8, rejected=2, pending=0, total=10),
+    "tokens_verified": 12_345,
+    "trainer_idle_share": 0.5,
+    "trainer_idle_running": 0.4,
+    "trainer_idle_seconds": {"judging": 61.2, "confirming": 9.0},
+    "reward_first": None,
+    "reward_last": 0.5,
+    "steps": 2,
+    "seconds": 61.4,
+    "disputes": [DisputeEntry.model_construct(**one) for one in DISPUTES],
+    "canaries": [CanaryEntry.model_construct(**one) for one in CANARIES],
+}
+GOOD = RunSummary.model_construct(**SHOWN)
+
+
+def changed(one: T, **values: object) -> T:
+    return one.model_copy(update=values)
+
+
+def test_a_good_run_has_no_problem() -> None:
+    assert list(problems(GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ledger_matches_chain": False}, "the ledger differs from the chain"),
+        ({"escrow_balanced": False}, "the escrow does not balance"),
+        ({"honest_rejected": 2}, "2 honest files were rejected"),
+        ({"cheaters": [changed(CHEATER, ejected=False)]}, "the cheater 0xM got away"),
+        ({"cheaters": [changed(CHEATER, slashed=False)]}, "the cheater 0xM got away"),
+        ({"cheaters": [changed(CHEATER, rollouts_trained=8)]}, "8 rollouts of the cheater 0xM were trained on"),
+        ({"safeguards": changed(SAFEGUARDS, attested=0)}, "no upload was attested"),
+        ({"safeguards": changed(SAFEGUARDS, late=[])}, "the file that was never uploaded is not void and fined"),
+        ({"safeguards": changed(SAFEGUARDS, late_fines=0)}, "the file that was never uploaded is not void and fined"),
+        ({"safeguards": changed(SAFEGUARDS, opted_in=10)}, "10 seats opted in, the pool needs 11"),
+        (
+            {"safeguards": changed(SAFEGUARDS, silent=[changed(SAFEGUARDS.silent[0], fined=0)])},
+            "the silent seats [2, 9] of lane 4 paid nothing",
+        ),
+        (
+            {"safeguards": changed(SAFEGUARDS, dodged=[changed(SAFEGUARDS.dodged[0], slashed=0)])},
+            "seat 3 dodged canary 96",
+        ),
+    ],
+)
+def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: str) -> None:
+    assert list(problems(changed(GOOD, **change))) == [said]
+
+
+def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run() -> None:
+    run = changed(GOOD, steps=30, safeguards=changed(SAFEGUARDS, silent=[], dodged=[]))
+    assert list(problems(run)) == []
+    assert [line.rpartition(": ")[2] for line in highlights(run) if line.startswith("not shown in this run")] == [
+        "a silent committee that is replaced",
+        "a lazy seat that disputes the canary it accepted",
+    ]
+
+
+def test_a_run_is_summed_up_in_a_few_lines() -> None:
+    assert list(highlights(GOOD)) == [
+        "held-out reward not measured → 0.500 in 2 steps, 61 s",
+        "files: 8 accepted, 2 refused; 12,345 tokens verified and paid",
+        "trainer idle 50%, after the first step 40%: judging 61 s, confirming 9 s",
+        "cheater 0xM: slashed and ejected (reject: weights), 0 rollouts trained",
+        "dispute won: the jury overturned the wrong outcome of file 3",
+        "canaries: 2 opened, 1 accepted by a lazy validator, which paid",
+        "uploads: 60 files attested before their committee was drawn",
+        "file 0 was never uploaded: void, its node paid 1 MUS",
+        "seats: 11 opted into the pool, which needs 11",
+        "lane 4: seats [2, 9] kept silent, paid 0.4 MUS, and were replaced",
+        "canary 96: seat 3 had disputed it to dodge, and lost 20 MUS",
+        "honest validators (vllm with batch 16): 3 files judged by more than one, 0 verdicts differ",
+        "ledger equals chain: yes, to the last grain; escrow balances: yes",
+    ]
+
+
+def silent_first_committee(game: Game) -> list[int]:
+    """One of three members votes, the windows pass, the lane is settled; the seats that kept silent."""
+    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
+    place = game.pool, 0, 0
+    committee = game.suite.court.committee_of(place)
+    assert committee is not None
+    speaker = game.voters[committee.seats[0]]
+    codes, salt = int(Code.ACCEPT), b"\x07" * 32
+    hidden = speaker.court.ballot_hash(place, speaker.client.address, codes, bytes(32), salt)
+    speaker.court.commit(place, 0, hidden).send()
+    game.deployed.chain.later(31)
+    speaker.court.reveal(place, 0, codes, bytes(32), salt).send()
+    game.suite.court.settle(place, game.state.files_of(game.state.lanes[game.pool, 0])).send()
+    return list(committee.seats[1:])
+
+
+def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_path: Path) -> None:
+    game = begin(deployed, tmp_path)
+    (_, honest), (_, absent) = game.node(), game.node()
+    game.publish()
+    game.submit(honest, 0, work("a"))
+    late = game.submit(absent, 0, work("b"))
+    assert (late.lane, late.place) == (0, 1)
+    game.attest(0, 0b01)
+    silent = silent_first_committee(game)
+    assert safeguards(game.state, game.pool).silent == [], "no other committee has decided yet"
+    game.vote(0, {0: Code.ACCEPT}, round=1)
+    before = safeguards(game.state, game.pool)
+    assert (before.attested, before.late, before.late_fines) == (1, [1], 0)
+    assert "the file that was never uploaded is not void and fined" in list(broken_safeguards(before))
+    game.suite.pools.finalize(game.state.submissions[game.pool, 1]).send()
+    found = safeguards(game.state, game.pool)
+    values = game.suite.params.values()
+    assert found.late_fines == values["malformedPenalty"] == GRAINS
+    assert (found.opted_in, found.needed) == (SEATS, SEATS)
+    (one,) = found.silent
+    assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), 2 * values["withheldPenalty"])
+    assert list(broken_safeguards(found)) == []
+
+
+def test_only_the_accused_seats_own_dispute_counts_as_dodging(deployed: Deployed, tmp_path: Path) -> None:
+    game = begin(deployed, tmp_path)
+    _, node = game.node()
+    game.publish()
+    file = game.submit(node, 0, work("a"))
+    state, place = game.state, (game.pool, file.sequence)
+    state.seats[7] = Seat(7, "0xlazy", "0xvoter", 100, 0)
+    canary = state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, concluded=True, upheld=True, slashed={7: 20})
+    assert safeguards(state, game.pool).dodged == []
+    state.disputes[place] = Dispute(*place, "0xsomebody", 1, 5, 9)
+    assert safeguards(state, game.pool).dodged == []
+    state.disputes[place] = Dispute(*place, "0xlazy", 1, 5, 9)
+    (one,) = safeguards(state, game.pool).dodged
+    assert (one.submission, one.seat, one.slashed) == (file.sequence, 7, 20)
+    canary.upheld = False
+    assert safeguards(state, game.pool).dodged == []
+
+
+def test_a_seat_pays_once_in_a_lane_whichever_canary_it_dodged(deployed: Deployed, tmp_path: Path) -> None:
+    game = begin(deployed, tmp_path)
+    state = game.state
+    state.seats[7] = Seat(7, "0xlazy", "0xvoter", 100, 0)
+
+    def canary(sequence: int, slashed: int) -> None:
+        place = game.pool, sequence
+        paid = {7: slashed} if slashed else {}
+        state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, concluded=True, upheld=True, slashed=paid)
+
+    def said() -> list[str]:
+        found = Safeguards(attested=1, late=[0], late_fines=1, opted_in=11, needed=11, silent=[], dodged=[])
+        dodged = safeguards(state, game.pool).dodged
+        return list(broken_safeguards(found.model_copy(update={"dodged": dodged})))
+
+    canary(38, 0)
+    state.disputes[game.pool, 38] = Dispute(game.pool, 38, "0xlazy", 1, 5, 9)
+    canary(31, 20)
+    canary(48, 20)
+    assert said() == ["seat 7 dodged canary 38"], "what it paid in the lanes beside counts for those"
+    canary(34, 20)  # of the same lane, and not disputed
+    assert said() == []
+    (one,) = safeguards(state, game.pool).dodged
+    assert (one.submission, one.slashed) == (38, 20)
+
+
+VERDICT_ACCEPTED = verdict(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.001}))
+ALSO_GOOD = verdict(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.003}))
+BAD = verdict(Finding("toploc", Code.REJECT_WEIGHTS, {"mantissa_mean": 1.5}, "too far"))
+
+
+def plan(root: Path) -> DemoPlan:
+    validators = (
+        ValidatorSpec("ann", 2),
+        ValidatorSpec("ben", 2, engine="vllm", batch=7),
+        ValidatorSpec("eve", 3, "colluder"),
+    )
+    return DemoPlan(root, 1, 4, 1, 2, 3, (), validators)
+
+
+def keep(plan: DemoPlan, name: str, file: str, found: Verdict, engine: str = "transformers") -> None:
+    folder = plan.home(f"validator-{name}") / "chain" / "verdicts"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{file}.json").write_bytes(replace(found, engine={"name": engine}).canonical())
+
+
+def test_only_what_two_honest_ones_judged_is_compared(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    keep(run, "ann", "7-aa", VERDICT_ACCEPTED)
+    keep(run, "ben", "7-aa", ALSO_GOOD, "vllm")
+    keep(run, "eve", "7-aa", BAD)
+    keep(run, "ann", "8-aa", VERDICT_ACCEPTED)
+    keep(run, "ben", "8-bb", BAD, "vllm")  # other facts: a reorganisation lay between the two
+    (run.home("validator-ann") / "chain" / "verdicts" / "9-cc.json").write_bytes(b"{")
+    found = agreement(run)
+    assert found.compared == 1
+    assert found.differing == []
+    assert found.largest_differences == {"toploc.mantissa_mean": 0.002}
+    assert [one.model_dump() for one in found.validators] == [
+        {"name": "ann", "engine": "transformers", "batch": 64, "judged": 1},
+        {"name": "ben", "engine": "vllm", "batch": 7, "judged": 1},
+    ]
+
+
+def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    keep(run, "ann", "7-aa", VERDICT_ACCEPTED)
+    keep(run, "ben", "7-aa", BAD, "vllm")
+    found = agreement(run)
+    (one,) = found.differing
+    assert one.submission == 7
+    assert one.codes == {"ann": "accept", "ben": "reject: weights"}
+    assert one.differences[0] == "toploc.code reject: weights against our accept"
+    fine: dict[str, Any] = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
+    assert list(problems(RunSummary.model_construct(**fine, agreement=found, safeguards=None))) == [
+        "honest validators differ on file 7: ann says accept, ben says reject: weights"
+    ]
+
+
+def test_a_run_without_verdicts_compares_nothing(tmp_path: Path) -> None:
+    assert agreement(plan(tmp_path)).compared == 0

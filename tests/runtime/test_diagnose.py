@@ -1,0 +1,270 @@
+"""Each fault raises its alarm and no other; what could not be asked raises nothing."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chain.indexer.projection import Projection
+from chain.indexer.records import Node, Seat
+from chain.indexer.state import Standing
+from protocol.version import VERSION
+from runtime.diagnose import (
+    NAMES,
+    Facts,
+    ServiceFacts,
+    ServiceView,
+    WatchConfig,
+    WatchedPool,
+    alarms,
+    clock_offset,
+    free_bytes,
+    pool_facts,
+)
+from runtime.watch import CLEAR_AFTER, WatchMemory, unknown, with_alarms
+from tests.orchestrator.chain import NODE as NODE_test_alarms
+from tests.orchestrator.chain import OWNER, TERMS, ScriptedChain
+
+NOW = 1_000_000.0
+GIB = 1 << 30
+ADDRESS = str(NODE_test_alarms.address)
+
+
+def config(**more: object) -> WatchConfig:
+    values: dict[str, object] = {
+        "home": "/h",
+        "deployment": "d.json",
+        "rpc": ["http://rpc"],
+        "pool": 1,
+        "orchestrator": "http://service",
+        "node": ADDRESS,
+        "service_key": ADDRESS,
+        "accounts": {"node": ADDRESS},
+        "folders": {"home": "/h"},
+    }
+    return WatchConfig.model_validate(values | more)
+
+
+POOL = WatchedPool(
+    step=3,
+    step_time=int(NOW) - 60,
+    stake=200,
+    least_stake=200,
+    standing=Standing.MEMBER,
+    seats={4: ""},
+    service_key_current=True,
+)
+SERVICE = ServiceFacts(version=VERSION, state="healthy", phase="generating", done=3.0)
+WELL = Facts(
+    now=NOW,
+    free={"home": 50 * GIB},
+    head_age=2.0,
+    transactions_left={"node": 500},
+    pool=POOL,
+    service=SERVICE,
+    progressed=NOW - 60,
+)
+Fault = Callable[[Facts], Facts]
+
+
+def pool(**changes: object) -> Fault:
+    return lambda facts: replace(facts, pool=replace(POOL, **changes))  # type: ignore[arg-type]
+
+
+def service(**changes: object) -> Fault:
+    return lambda facts: replace(facts, service=replace(SERVICE, **changes))  # type: ignore[arg-type]
+
+
+def machine(**changes: object) -> Fault:
+    return lambda facts: replace(facts, **changes)  # type: ignore[arg-type]
+
+
+FAULTS: dict[str, list[Fault]] = {
+    "disk_full": [machine(free={"home": GIB}), machine(free={"home": None})],
+    "clock_wrong": [service(clock_offset=9.0), service(clock_offset=-9.0)],
+    "chain_lost": [machine(chain_error="no", head_age=None, transactions_left={}, pool=None)],
+    "chain_stale": [machine(head_age=500.0)],
+    "service_lost": [machine(service_error="no", service=None)],
+    "database_lost": [service(ready=False)],
+    "service_trouble": [service(problems=("lane 3 is not attested",))],
+    "storage_lost": [machine(storage_error="no")],
+    "version_behind": [service(version="0.0.1")],
+    "gas_low": [machine(transactions_left={"node": 19})],
+    "stake_low": [pool(stake=199)],
+    "stake_frozen": [pool(standing=Standing.FROZEN)],
+    "ejected": [pool(standing=Standing.EJECTED), pool(standing=Standing.REMOVED)],
+    "seat_out": [pool(seats={4: "was evicted"})],
+    "key_stale": [pool(service_key_current=False)],
+    "process_gone": [
+        service(state="dead"),
+        machine(process_gone="no process works in /h"),
+        lambda facts: replace(facts, process_gone="no process works in /h", service=replace(SERVICE, state="dead")),
+        machine(process_gone="no process works in /h", service=None),
+    ],
+    "process_in_trouble": [
+        service(phase="trouble"),
+        service(phase="trouble", trouble="shard 00… came with other bytes"),
+        service(phase="watching; CANNOT SERVE pool 2"),
+    ],
+    "process_stalled": [
+        machine(progressed=NOW - 3601),
+        machine(process_stalled="a step of the model does not end", progressed=NOW - 3601),
+        machine(process_stalled="a step of the model does not end", service=None),
+    ],
+    "run_stalled": [pool(step_time=int(NOW) - 3601)],
+    "training_unstable": [service(trainer="stopped: training has become unstable")],
+}
+
+
+def names(facts: Facts) -> list[str]:
+    return [alarm.name for alarm in alarms(config(), facts)]
+
+
+def test_a_healthy_participant_raises_nothing() -> None:
+    assert names(WELL) == []
+    assert unknown(WELL) == frozenset()
+
+
+def test_every_alarm_has_a_fault() -> None:
+    assert set(FAULTS) == set(NAMES)
+
+
+@pytest.mark.parametrize(("name", "fault"), [(name, fault) for name, some in FAULTS.items() for fault in some])
+def test_each_fault_raises_its_alarm_with_a_cure(name: str, fault: Fault) -> None:
+    (alarm,) = alarms(config(), fault(WELL))
+    assert alarm.name == name
+    assert alarm.what
+    assert alarm.cure
+
+
+def test_a_run_that_is_over_or_closed_does_not_stall() -> None:
+    old = pool(step_time=0)(WELL)
+    assert names(replace(old, service=replace(SERVICE, finished=True))) == []
+    assert names(pool(step_time=0, running=False)(WELL)) == []
+
+
+def test_an_alarm_begins_once_and_is_over_after_some_looks_without_it() -> None:
+    (gas,) = alarms(config(), machine(transactions_left={"node": 1})(WELL))
+    memory, begun, over = with_alarms(WatchMemory(), [gas], frozenset(), NOW)
+    assert (begun, over, memory.raised) == (["gas_low"], [], {"gas_low": NOW})
+    memory, begun, over = with_alarms(memory, [gas], frozenset(), NOW + 5)
+    assert (begun, over, memory.raised) == ([], [], {"gas_low": NOW})
+    for _ in range(CLEAR_AFTER - 1):
+        memory, begun, over = with_alarms(memory, [], frozenset(), NOW + 9)
+        assert over == []
+    again, begun, _ = with_alarms(memory, [gas], frozenset(), NOW + 10)
+    assert begun == [], "it never was over"
+    assert again.quiet == {}
+    memory, _, over = with_alarms(memory, [], frozenset(), NOW + 10)
+    assert (over, memory.raised, memory.quiet) == (["gas_low"], {}, {})
+
+
+def test_an_alarm_that_cannot_be_judged_is_not_over() -> None:
+    lost = FAULTS["chain_lost"][0](WELL)
+    memory = WatchMemory(raised={"gas_low": NOW, "stake_low": NOW})
+    for _ in range(10):
+        memory, _, over = with_alarms(memory, alarms(config(), lost), unknown(lost), NOW)
+        assert over == []
+    assert set(memory.raised) == {"gas_low", "stake_low", "chain_lost"}
+
+
+def test_the_memory_survives_a_restart(tmp_path: Path) -> None:
+    memory = WatchMemory(told=frozenset({"a"}), raised={"gas_low": NOW}, quiet={"gas_low": 1})
+    memory.save(tmp_path / "memory.json")
+    assert WatchMemory.load(tmp_path / "memory.json") == memory
+    assert WatchMemory.load(tmp_path / "none.json") == WatchMemory()
+
+
+def test_a_clock_is_compared_with_a_date_of_whole_seconds() -> None:
+    date = "Mon, 12 Jan 1970 13:46:40 GMT"
+    assert clock_offset(date, NOW + 0.9, NOW + 0.9) == 0.0
+    assert clock_offset(date, NOW + 30.5, NOW + 30.5) == 30.0
+    assert clock_offset(date, NOW - 29.5, NOW - 29.5) == -30.0
+    assert clock_offset("yesterday", NOW, NOW) == clock_offset("", NOW, NOW) == 0.0
+
+
+def test_a_service_that_answers_slowly_has_no_wrong_clock() -> None:
+    date = "Mon, 12 Jan 1970 13:46:40 GMT"
+    assert clock_offset(date, NOW - 9, NOW) == clock_offset(date, NOW, NOW + 9) == 0.0
+    assert clock_offset(date, NOW + 10.5, NOW + 19) == 10.0
+
+
+def test_a_missing_folder_has_no_room(tmp_path: Path) -> None:
+    assert free_bytes(tmp_path / "none") is None
+    assert (free_bytes(tmp_path) or 0) > 0
+
+
+def test_the_chain_says_stake_standing_and_key(scripted: ScriptedChain) -> None:
+    state = Projection(scripted).state
+    state.nodes[ADDRESS] = Node(ADDRESS, ADDRESS, stake=77)
+    found = pool_facts(config(service_key=str(OWNER.address)), state)
+    assert found is not None
+    assert (found.standing, found.running, found.step, found.stake) == (Standing.MEMBER, True, 0, 77)
+    assert found.least_stake == TERMS.minStake
+    assert found.service_key_current is False
+    state.pools[1].service = str(OWNER.address)
+    again = pool_facts(config(service_key=str(OWNER.address)), state)
+    assert again is not None
+    assert again.service_key_current is True
+    assert pool_facts(config(pool=7), state) is None
+
+
+def test_an_evicted_seat_is_named_and_a_closed_one_is_not(scripted: ScriptedChain) -> None:
+    state = Projection(scripted).state
+    for number, (evicted, closed) in enumerate(((False, False), (True, False), (True, True))):
+        state.seats[number] = Seat(number, ADDRESS, ADDRESS, 1, 1, evicted=evicted, closed=closed)
+    found = pool_facts(config(seats_of=ADDRESS), state)
+    assert found is not None
+    assert found.seats == {0: "", 1: "was evicted"}
+
+
+NODE = "0x" + "11" * 20
+ESCAPE = "\x1b]0;owned\x07\u202e" + "x" * 5000
+ANSWERS: dict[str, Any] = {
+    "/health": {"version": ESCAPE},
+    "/ready": {"problems": [ESCAPE] * 1000},
+    "/v1/status": {"phase": "training"},
+    f"/v1/nodes/{NODE}": {"state": "healthy", "phase": "trouble", "trouble": ESCAPE},
+    "/v1/dashboard": {"others": [{"role": "trainer", "phase": "stopped: " + ESCAPE}]},
+}
+
+
+class HostileService(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps(ANSWERS[self.path]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def service_test_service_look() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HostileService)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_services_words_are_few_and_printable(service_test_service_look: str) -> None:
+    view = ServiceView(service_test_service_look, NODE, owner=True, allow_private=True)
+    try:
+        found = view.look()
+    finally:
+        view.close()
+    assert found.trainer.startswith("stopped: ")
+    assert found.problems
+    words = [found.version, found.trouble, found.trainer, *found.problems]
+    assert all(one and one.isprintable() for one in words)
+    assert sum(map(len, words)) < 3000

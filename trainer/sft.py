@@ -1,0 +1,444 @@
+"""Supervised fine-tuning: conversations to tokens, updates on what the assistant says, and a run from a configuration.
+
+Every rank goes through the same conversations in the same order.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from protocol.encoding import canonical_json, parse_json, sha256_hex
+from protocol.errors import ConfigError, IntegrityError, first_problem
+from protocol.files import drop_old, explained, file_sha256, remove_leftovers
+from protocol.models import load_tokenizer
+from protocol.training import OptimizerConfig, TrainConfig
+from trainer.batch import MicroBatch, PackedLayout, plan_rows
+from trainer.checkpoint import (
+    LearnerState,
+    PendingCheckpoint,
+    checkpoint_path,
+    checkpoints,
+    read_checkpoint,
+    start_checkpoint,
+)
+from trainer.config import SftConfig
+from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
+from trainer.metrics import MetricsSinks, make_sinks
+from trainer.model.policy import Policy, model_folder
+from trainer.model.sharding import Placement
+from trainer.optim import apply_update, build_optimizers
+from trainer.records import write_records
+
+log = logging.getLogger("muster.trainer")
+RowLoss = Callable[[MicroBatch], torch.Tensor]
+"""The summed loss of a row's targets, a scalar."""
+_KEPT_CHECKPOINTS, _LOG_SECONDS = 2, 10.0
+
+
+class _Row(BaseModel):
+    """Fields of other programs (`id`, `tool_calls`, …) are left aside."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Part(_Row):
+    """A piece of an answer; one that is not `learned` is only context for what follows it."""
+
+    text: str
+    learned: bool = True
+
+
+class Message(_Row):
+    """One turn. An assistant's may come in parts, of which only some are learned; they are tokenized separately."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str | Annotated[tuple[Part, ...], Field(min_length=1)]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (Part(text=self.content),) if isinstance(self.content, str) else self.content
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+class Conversation(_Row):
+    """Turns, at least one of them the assistant's: `{"messages": [{"role": …, "content": …}, …]}`."""
+
+    messages: Annotated[tuple[Message, ...], Field(min_length=2)]
+
+    @field_validator("messages")
+    @classmethod
+    def _answered(cls, value: tuple[Message, ...]) -> tuple[Message, ...]:
+        if all(message.role != "assistant" for message in value):
+            raise ValueError("no turn is the assistant's: there is nothing to learn")
+        if value[0].role == "assistant":
+            raise ValueError("the assistant cannot speak first")
+        return value
+
+
+def read_conversations(path: Path) -> Iterator[Conversation]:
+    """Yield the conversations of a file, one JSON object a line; empty lines are skipped. Raises ConfigError that names
+    file, line and field."""
+    with explained(f"read {path}", "check `data`"), path.open(encoding="utf-8-sig", errors="strict") as lines:
+        try:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _parse(line, f"{path}, line {number}")
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path} is not UTF-8 text", "name a file of JSON lines") from None
+
+
+def _parse(line: str, where: str) -> Conversation:
+    try:
+        return Conversation.model_validate(parse_json(line))
+    except ValidationError as error:
+        field, problem = first_problem(error.errors(), "the line")
+        raise ConfigError(f"{where}: `{field}`: {problem}", "mend the line") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids of a conversation; `learned` says of each whether its prediction is trained. The first never is."""
+
+    tokens: tuple[int, ...]
+    learned: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.learned) or any(self.learned[:1]):
+            raise ValueError("an example needs one mark a token, and nothing predicts its first one")
+
+    @property
+    def targets(self) -> int:
+        """How many tokens are learned."""
+        return sum(self.learned)
+
+
+class ConversationEncoder:
+    """Turns conversations into examples with a model's tokenizer.
+
+    With `chat_template` the model's own template is used. Without it turns follow one another as they are, and an EOS
+    ends each of the assistant's. Raises ConfigError where the tokenizer has no template or no EOS.
+    """
+
+    def __init__(self, tokenizer: Any, chat_template: bool) -> None:
+        self._tokenizer, self._template = tokenizer, chat_template
+        if tokenizer.eos_token_id is None:
+            raise ConfigError("the model's tokenizer has no EOS token", "choose another model")
+        if chat_template and not tokenizer.chat_template:
+            raise ConfigError("the model's tokenizer has no chat template", "set `chat_template` = false")
+
+    def encode(self, conversation: Conversation) -> Example:
+        """Return the tokens of a conversation: what the assistant says is learned, and that it stops. Raises
+        ConfigError if the template changes an answer, or earlier turns when a new one follows."""
+        pieces: list[tuple[str, bool]] = []
+        encoded = ""
+        for number, message in enumerate(conversation.messages):
+            if message.role == "assistant":
+                before = self._before(conversation.messages[:number])
+                if not before.startswith(encoded):
+                    raise ConfigError(
+                        "the model's chat template changes earlier turns when a new one follows",
+                        "split the data into conversations of one answer each",
+                    )
+                answer = [(part.text, part.learned) for part in message.parts]
+                answer.append((self._end(before, conversation.messages[: number + 1]), answer[-1][1]))
+                pieces += [(before[len(encoded) :], False), *answer]
+                encoded = before + "".join(text for text, _ in answer)
+        return self._tokens(pieces)
+
+    def _tokens(self, pieces: Sequence[tuple[str, bool]]) -> Example:
+        tokens: list[int] = []
+        learned: list[bool] = []
+        for text, wanted in pieces:
+            # A template brings its own special tokens; a prompt without one gets the tokenizer's, as in training by RL.
+            ids = self._tokenizer.encode(text, add_special_tokens=not (tokens or self._template))
+            tokens += ids
+            learned += [wanted] * len(ids)
+        return Example(tuple(tokens), tuple(learned))
+
+    def _before(self, messages: Sequence[Message]) -> str:
+        """Everything up to where the assistant begins to speak."""
+        if self._template:
+            return self._rendered(messages, prompt=True)
+        eos = self._tokenizer.eos_token
+        return "".join(message.text + (eos if message.role == "assistant" else "") for message in messages)
+
+    def _end(self, before: str, messages: Sequence[Message]) -> str:
+        """How the last of the turns ends."""
+        eos = str(self._tokenizer.eos_token)
+        if not self._template:
+            return eos
+        answer, whole = before + messages[-1].text, self._rendered(messages, prompt=False)
+        if not whole.startswith(answer):
+            raise ConfigError(
+                "the model's chat template changes what the assistant says",
+                "write the data as the template does, or set `chat_template` = false",
+            )
+        return whole[len(answer) :].rstrip() or eos
+
+    def _rendered(self, messages: Sequence[Message], prompt: bool) -> str:
+        turns = [{"role": message.role, "content": message.text} for message in messages]
+        return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False))
+
+
+def packed_row(examples: Sequence[Example], indices: Sequence[int], device: torch.device) -> MicroBatch:
+    """Return the row that holds the examples at these indices, whose targets are their learned tokens; a dummy for no
+    indices. All advantages are 1: to fine-tune is to reinforce the given answer."""
+    chosen = [examples[index] for index in indices]
+    layout = PackedLayout([len(example.tokens) for example in chosen] or [1], device)
+    tokens = [token for example in chosen for token in example.tokens] or [0]
+    learned = [at for at, wanted in enumerate(mark for example in chosen for mark in example.learned) if wanted]
+    sizes = torch.tensor([example.targets for example in chosen], dtype=torch.int64)
+    at, ids = torch.tensor(learned, dtype=torch.int64), torch.tensor(tokens)
+    return MicroBatch(
+        samples=tuple(indices),
+        layout=layout,
+        tokens=ids.unsqueeze(0).to(device),
+        rows=(at - 1).to(device),
+        targets=ids[at].to(device),
+        advantages=torch.ones(len(learned)).to(device),
+        sampled=None,
+        sequence=torch.arange(len(chosen)).repeat_interleave(sizes).to(device),
+    )
+
+
+@dataclass(frozen=True)
+class SftMetrics:
+    """One update: mean loss (nats) over `targets` learned tokens of `tokens`, the gradient's norm before clipping."""
+
+    update: int
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    targets: int
+    tokens: int
+
+
+class SftLearner:
+    """Minimises the mean negative log-likelihood of the learned tokens, over all ranks. `updates` counts those taken of
+    `total`. Every rank has one and is given the same examples.
+
+    `max_z_loss`, times the mean square of the largest logit, is added to the loss (Baichuan 2, 2309.10305;
+    INTELLECT-1): logits that drift away do nothing for a softmax, and end in overflow.
+    """
+
+    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int, max_z_loss: float = 0.0) -> None:
+        self.policy, self.placement, self._max_z_loss = policy, policy.placement, max_z_loss
+        self._config = TrainConfig(steps=total, optimizer=optimizer)
+        self._optimizers = build_optimizers(policy.model, self._config)
+        self.updates = 0
+
+    def update(self, examples: Sequence[Example]) -> SftMetrics:
+        """Learn from a batch."""
+        targets = sum(example.targets for example in examples)
+        loss = self._sum(examples, lambda row: self._backward(row, targets))
+        norm, rate = apply_update(self.policy.model, self._optimizers, self._config, self.updates)
+        self.updates += 1
+        tokens = sum(len(example.tokens) for example in examples)
+        return SftMetrics(self.updates, loss / max(1, targets), norm, rate, targets, tokens)
+
+    @torch.no_grad()
+    def loss(self, examples: Sequence[Example]) -> float:
+        """Return the mean loss (nats) of the learned tokens, without learning."""
+        summed = self._sum(examples, lambda row: -self.policy.logprobs_and_largest(row)[0].sum())
+        return summed / max(1, sum(example.targets for example in examples))
+
+    def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
+        """Begin to write what an exact resume needs, plus `extra` (JSON), to appear at `folder`."""
+        state = LearnerState(self.updates, self.updates, "", extra)
+        return start_checkpoint(folder, self.policy.model, self._optimizers, state, self.placement.ranks)
+
+    def load_checkpoint(self, folder: Path) -> dict[str, Any]:
+        """Restore what `start_checkpoint` wrote; return its `extra`. Raises IntegrityError on a damaged checkpoint."""
+        state = read_checkpoint(folder, self.policy.model, self._optimizers, self.placement.ranks)
+        self.updates = state.updates
+        return state.extra
+
+    def _backward(self, row: MicroBatch, targets: int) -> torch.Tensor:
+        weight = self._max_z_loss
+        logp, largest = self.policy.logprobs_and_largest(row, gradient=weight > 0)
+        loss = -logp.sum()
+        minimised = loss + weight * largest.square().sum() if weight else loss
+        (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _sum(self, examples: Sequence[Example], row_loss: RowLoss) -> float:
+        """The sum over every rank's rows."""
+        ranks, policy = self.placement.ranks, self.policy
+        lengths = [len(example.tokens) for example in examples]
+        plan = plan_rows(lengths, self.placement.memory.row_tokens, ranks.world, policy.work.of_sequence, policy.packs)
+        total = torch.zeros((), dtype=torch.float64, device=policy.device)
+        for indices in plan[ranks.rank]:
+            total += row_loss(packed_row(examples, indices, policy.device)).double()
+        return float(ranks.sum(total))
+
+
+class SftRun:
+    """One fine-tuning. `run` returns 0 when the model is written to `out`, 4 when asked to stop before: started again,
+    it continues from its last checkpoint. Raises UnstableError for a loss or norm that is not finite."""
+
+    def __init__(self, config: SftConfig, placement: Placement) -> None:
+        self._config, self._ranks = config, placement.ranks
+        folder = model_folder(config.model)
+        encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
+        self._examples, self._heldout = load_examples(config, encoder)
+        self._total = config.updates or -(-len(self._examples) * (config.epochs or 1) // config.batch)
+        self._learner = SftLearner(Policy(folder, config.dtype, placement), config.optimizer, self._total)
+        self._checkpoints, self._metrics_path = config.home / "checkpoints", config.home / "metrics.jsonl"
+        self._identity = _identity(config, folder)
+        self._records: list[dict[str, Any]] = []
+        self._first = placement.ranks.rank == 0
+        sinks = make_sinks(config.metrics, config.home, config.out.name) if self._first else ()
+        self._sinks = MetricsSinks(sinks)
+        self._stopping = threading.Event()
+        self._last_log = 0.0
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> int:
+        if self._first:
+            remove_leftovers(self._checkpoints)
+        self._ranks.barrier()
+        self._resume()
+        self._sinks.start()
+        try:
+            while self._learner.updates < self._total:
+                if self._asked_to_stop():
+                    self._checkpoint()
+                    return EXIT_STOPPED
+                self._update()
+            self._learner.policy.export(self._config.out)
+        finally:
+            self._sinks.close()
+        log.info("the model after %d updates is in %s", self._total, self._config.out)
+        return EXIT_DONE
+
+    def _update(self) -> None:
+        started, before = time.monotonic(), self._learner.updates
+        batch = [self._examples[index] for index in batch_indices(self._config, len(self._examples), before)]
+        metrics = self._learner.update(batch)
+        record = _record(metrics, time.monotonic() - started)
+        due = metrics.update % self._config.checkpoint_updates == 0 or metrics.update == self._total
+        if due and self._heldout:
+            record["heldout_loss"] = self._learner.loss(self._heldout)
+        _check_finite(record)
+        self._records.append(record)
+        if due:
+            self._checkpoint()
+        self._sinks.write(record)
+        if self._first and (time.monotonic() - self._last_log > _LOG_SECONDS or metrics.update == self._total):
+            self._last_log = time.monotonic()
+            log.info("update %d of %d: loss %.4f", metrics.update, self._total, metrics.loss)
+
+    def _checkpoint(self) -> None:
+        path = checkpoint_path(self._checkpoints, self._learner.updates)
+        extra = {"identity": self._identity, "records": self._records}
+        self._learner.start_checkpoint(path, extra).wait()
+        if self._first:
+            write_records(self._metrics_path, self._records)
+            drop_old(checkpoints(self._checkpoints), _KEPT_CHECKPOINTS)
+
+    def _resume(self) -> None:
+        """Continue from the newest intact checkpoint. Raises ConfigError if it is of another fine-tuning."""
+        for path in reversed(checkpoints(self._checkpoints)):
+            try:
+                extra = self._learner.load_checkpoint(path)
+            except IntegrityError as error:
+                log.warning("%s", error)
+                continue
+            if extra["identity"] != self._identity:
+                raise ConfigError(
+                    f"{self._config.home} holds checkpoints of another fine-tuning", "name another `home`, or empty it"
+                )
+            self._records = extra["records"]
+            log.info("resumed at update %d of %d", self._learner.updates, self._total)
+            return
+
+    def _asked_to_stop(self) -> bool:
+        """Whether any rank was: all stop at the same update."""
+        return bool(self._ranks.sum(torch.tensor([float(self._stopping.is_set())])).item())
+
+
+def _check_finite(record: dict[str, Any]) -> None:
+    wrong = [name for name in ("loss", "grad_norm", "heldout_loss") if not math.isfinite(record.get(name, 0.0))]
+    if wrong:
+        raise UnstableError(
+            f"update {record['step']} has {wrong[0]} {record[wrong[0]]}; the last checkpoint is kept",
+            "lower the learning rate, and start again",
+        )
+
+
+class ConversationSource(Protocol):
+    """The part of a configuration that says which conversations, how long at most, and how many of them are held
+    out."""
+
+    @property
+    def data(self) -> Path: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @property
+    def heldout(self) -> int: ...
+
+
+def load_examples(config: ConversationSource, encoder: ConversationEncoder) -> tuple[list[Example], list[Example]]:
+    """Return the examples to learn from, and the last `heldout` ones. Raises ConfigError if none are left."""
+    examples = [encoder.encode(conversation) for conversation in read_conversations(config.data)]
+    fitting = [example for example in examples if len(example.tokens) <= config.max_tokens and example.targets]
+    if len(fitting) < len(examples):
+        left_out = len(examples) - len(fitting)
+        log.info("%d of %d conversations left out: over `max_tokens`, or nothing to learn", left_out, len(examples))
+    cut = len(fitting) - config.heldout
+    if cut < 1:
+        raise ConfigError(
+            f"{config.data} has {len(fitting)} conversations that fit, {config.heldout} of them held out",
+            "give more data, raise `max_tokens` or lower `heldout`",
+        )
+    return fitting[:cut], fitting[cut:]
+
+
+def batch_indices(config: SftConfig, count: int, update: int) -> list[int]:
+    """Return which of `count` examples an update learns from: epochs follow one another, each in its own order, and the
+    last batch of `epochs` may be smaller."""
+    last = count * config.epochs if config.epochs else None
+    indices = []
+    for position in range(update * config.batch, (update + 1) * config.batch):
+        if last is None or position < last:
+            epoch, index = divmod(position, count)
+            indices.append(epoch_order(config.seed, epoch, count)[index])
+    return indices
+
+
+@lru_cache(maxsize=2)
+def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
+    """Return the order of `count` examples in an epoch."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return tuple(torch.randperm(count, generator=generator).tolist())
+
+
+def _record(metrics: SftMetrics, seconds: float) -> dict[str, Any]:
+    fields = asdict(metrics)
+    return {"step": fields.pop("update"), **fields, "seconds": seconds, "tokens_per_second": metrics.tokens / seconds}
+
+
+def _identity(config: SftConfig, model: Path) -> str:
+    """What two runs must share to continue from one another's checkpoints."""
+    decisive = {"data", "chat_template", "dtype", "epochs", "updates", "batch", "max_tokens", "heldout", "seed"}
+    document = config.model_dump(mode="json", include=decisive | {"optimizer"})
+    document |= {"data": file_sha256(config.data), "model": str(model)}
+    return sha256_hex(canonical_json(document))
