@@ -1,4 +1,4 @@
-"""The contribution ledger of one pool: who earned, was paid, was slashed, and where every grain of its escrow is.
+"""The contribution ledger of one pool: who earned, was paid, was slashed, and where every base unit of its escrow is.
 
 Pure functions of the projected state, which follows from events alone. `orchestrator/ledger.py` compares their
 results with the contracts' own accounts and with token balances.
@@ -107,12 +107,12 @@ def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
 
 
 def fees_paid(state: State, pool_id: int) -> Counter[str]:
-    """Owner of seats → grains that it was paid for votes in committees and juries of the pool."""
+    """Owner of seats → base units that it was paid for votes in committees and juries of the pool."""
     return paid_out(state, "fee", "jury", pool_id=pool_id)
 
 
 def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
-    """Address → grains of all payments of these kinds to it, over all pools unless one is named."""
+    """Address → base units of all payments of these kinds to it, over all pools unless one is named."""
     out = Counter[str]()
     for payment in state.payments:
         if payment.kind in kinds and pool_id in (None, payment.pool):
@@ -122,7 +122,7 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
 
 # ~ The ledger as tables: who contributed what, what became of it, who judged, was slashed and paid. Pure.
 # ~
-# ~ Amounts are grains (`*_grains`), times Unix seconds, hashes hex without 0x.
+# ~ Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x.
 
 
 Row = dict[str, Any]
@@ -251,7 +251,7 @@ _TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
 NAMES = tuple(_TABLES)
 
 
-# ~ Does the ledger say what the chain says? Compared at one block, to the last grain.
+# ~ Does the ledger say what the chain says? Compared at one block, to the last base unit.
 
 
 SINK = "0x000000000000000000000000000000000000dEaD"
@@ -315,7 +315,7 @@ def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
 
 
 def _sent(state: State, address: str) -> dict[str, int]:
-    """Receiver → grains that an address ever sent there, by the token's own transfers."""
+    """Receiver → base units that an address ever sent there, by the token's own transfers."""
     return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
 
 
