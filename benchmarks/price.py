@@ -36,7 +36,7 @@ from benchmarks.price_value import (
     least_stake,
     over_lives,
 )
-from chain.contracts.node_cases import MOST_FILES
+from chain.contracts.node_challenges import MOST_FILES
 from chain.network import FOLDER, NetworkConfig
 from protocol.amounts import GRAINS, parse_tokens, show_tokens
 from protocol.audit import AUDIT_EVERYTHING

@@ -23,7 +23,7 @@ from protocol.errors import ConfigError
 from protocol.keccak import keccak
 
 SUITE = (
-    "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
+    "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeChallenges",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
 CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")

@@ -4,7 +4,7 @@
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
-`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`,
+`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_challenges`,
 `diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed
 call, sent as the client's account. What changes often is read from the projected state (`chain.state`), not by views.
 """
@@ -13,7 +13,7 @@ from chain.client import ChainClient
 from chain.contracts.appeals import Appeals, Canaries
 from chain.contracts.court import Court, Juries
 from chain.contracts.diloco_runs import DilocoRuns
-from chain.contracts.node_cases import NodeCases
+from chain.contracts.node_challenges import NodeChallenges
 from chain.contracts.pools import Pools
 from chain.contracts.stakes import Seats, Stakes
 from chain.contracts.timelock import Timelock
@@ -41,7 +41,7 @@ class Suite:
         self.juries = Juries(client, deployment)
         self.appeals = Appeals(client, deployment)
         self.canaries = Canaries(client, deployment)
-        self.node_cases = NodeCases(client, deployment)
+        self.node_challenges = NodeChallenges(client, deployment)
         self.diloco_runs = DilocoRuns(client, deployment)
         self.timelock = Timelock(client, deployment)
 

@@ -94,7 +94,7 @@ def case_document(
     """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
     with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
     the run to name in a case, None where none shows it."""
-    from chain.contracts.node_cases import MOST_FILES
+    from chain.contracts.node_challenges import MOST_FILES
     from protocol.evidence.process import LIMIT_NATS
     from validator.case_runs import shortest_run
 
@@ -147,7 +147,7 @@ def case_text(document: dict[str, Any]) -> str:
 
 def _named(run: dict[str, Any] | None) -> str:
     """What a case should name."""
-    from chain.contracts.node_cases import MOST_FILES
+    from chain.contracts.node_challenges import MOST_FILES
     from validator.case_runs import SPARE_NATS
 
     if run is None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from chain.judging import Canary, Lane
 from chain.records import Status
-from chain.seat_classes import needed, seats_in
 from chain.state import State
+from chain.validator_groups import needed, seats_in
 from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec

@@ -16,6 +16,6 @@ def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
 def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
     """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is fined,
     so it judges as fast as it can."""
-    if pool.seat_class != pool.pool:
+    if pool.validator_group != pool.pool:
         return False
-    return any(pool.pool in (*seat.classes, *seat.left_classes) for seat in seats if not seat.closed)
+    return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)

@@ -4,7 +4,7 @@ the outcome on chain follows from the votes. Pure."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chain.contracts.node_cases import MOST_FILES
+from chain.contracts.node_challenges import MOST_FILES
 from chain.judging import Accusation, CaseOutcome, Trial
 from chain.records import Account, Submission
 from protocol.audit import audit_sample
@@ -97,7 +97,7 @@ def majority(trial: Trial) -> Code:
 
 
 def outcome_for(code: Code) -> CaseOutcome:
-    """How a case ends by its jury's majority (`NodeCases._outcome`)."""
+    """How a case ends by its jury's majority (`NodeChallenges._outcome`)."""
     if code is Code.NONE:
         return CaseOutcome.LAPSED
     if code is Code.UNAVAILABLE:

@@ -8,9 +8,9 @@ from typing import Any
 from chain.contracts.stakes import DRAW_REACH
 from chain.judging import Lane, Panel, Trial
 from chain.records import Submission
-from chain.seat_classes import needed, seats_in
 from chain.state import State
 from chain.suite import Suite
+from chain.validator_groups import needed, seats_in
 from validator import selectors
 from validator.rounds import settleable, turn
 from validator.transaction_tasks import TransactionTasks
@@ -44,7 +44,7 @@ class Keeper:
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
         key = selectors.trial_place(trial), "conclude"
         if case is not None:
-            self._do(key, state, what, self._suite.node_cases.conclude(case.case).send, wait)
+            self._do(key, state, what, self._suite.node_challenges.conclude(case.case).send, wait)
             return
         assert file is not None, "all other juries judge files"
         place = (file.pool, file.sequence)

@@ -27,9 +27,9 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
     ours = [seat for seat in state.seats.values() if seat.voter in voters and not seat.closed]
     numbers, classes = {seat.seat for seat in ours}, set[int]()
     for seat in ours:
-        classes.update(seat.classes if seat.active else ())
-        classes.update(one for one, last in seat.left_classes.items() if epoch <= last + DRAW_REACH)
-    found = {pool.pool for pool in state.pools.values() if pool.seat_class in classes and pool.status != "settled"}
+        classes.update(seat.groups if seat.active else ())
+        classes.update(one for one, last in seat.left_groups.items() if epoch <= last + DRAW_REACH)
+    found = {pool.pool for pool in state.pools.values() if pool.validator_group in classes and pool.status != "settled"}
     for lane in state.lanes.values():
         if lane.pool not in found and any(numbers & one.duties for one in lane.rounds):
             found.add(lane.pool)

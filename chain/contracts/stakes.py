@@ -77,18 +77,18 @@ class Seats(TokenTaker):
 
     name = "Seats"
 
-    def open_seat(self, voter: str, classes: Sequence[int]) -> ContractCall[int]:
-        """Bond one seat for the hot key `voter`; returns its number. Drawable for `classes` from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", voter, list(classes))
+    def open_seat(self, voter: str, groups: Sequence[int]) -> ContractCall[int]:
+        """Bond one seat for the hot key `voter`; returns its number. Drawable for `groups` from the next epoch."""
+        call = self._taking(self.bond(), "openSeat", voter, list(groups))
         return self._returning(call, "SeatOpened", "seat")
 
-    def opt_in(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+    def opt_in(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
         """Judge the pools of one class more, from the next epoch on."""
-        return self.call("optIn", seat, seat_class)
+        return self.call("optIn", seat, validator_group)
 
-    def opt_out(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+    def opt_out(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
         """Judge them no more; what is drawn from earlier epochs stays a duty."""
-        return self.call("optOut", seat, seat_class)
+        return self.call("optOut", seat, validator_group)
 
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
         return self.call("setVoter", seat, voter)

@@ -6,10 +6,10 @@ from chain.reducers.registry import account_of, on, slash
 from chain.state import State
 
 
-@on("NodeCases", "CaseOpened")
+@on("NodeChallenges", "ChallengeOpened")
 def _case_opened(state: State, event: Event) -> None:
     a = event.args
-    number = state.trial_cases[a["trial"]] = a["nodeCase"]
+    number = state.trial_cases[a["trial"]] = a["challenge"]
     state.cases[number] = Accusation(
         number, a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"],
         bond=a["bond"], trials=[a["trial"]], block=event.block, time=event.timestamp,
@@ -31,10 +31,10 @@ def _node_expelled(state: State, event: Event) -> None:
     account.ejected, account.member, account.limit = True, False, 0
 
 
-@on("NodeCases", "CaseConcluded")
+@on("NodeChallenges", "ChallengeConcluded")
 def _case_concluded(state: State, event: Event) -> None:
     a = event.args
-    case, account = state.cases[a["nodeCase"]], account_of(state, event)
+    case, account = state.cases[a["challenge"]], account_of(state, event)
     case.concluded(a["outcome"], a["code"], a["slashed"], a["back"])
     if case.outcome is not CaseOutcome.UPHELD:
         return

@@ -80,15 +80,15 @@ def _seat_reopened(state: State, event: Event) -> None:
 @on("Seats", "SeatOptedIn")
 def _seat_opted_in(state: State, event: Event) -> None:
     seat = state.seats[event.args["seat"]]
-    seat.classes = (*seat.classes, event.args["class"])
+    seat.groups = (*seat.groups, event.args["group"])
 
 
 @on("Seats", "SeatOptedOut")
 def _seat_opted_out(state: State, event: Event) -> None:
     a = event.args
     seat = state.seats[a["seat"]]
-    seat.classes = tuple(one for one in seat.classes if one != a["class"])
-    seat.left_classes[a["class"]] = a["epoch"]
+    seat.groups = tuple(one for one in seat.groups if one != a["group"])
+    seat.left_groups[a["group"]] = a["epoch"]
 
 
 @on("Seats", "VoterSet")

@@ -10,7 +10,7 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
-/// @notice The last second, the last grain, and what a view says of a thing half done.
+/// @notice The last second, the last base unit, and what a view says of a thing half done.
 contract EdgesTest is Network {
     function test_caseNamesItsFileAndItsWindows() public {
         uint256 s = _submit();
