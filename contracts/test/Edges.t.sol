@@ -233,7 +233,7 @@ contract EdgesTest is Network {
         assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);
         vm.store(address(pools), bytes32(uint256(0)), bytes32(uint256(type(uint24).max - 1)));
         assertEq(_createPool(defaultTerms()), type(uint24).max);
-        vm.store(address(seats), bytes32(uint256(3)), bytes32(uint256(65534)));
+        vm.store(address(seats), bytes32(uint256(0)), bytes32(uint256(65534)));
         _openSeats(1);
         assertEq(seats.opened(), 65535);
     }

@@ -84,7 +84,7 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
     assert state.nodes[node.address].frozen == 0
     assert not state.accounts[game.pool, node.address].ejected
-    with pytest.raises(ContractError, match=f"there is a case over exactly these files: {number}"):
+    with pytest.raises(ContractError, match=f"these files were challenged already: {number}"):
         suite.node_challenges.open(files, EVIDENCE).send()
 
 
