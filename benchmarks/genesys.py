@@ -32,10 +32,10 @@ from protocol.api.endpoints import OBJECTS
 from protocol.config import DataConfig, ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.rows import Limits
 from protocol.verdict import MAX_DOCUMENT_BYTES
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 
 HERE = Path(__file__).parents[1]
 Progress = Callable[[str], None]

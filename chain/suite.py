@@ -5,21 +5,27 @@
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
 `suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_challenges`,
-`diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed
-call, sent as the client's account. What changes often is read from the projected state (`chain.state`), not by views.
+`diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent
+as the client's account. What changes often is read from the projected state (`chain.indexer.state`), not by views.
 """
 
 from chain.client import ChainClient
-from chain.contracts.appeals import Appeals, Canaries
-from chain.contracts.court import Court, Juries
-from chain.contracts.diloco_runs import DilocoRuns
-from chain.contracts.node_challenges import NodeChallenges
-from chain.contracts.pools import Pools
-from chain.contracts.stakes import Seats, Stakes
-from chain.contracts.timelock import Timelock
-from chain.contracts.token import Params, Token
+from chain.contracts import (
+    Appeals,
+    Canaries,
+    Court,
+    Juries,
+    NodeChallenges,
+    Params,
+    Pools,
+    Seats,
+    Stakes,
+    Timelock,
+    Token,
+)
 from chain.deployment import Deployment
-from chain.records import Step
+from chain.diloco_runs import DilocoRuns
+from chain.indexer.records import Step
 from protocol.seeds import step_seed
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chain.deployment import Deployment
-from protocol.documents import parse_document
+from protocol.encoding import parse_document
 from protocol.errors import ConfigError, IntegrityError
 
 if TYPE_CHECKING:
-    from chain.state import State
+    from chain.indexer.state import State
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from cli.views.case_replay import case_view
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 
 if TYPE_CHECKING:
-    from chain.state import State
+    from chain.indexer.state import State
     from protocol.verdict import Verdict
     from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig

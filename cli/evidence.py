@@ -4,13 +4,13 @@ The documents come from strangers by way of the pool's service. Their bytes are 
 was bound to, their shape before anything is shown, and their text is stripped of control characters.
 """
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.verdict import BallotDocument, Code, code_at
-from storage.download import HttpObjects
 from storage.keys import MissingObjectError, object_key
+from storage.transfers import HttpObjects
 
 _SECONDS = 10.0
 _MAX_BYTES = 4 << 20

@@ -7,7 +7,7 @@ import typer
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
-    from chain.records import Pool
+    from chain.indexer.records import Pool
 
 
 def lawless_pool(service: str | None, known: dict[str, Any]) -> str:

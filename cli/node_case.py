@@ -12,8 +12,8 @@ from cli.output import fields, table
 from protocol.errors import ConfigError, MusterError, printable
 
 if TYPE_CHECKING:
-    from chain.records import Terms
-    from chain.state import State
+    from chain.indexer.records import Terms
+    from chain.indexer.state import State
     from protocol.config import PoolConfig
     from protocol.evidence.process import NodeCase
     from runtime.process import ProcessConfig
@@ -59,7 +59,7 @@ def published_case(state: "State", pool: int, node: str, service: str) -> dict[s
     `service` has. Raises MusterError."""
     from cli.up.pool_document import fetch_pool_config
     from protocol.api.endpoints import OBJECTS
-    from storage.download import HttpObjects
+    from storage.transfers import HttpObjects
     from validator.node_evidence import node_case
     from validator.replay import OpenedVotes
     from validator.sources import Sources
@@ -94,7 +94,7 @@ def case_document(
     """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
     with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
     the run to name in a case, None where none shows it."""
-    from chain.contracts.node_challenges import MOST_FILES
+    from chain.contracts import MOST_FILES
     from protocol.evidence.process import LIMIT_NATS
     from validator.case_runs import shortest_run
 
@@ -147,7 +147,7 @@ def case_text(document: dict[str, Any]) -> str:
 
 def _named(run: dict[str, Any] | None) -> str:
     """What a case should name."""
-    from chain.contracts.node_challenges import MOST_FILES
+    from chain.contracts import MOST_FILES
     from validator.case_runs import SPARE_NATS
 
     if run is None:

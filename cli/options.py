@@ -22,7 +22,7 @@ def address_option(name: str, help: str) -> Any:
     """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
 
     def parse(text: str) -> str:
-        from protocol.eip712 import checked_address
+        from protocol.signing import checked_address
 
         try:
             return checked_address(text.strip())
@@ -126,7 +126,7 @@ class GroupOptions:
     def groups(self, session: "Session") -> list[int]:
         """Return the validator groups that are named. Raise ConfigError if none is, or if a named pool has a
         shared group."""
-        from chain.validator_groups import group_number
+        from chain.indexer.state import group_number
 
         named: list[int] = []
         for pool in self.pool or ():

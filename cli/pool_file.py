@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from cli.pool_fields import EXPLAINED, MACHINE_WRITTEN
 from protocol.config import PoolConfig
-from protocol.documents import Document
+from protocol.encoding import Document
 
 _WIDTH = 118
 _HEAD = """\

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import Field, field_validator
 
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
 from sandbox.policy import Wanted
 

@@ -8,7 +8,7 @@ from cli.access import ask_access, check_access
 from cli.session import open_session
 from protocol.errors import ConfigError
 from protocol.files import explained, user_cache, write_atomic
-from runtime.relay.serving import ServeWeights
+from storage.relay.server import ServeWeights
 
 
 def relay_config(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from chain.suite import Suite
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 from runtime.keystore import open_key
 
 if TYPE_CHECKING:
-    from chain.contracts.pools import PoolView
-    from chain.state import State
+    from chain.contracts import PoolView
+    from chain.indexer.state import State
     from protocol.accounts import LocalAccount
 
 log = logging.getLogger("muster.cli")
@@ -48,7 +48,7 @@ class Session:
     def state(self) -> "State":
         """The suite's state up to the latest block, projected from its events. Events already seen are kept in the
         user's cache folder, so that only new ones are fetched; a cache that cannot be used costs time only."""
-        from chain.follower import Follower
+        from chain.indexer.follower import Follower
 
         with tempfile.TemporaryDirectory(prefix="muster-") as spare:
             try:
@@ -88,7 +88,7 @@ def deployment_rpc(suite: Deployment, rpc: str | None) -> list[str]:
 
 def rpc_urls(network: str, rpc: str | None, announced: str = "") -> list[str]:
     """The RPC URLs to use: those named (separated by commas), else the deployment file's, else the network's own."""
-    from chain.network import known_rpc
+    from chain.deployment import known_rpc
 
     named = [url.strip() for url in (rpc or announced).split(",") if url.strip()]
     urls = named or list(known_rpc(network))

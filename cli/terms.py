@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from chain.network import FOLDER
-from chain.records import Terms
-from chain.validator_groups import group_number
+from chain.deployment import FOLDER
+from chain.indexer.records import Terms
+from chain.indexer.state import group_number
 from protocol.amounts import parse_tokens
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 
 

@@ -30,7 +30,7 @@ from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import is_free, lock_folder
 from protocol.config import PoolConfig
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.http.transport import tls_context

@@ -37,11 +37,10 @@ from protocol.config import (
     PoolConfig,
     WorkConfig,
 )
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
-from protocol.files import write_atomic
-from protocol.folders import write_folder
+from protocol.files import write_atomic, write_folder
 from protocol.models import load_tokenizer
 from protocol.seeds import heldout_noise_key, heldout_problem
 from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig
@@ -91,7 +90,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
         train=TrainConfig(
             steps=steps,
             files_per_step=4,
-            async_level=1,
+            max_off_policy_steps=1,
             optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
             # Without it the policy is nearly deterministic after ten steps, and most groups carry no signal.
             algorithm=AlgorithmConfig(entropy_coefficient=0.005),

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain.judging import Canary, Lane
-from chain.records import Status
-from chain.state import State
-from chain.validator_groups import needed, seats_in
+from chain.indexer.records import Canary, Lane, Status
+from chain.indexer.state import State, needed, seats_in
 from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec
@@ -180,7 +178,7 @@ def write_results(
         seed=plan.seed,
         seconds=progress.seconds,
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
-        carriers=[ring[f"node-{node.name}"].address for node in plan.nodes if node.carrier],
+        decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
         agreement=agreement(plan),
         safeguards=safeguards(state, POOL),
         sites=sites,

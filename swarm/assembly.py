@@ -9,7 +9,7 @@ from pathlib import Path
 from engines.base import Engine
 from protocol.files import write_atomic
 from protocol.swarm.envelope import EnvelopeLimits
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.config import SwarmMemberConfig
 from swarm.environments import load_swarm
 from swarm.evaluation import HeldOut, Measuring

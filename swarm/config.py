@@ -6,11 +6,11 @@ from pydantic import Field, model_validator
 
 from protocol.api.base import Address
 from protocol.config import ModelConfig
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.training import AdamWConfig, DppoConfig, OptimizerConfig, TrainConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 
 class MixConfig(Document):

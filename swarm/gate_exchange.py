@@ -14,10 +14,8 @@ from protocol.http.reach import Reach
 from protocol.http.signing import Realm
 from protocol.swarm.envelope import DOMAIN
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
-from storage.download import download
 from storage.keys import MissingObjectError, parse_key
-from storage.transfer import http_client
-from storage.upload import TicketRefusedError, upload
+from storage.transfers import TicketRefusedError, download, http_client, upload
 from swarm.config import GateAccess
 from swarm.exchange import RefusedForGood, envelope_key
 from swarm.listing import PREFIX, ListingEntry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engines.runtime import torch_environment
 from environments.errors import ScoringUnavailable
-from protocol.locks import locked
+from protocol.files import locked
 from runtime.process import Daemon, start
 from swarm.config import SwarmMemberConfig
 

@@ -182,7 +182,7 @@ def main() -> None:
     once(stamps[1], digest(packages), install_node)
     once(stamps[2], digest(*contracts), build_contracts)
     for folder, module, what in (
-        ("proofs", "protocol.proofs.warm", "loops of proofs"),
+        ("toploc", "protocol.toploc.warm", "loops of proofs"),
         ("delta", "storage.weights.warm", "loops of weight deltas"),
     ):
         sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))

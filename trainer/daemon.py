@@ -12,18 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import MusterError
-from protocol.folders import drop_old
-from protocol.rollouts.schema import Limits
+from protocol.files import drop_old
+from protocol.rollout_file.rows import Limits
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.base_model import base_model
 from trainer.batch import Group
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.curriculum import RestingTables
+from trainer.curriculum import MaskWriter
 from trainer.data import FileCollector, Loader, StepFiles
 from trainer.evaluate import Candidate, Evaluations
 from trainer.exits import (
@@ -35,9 +35,9 @@ from trainer.exits import (
     RanksLostError,
     UnstableError,
 )
-from trainer.learner import LearnerGroup, lead
+from trainer.learner import LearnerGroup, start_learners
 from trainer.making import OwnSteps, PolicyAtStep, StepMaker, check_step, step_sites
-from trainer.metrics import IdleClock, MetricsSinks, batch_facts, make_sinks
+from trainer.metrics import IdleClock, MetricsSinks, batch_metrics, make_sinks
 from trainer.model.sharding import Placement
 from trainer.progress import TrainingProgress
 from trainer.publish import StepPublisher
@@ -65,18 +65,18 @@ class Trainer:
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
         self.group: LearnerGroup | SitesGroup = (
-            lead(config, pool, base, placement)
+            start_learners(config, pool, base, placement)
             if config.sites is None
             else keep_sites(config, outside, base, placement)
         )
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
-        self.resting = RestingTables(
+        self.mask_writer = MaskWriter(
             pool, config.pool, outside.client.refresh, outside.bucket.get, self.home, config.confirmations,
             config.missing_seconds,
         )  # fmt: skip
-        loader = Loader(pool, outside.bucket.get, base, self.resting.note)
-        self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
+        loader = Loader(pool, outside.bucket.get, base, self.mask_writer.on_read)
+        self.canaries = CanaryPlan.of(outside.account, config.pool, outside.decoy)
         self.files = FileCollector(config, pool, outside.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(
             outside.client, outside.bucket, outside.account, pool.model.dtype, pool.weights, self.canaries
@@ -163,7 +163,7 @@ class Trainer:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.learner.step + 1}"
         self.idle.begin()
-        batch = self._until(what, self._next_batch, why=lambda: self.files.held_up)
+        batch = self._until(what, self._next_batch, why=lambda: self.files.blocked_by)
         if batch is None:
             return
         self.idle.end()
@@ -192,7 +192,7 @@ class Trainer:
         peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
         return (
             {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
-            | batch_facts(groups, [sub.step for sub in files], metrics.step)
+            | batch_metrics(groups, [sub.step for sub in files], metrics.step)
             | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
             | self.idle.record()
             | self.maker.facts()
@@ -213,17 +213,17 @@ class Trainer:
         folder = self._policy_folder(step)
         self.group.export(folder)
         try:
-            self.resting.write(step, folder)
+            self.mask_writer.write(step, folder)
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.begin(step, self.progress.manifests, step_sites(self.progress.document))
+        self.publisher.encoder.start(step, self.progress.manifests, step_sites(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.maker.given)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)
-            self.resting.read_ahead()
+            self.mask_writer.read_ahead()
             self.publisher.ensure(self.progress.manifests)
         return batch
 
@@ -249,7 +249,7 @@ class Trainer:
         manifests = self.progress.manifests
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
-        self.resting.write(step, self._policy_folder(step))
+        self.mask_writer.write(step, self._policy_folder(step))
         digest = self.publisher.upload(step, manifests, step_sites(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)

@@ -12,9 +12,8 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.judging import Accusation
-    from chain.records import Submission
-    from chain.state import State
+    from chain.indexer.records import Accusation, Submission
+    from chain.indexer.state import State
 
 _UNASKED = 16
 """Files of a case that nobody said the first of: each one more costs."""
@@ -111,7 +110,7 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
 def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
     """The run that a case names of those that it may; the newest `_UNASKED` where no `first` was asked for. Raises
     ConfigError where more files follow it than a case can name."""
-    from chain.contracts.node_challenges import MOST_FILES
+    from chain.contracts import MOST_FILES
 
     if first is None:
         return files[-_UNASKED:]

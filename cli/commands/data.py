@@ -41,7 +41,7 @@ def filter_problems(
     """Keep the problems that a model solves sometimes: those it never or nearly always solves teach nothing. Run it
     again after an interruption and it goes on."""
     from protocol.config import PoolConfig
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.files import explained, write_atomic
     from trainer.problem_filter import FilterPlan, run_filter
 
@@ -116,7 +116,7 @@ def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
     """Whether a problem's prompt fits, with the longest of the targets."""
     from environments.prompts import prompt_tokens
     from protocol.config import PoolConfig
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.length_tiers import all_targets
     from protocol.models import load_tokenizer
 

@@ -45,7 +45,7 @@ def export(
     from dataset.export import export as write
     from protocol.api.endpoints import OBJECTS
     from runtime.keystore import open_key
-    from storage.download import HttpObjects
+    from storage.transfers import HttpObjects
 
     session = look.open()
     session.pool(pool)
@@ -145,7 +145,7 @@ def curriculum(
     that the pool's owner published. Exit code 1 if it is another."""
     from dataset.curriculum import check_table
     from protocol.api.endpoints import OBJECTS
-    from storage.download import HttpObjects
+    from storage.transfers import HttpObjects
 
     session = look.open()
     session.pool(pool)

@@ -12,8 +12,8 @@ from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError, first_problem
 
 if TYPE_CHECKING:
-    from chain.contracts.base import ContractCall
-    from chain.proposals import Proposal
+    from chain.contracts import ContractCall
+    from chain.indexer.records import Proposal
     from chain.transactions import Receipt
     from cli.session import Session
 
@@ -146,7 +146,7 @@ def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
     """The values last announced, with those changes, as the contract takes them."""
     from pydantic import ValidationError
 
-    from chain.network import Penalties
+    from chain.deployment import Penalties
 
     document: dict[str, Any] = dict(
         zip(Penalties.model_fields, session.suite.params.values(_END_OF_TIME).values(), strict=True)

@@ -25,7 +25,7 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
-    from chain.contracts.stakes import NodeView
+    from chain.contracts import NodeView
     from cli.authorisations import Consent
     from cli.session import Session
 
@@ -129,7 +129,7 @@ def _node_consent(
 ) -> "Consent":
     """The node's consent to this operator: from a file, or signed now with the node's key."""
     from cli.authorisations import Consent
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from runtime.keystore import open_key
 
     if (node_keystore is None) == (consent_file is None):

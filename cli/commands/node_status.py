@@ -10,7 +10,7 @@ from cli.options import NodeOption, Reading
 from cli.output import emit
 
 if TYPE_CHECKING:
-    from chain.state import State
+    from chain.indexer.state import State
     from cli.session import Session
 
 

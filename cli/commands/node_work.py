@@ -12,8 +12,8 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.records import Submission
-    from chain.state import State
+    from chain.indexer.records import Submission
+    from chain.indexer.state import State
     from cli.session import Session
 
 FileOption = Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")]
@@ -29,7 +29,7 @@ def join(
     from cli.authorisations import Invite
     from cli.views.pools import judging_seats
     from cli.views.texts import seats_line
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
 
     session = by.open()
     pools = session.suite.pools
@@ -92,8 +92,8 @@ def announce(
     by: Acting,
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
-    from chain.mirrors import MAX_MIRROR
-    from storage.transfer import check_url
+    from chain.indexer.records import MAX_MIRROR
+    from storage.transfers import check_url
 
     session = by.open()
     sub = _submission(session, pool, file)

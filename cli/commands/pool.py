@@ -30,9 +30,8 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.contracts.base import ContractCall
-    from chain.contracts.pools import Pools
-    from chain.records import Terms
+    from chain.contracts import ContractCall, Pools
+    from chain.indexer.records import Terms
     from chain.transactions import Receipt
     from cli.session import Session
     from protocol.config import PoolConfig
@@ -154,7 +153,7 @@ def review(pool: PoolOption, by: Acting) -> None:
 
 
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
-    from chain.validator_groups import describe, needed
+    from chain.indexer.state import describe, needed
 
     judges = describe(terms.group) if terms.group else "this pool alone"
     return fields(

@@ -10,7 +10,7 @@ from cli.output import emit
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.records import Terms
+    from chain.indexer.records import Terms
     from protocol.config import PoolConfig
 
 ConfigFile = Annotated[Path, typer.Option(help="Pool configuration (TOML or JSON). [see: muster pool init]")]

@@ -38,7 +38,7 @@ def run(
     Everything is taken from the pool's service and checked against the chain. The key signs announcements and holds no
     money; it has to belong to a participant of the pool, or to be named by the pool's owner."""
     from cli.relay_config import relay_config
-    from runtime.relay.main import run as run_relay
+    from runtime.relay import run as run_relay
 
     if config is None:
         if pool is None:

@@ -35,8 +35,8 @@ class Sharing:
     ] = None
 
     def values(self) -> dict[str, Any]:
-        from protocol.documents import load_document
-        from storage.settings import S3Settings
+        from protocol.encoding import load_document
+        from storage.s3 import S3Settings
 
         bucket = None if self.s3 is None else load_document(self.s3, S3Settings).model_dump(mode="json")
         gate = None if self.gate is None else {"url": self.gate}
@@ -59,8 +59,7 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Check that this machine has the swarm's environments and the key, and write the member's configuration."""
-    from protocol.documents import parse_document
-    from protocol.encoding import canonical_json
+    from protocol.encoding import canonical_json, parse_document
     from protocol.files import write_atomic
     from runtime.keystore import address_of
     from swarm.config import SwarmMemberConfig

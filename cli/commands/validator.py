@@ -13,8 +13,8 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.contracts.stakes import SeatView
-    from chain.state import State
+    from chain.contracts import SeatView
+    from chain.indexer.state import State
     from chain.transactions import Receipt
     from cli.session import Session
 
@@ -73,7 +73,7 @@ def opt_out(judge: GroupOptions, by: Acting, seat: SeatsOption = None) -> None:
 
 
 def _choose(judge: GroupOptions, by: Acting, seat: list[int] | None, *, joining: bool) -> None:
-    from chain.validator_groups import describe
+    from chain.indexer.state import describe
     from cli.slow_pools import refuse_slow_pools
     from cli.views.seats import seats_of
 
@@ -178,7 +178,7 @@ def withdraw(seat: SeatOption, by: Acting) -> None:
 
 
 def _check_withdrawable(session: "Session", seat: int, view: "SeatView") -> None:
-    from chain.contracts.stakes import DRAW_REACH
+    from chain.contracts import DRAW_REACH
 
     if not view.left_epoch:
         raise ConfigError(f"seat {seat} has not left", f"first: muster validator leave --seat {seat}")

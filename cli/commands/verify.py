@@ -128,7 +128,7 @@ def _is_number(word: str) -> bool:
 
 
 def _address(words: list[str]) -> str:
-    from protocol.eip712 import checked_address
+    from protocol.signing import checked_address
 
     try:
         (address,) = words

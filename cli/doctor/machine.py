@@ -12,8 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import cli
-from chain.abi import CONTRACTS
-from chain.resources import abi_folder, artifacts_folder
+from chain.abi import CONTRACTS, abi_folder, artifacts_folder
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from cli.hardware import existing
 from localnet.ports import is_free

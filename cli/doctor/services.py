@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def deployment(path: Path) -> tuple[Prerequisite, str | None, int | None]:
 
 
 def _bucket(path: Path) -> str:
-    from storage.bucket import Bucket
-    from storage.settings import S3Settings
+    from storage.s3 import Bucket, S3Settings
 
     settings = load_document(path, S3Settings)
     bucket = Bucket(settings)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.doctor.base import Prerequisite, failed, note, ok
 from cli.doctor.services import ask_orchestrator
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import MusterError, first_line
 
 _MIB = 1 << 20
@@ -31,8 +31,8 @@ def newest_shard(service: str) -> str | None:
     from protocol.api.endpoints import DASHBOARD, OBJECTS
     from protocol.encoding import parse_json
     from protocol.errors import IntegrityError
-    from storage.download import HttpObjects
     from storage.keys import object_key
+    from storage.transfers import HttpObjects
     from storage.weights.manifest import MAX_STORED_BYTES, SignedManifest
 
     published = [one for one in ask_orchestrator(service, DASHBOARD).published if one.manifest]
@@ -76,7 +76,7 @@ def up(s3: Path) -> Prerequisite:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from storage.settings import S3Settings
+    from storage.s3 import S3Settings
 
     try:
         settings = load_document(s3, S3Settings)

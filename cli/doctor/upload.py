@@ -32,7 +32,7 @@ class _EnoughError(Exception):
 def up(service: str, profile: "Profile | None") -> Prerequisite:
     """At most 4 MiB, at most ten seconds and what an answer takes."""
     from runtime.signed_client import ServiceError
-    from storage.transfer import http_client
+    from storage.transfers import http_client
 
     if profile is None or profile.node is None or profile.deployment is None:
         return note("storage", _ELSEWHERE)
@@ -66,7 +66,7 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
     from protocol.http.signing import Realm
     from runtime.keystore import open_key
     from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
-    from storage.upload import check_headers
+    from storage.transfers import check_headers
 
     assert profile.node is not None
     assert profile.deployment is not None
@@ -91,7 +91,7 @@ def probe(ticket: "UploadTicket", client: "httpx.Client") -> Prerequisite:
     import httpx
 
     from protocol.http.transport import until
-    from storage.transfer import host
+    from storage.transfers import host
 
     pieces = _Pieces()
     place = host(ticket.url)

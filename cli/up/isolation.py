@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cli.profile import Profile
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from sandbox.policy import Wanted
 

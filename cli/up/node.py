@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from chain.standing import standing_of
+from chain.indexer.state import standing_of
 from chain.suite import Suite
 from chain.transactions import Receipt
 from cli.profile import Profile, ProfileKey
@@ -23,7 +23,7 @@ from protocol.files import write_atomic
 from runtime.keystore import address_of
 
 if TYPE_CHECKING:
-    from chain.contracts.base import ContractCall
+    from chain.contracts import ContractCall
     from cli.authorisations import Invite
     from protocol.accounts import LocalAccount
 
@@ -158,7 +158,7 @@ class NodeUp:
 def load_invite(path: Path | None, up: NodeUp) -> "Invite | None":
     """The invite in a file, checked against pool and owner. Raises ConfigError, IntegrityError."""
     from cli.authorisations import Invite
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
 
     if path is None:
         return None

@@ -5,7 +5,7 @@ The chain and the files are looked at anew before every step, so an interruption
 
 from dataclasses import dataclass
 
-from chain.standing import Standing
+from chain.indexer.state import Standing
 from cli.up.steps import UpDo, UpStep, closed_step, ether_step, tokens_step
 from protocol.amounts import show_tokens
 

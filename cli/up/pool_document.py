@@ -5,8 +5,8 @@ import hashlib
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 
 _MAX_BYTES = 1 << 20
 

@@ -10,11 +10,11 @@ from cli.session import open_session
 from cli.up.isolation import isolation_values
 from cli.up.pool_document import fetch_pool_config
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
 from runtime.keystore import address_of
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 _ROLES: dict[str, Role] = {
     "worker": "operator",

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from protocol.amounts import show_tokens
 
 

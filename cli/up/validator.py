@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from chain.client import ChainClient
-from chain.records import Seat
+from chain.indexer.records import Seat
 from chain.suite import Suite
 from cli.looks import unserved_pools
 from cli.output import fields, seconds

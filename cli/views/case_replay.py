@@ -14,7 +14,7 @@ def case_view(
     record: "CaseRecord", jurors: "list[JurorReplay]", ours: "CaseVerdict | None", faults: list[str]
 ) -> dict[str, Any]:
     """A recomputed case as JSON. `faults`: everything that is not as it should be; `follows`: whether nothing is."""
-    from chain.judging import CaseOutcome
+    from chain.indexer.records import CaseOutcome
     from protocol.verdict import Code
     from validator.case_replay import contradicts, majority, outcome_for
 

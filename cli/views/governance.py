@@ -9,8 +9,8 @@ from protocol.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from chain.deployment import Deployment
-    from chain.proposals import Proposal, ProposedCall
-    from chain.state import State
+    from chain.indexer.records import Proposal, ProposedCall
+    from chain.indexer.state import State
 
 
 def governance_view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from chain.records import Account, Submission
-from chain.standing import Standing, ejected_by, standing_of
-from chain.state import State
+from chain.indexer.records import Account, Submission
+from chain.indexer.state import Standing, State, ejected_by, standing_of
 from cli.views import picked
 from cli.views.progress import reason, waiting
 from protocol.verdict import Code

@@ -3,9 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from chain.records import Pool, Status
-from chain.state import State
-from chain.validator_groups import describe, needed, seats_in
+from chain.indexer.records import Pool, Status
+from chain.indexer.state import State, describe, needed, seats_in
 from cli.views import picked
 from cli.views.nodes import standing
 from cli.views.progress import waiting

@@ -1,8 +1,7 @@
 """What a submission waits for, in words."""
 
-from chain.judging import Lane
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import Lane, Status, Submission
+from chain.indexer.state import State
 from cli.output import clock
 from protocol.verdict import Code, code_at
 

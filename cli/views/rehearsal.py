@@ -3,7 +3,7 @@
 from typing import Any
 
 from calibration.rehearsal import Judged, RehearsedFile
-from chain.records import Terms
+from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views.why import MEANING
 from protocol.amounts import show_tokens

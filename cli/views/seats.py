@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from chain.judging import Lane, Round
-from chain.records import Seat
-from chain.state import State
-from chain.validator_groups import describe
+from chain.indexer.records import Lane, Round, Seat
+from chain.indexer.state import State, describe
 from cli.views import picked
 from protocol.verdict import Code, unpack
 

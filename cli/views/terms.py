@@ -3,8 +3,8 @@
 import statistics
 from collections import Counter
 
-from chain.records import Pool
-from chain.state import State
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from cli.output import fields, seconds
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig

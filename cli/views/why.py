@@ -3,8 +3,8 @@ Pure, from the projected chain."""
 
 from typing import Any
 
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
 from cli.output import clock
 from cli.views.progress import votes_on, waiting
 from protocol.amounts import show_tokens

@@ -15,16 +15,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.rollouts import merkle
-from protocol.signed import check_signer, open_canonical
+from protocol.rollout_file import merkle
+from protocol.signing import check_signer, open_canonical
 from protocol.swarm.document import SwarmDocument
 
-DOMAIN = eip712.Domain("muster-swarm", "1", 0, "0x" + "00" * 20)
+DOMAIN = signing.Domain("muster-swarm", "1", 0, "0x" + "00" * 20)
 """The EIP-712 domain of what members sign: no chain and no contract knows a swarm."""
 STRUCT = "Envelope(address member,bytes32 document,uint256 round,bytes32 root)"
 MAX_ROUND = 1 << 32
@@ -94,7 +94,7 @@ class Envelope(SignedBody):
     @property
     def signed_digest(self) -> bytes:
         """The 32 bytes that the signature covers."""
-        return eip712.digest(DOMAIN, STRUCT, self.member, bytes.fromhex(self.document), self.round, self.root)
+        return signing.digest(DOMAIN, STRUCT, self.member, bytes.fromhex(self.document), self.round, self.root)
 
 
 class SignedEnvelope(SignedBody):
@@ -128,7 +128,7 @@ def seal(envelope: Envelope, account: LocalAccount) -> bytes:
     """The stored bytes of an envelope of the account's own. Raises ValueError for another's."""
     if account.address != envelope.member:
         raise ValueError(f"an envelope of {envelope.member} cannot be signed by {account.address}")
-    signature = "0x" + eip712.sign(account, envelope.signed_digest).hex()
+    signature = "0x" + signing.sign(account, envelope.signed_digest).hex()
     return SignedEnvelope(envelope=envelope, signature=signature).encode()
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from protocol.documents import Document
+from protocol.encoding import Document
 
 
 class PlausibilityConfig(Document):

@@ -7,13 +7,13 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from orchestrator.guard import RequestGuard
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.http.signing import Realm
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import DOMAIN, EnvelopeLimits
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.gate.config import GateConfig
 from swarm.gate.index import EnvelopeIndex
 from swarm.gate.nonces import RecentNonces

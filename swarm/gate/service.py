@@ -24,7 +24,7 @@ _SHOWN_SECONDS = 5.0
 
 
 class GateStore(Protocol):
-    """What is needed of `storage.bucket.Bucket`."""
+    """What is needed of `storage.s3.Bucket`."""
 
     def get(self, key: str, limit: int) -> bytes: ...
     def size(self, key: str) -> int | None: ...

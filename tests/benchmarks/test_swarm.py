@@ -11,7 +11,7 @@ from benchmarks.swarm import spread, summary
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
 from environments.catalogue import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.folders import write_folder
+from protocol.files import write_folder
 from trainer.base_model import Recipe, warm_up
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from chain import abi, deploy
-from chain.deployment import Deployment
-from chain.network import NetworkConfig
+from chain.deployment import Deployment, NetworkConfig
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
 from tools.structure import ROOT

@@ -5,7 +5,7 @@ from string import Formatter
 import pytest
 
 from chain import abi
-from chain.error_words import _WORDS, UNSPOKEN
+from chain.errors import _WORDS, UNSPOKEN
 
 ERRORS = {error.where: error for error in abi.all_errors().values()}
 

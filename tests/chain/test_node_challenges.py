@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chain.contracts.node_challenges import MOST_FILES
+from chain.contracts import MOST_FILES
 from chain.errors import ContractError
-from chain.judging import CaseOutcome
-from chain.jury_terms import jury_fee
-from chain.records import Submission
+from chain.indexer.records import CaseOutcome, Submission, jury_fee
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code
@@ -116,7 +114,7 @@ def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
         trial = game.state.cases[number].trial
         game.mine_to(game.state.trials[trial].seed_block + 1)
         suite.juries.draw(trial).send()
-        seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
+        seen, drawn = suite.juries.read("challengeOf", trial), game.state.trials[trial]
         assert (drawn.commit_until, drawn.reveal_until) == (seen["commitUntil"], seen["revealUntil"])
         assert drawn.commit_until - drawn.drawn_time == window
 

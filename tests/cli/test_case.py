@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chain.judging import CaseOutcome
+from chain.indexer.records import CaseOutcome
 from cli.commands.case import named_run, newest, refuse_cut
 from protocol.accounts import Account
 from protocol.errors import ConfigError

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from chain.judging import CaseOutcome
+from chain.indexer.records import CaseOutcome
 from cli import case_replay
 from cli.case_replay import _ours
 from cli.views.case_replay import case_replay_text
+from protocol.encoding import keccak
 from protocol.errors import MusterError
-from protocol.keccak import keccak
 from protocol.verdict import Code
 from storage.keys import object_key
 from tests.cli.muster import Muster

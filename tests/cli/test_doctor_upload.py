@@ -15,9 +15,9 @@ from protocol.api.uploads import UploadTicket
 from protocol.http.reach import Reach
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
-from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.transfer import http_client
+from storage.s3 import Bucket
+from storage.transfers import http_client
 from tests.chain.game import Game
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.orchestrator.test_process import Process, game, pool_of, process, s3, slot_of

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.network import NetworkConfig
+from chain.deployment import NetworkConfig
 from tests.cli.muster import Key, Muster, make_key
 from tests.conftest import GRAINS, Chain
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chain.judging import Round
+from chain.indexer.records import Round
 from cli.lawless import lawless_pool, refuse_lawless
 from cli.node_case import case_text, named_law, published_case
 from protocol.config import PoolConfig

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.standing import Standing
+from chain.indexer.state import Standing
 from cli.up.node_steps import NodeFacts, next_step
 from cli.up.steps import UpDo, UpStep
 

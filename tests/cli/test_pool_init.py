@@ -11,7 +11,7 @@ from cli.commands.pool_init import model_config, parameter, pool_config, task_pa
 from cli.pool_fields import EXPLAINED, MACHINE_WRITTEN
 from cli.pool_file import pool_file
 from protocol.config import BF16_CHECKS, PoolConfig
-from protocol.documents import Document, parse_document
+from protocol.encoding import Document, parse_document
 from protocol.errors import ConfigError
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
 from tests.cli.muster import Muster

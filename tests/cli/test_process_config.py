@@ -12,7 +12,7 @@ from cli.up.keys import ensure_key
 from cli.up.process_config import joined_config, profile_config
 from cli.up.start import open_up_profile
 from orchestrator.config import OrchestratorConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from runtime.keystore import address_of
 from tests.cli.joining import CONFIG, StubService

@@ -16,9 +16,9 @@ from cli.commands.node_rehearse import engines
 from cli.terms import load_terms
 from cli.views.rehearsal import rehearsal_text, rehearsal_view
 from protocol.api.endpoints import OBJECTS
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
+from protocol.seeds import AUDIT_EVERYTHING
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope

@@ -19,10 +19,9 @@ from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
 from protocol.errors import MusterError
 from runtime import keystore
 from runtime.pool_client import PoolClient
-from runtime.relay.peer import serve_as_peer
-from runtime.relay.pool_relay import PoolRelay
-from runtime.relay.serving import ServeWeights
+from runtime.relay import PoolRelay, serve_as_peer
 from storage.keys import object_key
+from storage.relay.server import ServeWeights
 from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
 from tests.chain.published_pool import PoolService, Published, pool_service
@@ -245,7 +244,7 @@ def test_steps_that_name_too_much_are_left_out_oldest_first(
     for _ in range(3):
         published.publish()
     newest = published.steps[-2:]
-    monkeypatch.setattr("runtime.relay.pool_relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
+    monkeypatch.setattr("runtime.relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
     serve = ServeWeights(host="127.0.0.1", port=free_port())
     client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
     client.refresh()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from chain.abi import CONTRACTS
-from chain.validator_groups import group_number
+from chain.indexer.state import group_number
 from protocol.verdict import Code
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chain.state import State
+from chain.indexer.state import State
 from cli.profile import Profile, ProfileKey
 from cli.up.process import UpProcess
 from cli.up.reports import earned_line

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from chain.judging import Lane, Round
-from chain.records import Account, Node, Pool, Seat, Slash, Step, Submission, Terms
-from chain.state import State
-from chain.validator_groups import group_number
+from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
+from chain.indexer.state import State, group_number
 from cli.views.nodes import account_view, node_view, standing
 from cli.views.pools import phase, pool_view
 from cli.views.progress import reason, waiting

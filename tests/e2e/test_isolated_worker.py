@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status, Submission
+from chain.indexer.records import Status, Submission
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan, pool_config
 from tests.e2e.building import build_wheel

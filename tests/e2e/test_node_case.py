@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from chain.judging import CaseOutcome
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import CaseOutcome, Status, Submission
+from chain.indexer.state import State
 from engines.arithmetic import arithmetic_of
 from engines.runtime import vllm_installed
 from localnet.demo import Demo, RunMonitor
 from localnet.plan import POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.amounts import GRAINS
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.seeds import AUDIT_EVERYTHING
 from tests.e2e.running import muster
 from tests.validator import tiny
 

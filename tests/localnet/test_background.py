@@ -15,7 +15,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from chain.validator_groups import needed
+from chain.indexer.state import needed
 from localnet.background import (
     MARK,
     LastingNetwork,

@@ -12,11 +12,8 @@ import httpx
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.deployment import Deployment
-from chain.jsonrpc import RpcError, number
-from chain.network import NetworkConfig
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
+from chain.deployment import Deployment, NetworkConfig
+from chain.rpc import ChainReader, FailoverProvider, RpcError, number
 from cli.authorisations import Consent, Invite
 from cli.doctor.chain import post_json
 from cli.terms import load_terms
@@ -26,20 +23,19 @@ from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
 from protocol.api.work import NoSlot
 from protocol.config import PoolConfig
-from protocol.documents import load_document
-from protocol.encoding import canonical_json, parse_json, parse_toml
+from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
 from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
 from protocol.receipts import ReceiptSigner, UploadReceipt
-from protocol.rollouts.schema import RolloutHeader
+from protocol.rollout_file.rows import RolloutHeader
 from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.process import ProcessConfig
 from runtime.signed_client import ServiceError, SignedClient
 from storage.keys import check_content, object_key
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import ManifestScope, unseal
 from validator.verdict_store import VerdictStore

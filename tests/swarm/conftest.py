@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from environments.catalogue import load_environment
-from protocol.folders import write_folder
-from protocol.locks import locked
+from protocol.files import locked, write_folder
 from tests.swarm.world import SUMS, SwarmWorld
 from trainer.base_model import Recipe, warm_up
 

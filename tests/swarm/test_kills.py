@@ -15,8 +15,7 @@ import torch
 
 from engines.runtime import torch_environment
 from protocol.errors import IntegrityError, MusterError
-from protocol.files import write_atomic
-from protocol.locks import locked
+from protocol.files import locked, write_atomic
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope
 from swarm.config import MixConfig
 from swarm.exchange import FolderExchange

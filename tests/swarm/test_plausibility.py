@@ -9,7 +9,7 @@ import pytest
 
 from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
 from environments.catalogue import load_environment
-from protocol.folders import write_folder
+from protocol.files import write_folder
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
 from protocol.swarm.plausibility import Shape
 from protocol.swarm.sampling import Offer

@@ -36,7 +36,7 @@ def test_a_role_that_reaches_across_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("chain_a", "storage.bucket"),
+        ("chain_a", "storage.s3"),
         ("runtime_a", "worker.main"),
         ("localnet_a", "calibration.table"),
         ("trainer_a", "swarm.member"),

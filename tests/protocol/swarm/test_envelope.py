@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
-from protocol.rollouts import merkle
+from protocol.rollout_file import merkle
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import (
     EnvelopeLimits,

@@ -14,8 +14,8 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import Realm, sign_request
 from protocol.swarm.envelope import DOMAIN
 from runtime.signed_client import ServiceError
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from swarm.config import GateAccess, MixConfig
 from swarm.exchange import RefusedForGood, envelope_key
 from swarm.gate import service

@@ -13,7 +13,7 @@ import pytest
 from engines.hf import TransformersEngine
 from protocol.waits import wait_for
 from runtime.signed_client import ServiceError
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.assembly import assemble, exchange_of
 from swarm.config import GateAccess
 from swarm.gate_exchange import GateExchange

@@ -24,6 +24,7 @@ from tests.trainer.sites.world import SITES, TRUSTED, MemoryBucket
 from tests.trainer.world import CONFIG, OWNER, POOLS, Killed, TrainersWorld, start
 from trainer.exits import EXIT_DONE, UnstableError
 from trainer.model.sharding import Placement
+from trainer.records import read_records
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.model_tensors import model_tensors
 from trainer.sites.reinforcement import ReinforcementWork, reinforcement_learners
@@ -152,7 +153,7 @@ def test_two_sites_train_each_file_once_and_the_manifest_names_them(base: Path, 
     with sites_at_work(world, tmp_path, {}) as works:
         made = start(world, sites=world.document)
         assert made.run() == EXIT_DONE
-    trained = made.records.trained()
+    trained = read_records(made.records.trained_path)
     assert [one["sequence"] for one in trained] == [0, 1, 2, 3, 4, 5]
     by_site = {address: [one["sha256"] for one in trained if one["site"] == address] for address in ADDRESSES}
     assert by_site == {address: by_site[address] for address in ADDRESSES if len(by_site[address]) == 3}
@@ -189,7 +190,7 @@ def test_a_site_that_dies_in_an_outer_step_leaves_its_files_to_the_other(base: P
             keeper.turn()
             time.sleep(0.01)
         assert made.run() == EXIT_DONE
-    trained = made.records.trained()
+    trained = read_records(made.records.trained_path)
     assert Counter(one["sequence"] for one in trained) == dict.fromkeys(range(6), 1)
     steps = {step: {one["site"] for one in trained if one["step"] == step} for step in (1, 2, 3)}
     assert steps == {1: set(ADDRESSES), 2: {ADDRESSES[0]}, 3: {ADDRESSES[0]}}
@@ -209,7 +210,7 @@ def test_a_file_that_no_site_can_have_is_left_out_of_its_step(
     with sites_at_work(world, tmp_path, {}):
         made = start(world, sites=world.document)
         assert made.run() == EXIT_DONE
-    trained = made.records.trained()
+    trained = read_records(made.records.trained_path)
     assert [one["sequence"] for one in trained] == [0, 1, 2, 3, 4, 5]
     assert [one["sha256"] for one in trained if not one["site"]] == [gone.hex()]
     steps = logged_steps(SiteExchange(world.view, world.run))
@@ -238,8 +239,8 @@ def test_a_trainer_that_is_killed_anywhere_makes_the_same_steps(base: Path, tmp_
         assert killed == (fuse is not None)
         steady = steady or list(world.steps)
         assert world.steps == steady, f"after action {fuse}"
-        assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
-        assert all(one["site"] for one in made.records.trained())
+        assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+        assert all(one["site"] for one in read_records(made.records.trained_path))
 
 
 def test_a_step_that_a_guard_refuses_stops_the_run(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
