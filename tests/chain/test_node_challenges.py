@@ -114,7 +114,7 @@ def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
         trial = game.state.cases[number].trial
         game.mine_to(game.state.trials[trial].seed_block + 1)
         suite.juries.draw(trial).send()
-        seen, drawn = suite.juries.read("challengeOf", trial), game.state.trials[trial]
+        seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
         assert (drawn.commit_until, drawn.reveal_until) == (seen["commitUntil"], seen["revealUntil"])
         assert drawn.commit_until - drawn.drawn_time == window
 
