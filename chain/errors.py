@@ -66,7 +66,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "ConsentExpired": ("the node's consent has expired", "sign a new one: muster node consent"),
     "CounterMismatch": ("the node has submitted meanwhile", "read its counter again"),
     "ERC20InsufficientAllowance": ("the contract may take {allowance} tokens, {needed} are needed",
-                                   "approve the contract for at least that many grains first"),
+                                   "approve the contract for at least that many base units first"),
     "ERC20InsufficientBalance": ("{sender} has {balance} tokens, {needed} are needed",
                                  "get more tokens: on a test network, from who governs it"),
     "ERC2612ExpiredSignature": ("the permit has expired", "run the command again"),

@@ -1,6 +1,6 @@
 """The state of the whole suite, projected from events alone: the view that every role shares.
 
-`State` holds (records in `chain.indexer.records`; amounts in grains):
+`State` holds (records in `chain.indexer.records`; amounts in base units):
 
 - `pools[pool]` → Pool (owner, terms, steps with manifest and seed block, money)
 - `accounts[pool, node]` → Account (counter, units, joined step, ejection)
@@ -27,7 +27,6 @@ from chain.indexer.records import (
     Account,
     Accusation,
     Canary,
-    CaseOutcome,
     Dispute,
     Lane,
     Mirrors,
@@ -104,9 +103,6 @@ class State:
         """The node case that a jury judges or judged."""
         number = self.trial_cases.get(trial)
         return None if number is None else self.cases[number]
-
-    def open_cases(self, pool: int) -> list[Accusation]:
-        return [case for case in self.cases.values() if case.pool == pool and case.outcome is CaseOutcome.OPEN]
 
     def lane_of(self, submission: Submission) -> Lane:
         return self.lanes[submission.pool, submission.lane]

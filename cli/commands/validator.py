@@ -48,7 +48,7 @@ def bond(
     planned = []
     for key in voter or [owner]:
         call = seats.open_seat(key, groups)
-        title = f"bond {show_tokens(call.grains)} tokens for a seat with voting key {key}"
+        title = f"bond {show_tokens(call.base_units)} tokens for a seat with voting key {key}"
         planned.append(PlannedTransaction(title, call))
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
@@ -56,7 +56,7 @@ def bond(
         lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
         return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
 
-    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.grains, groups=groups)
+    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.base_units, groups=groups)
 
 
 @app.command("opt-in")
@@ -146,10 +146,10 @@ def top_up(seat: SeatOption, by: Paying) -> None:
     """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
     session = by.open()
     call = session.suite.seats.top_up(seat)
-    if not call.grains:
+    if not call.base_units:
         raise ConfigError(f"the bond of seat {seat} is complete", "nothing has to be done")
-    title = f"add {show_tokens(call.grains)} tokens to the bond of seat {seat}"
-    act(session, [PlannedTransaction(title, call)], by, seat=seat, added=call.grains)
+    title = f"add {show_tokens(call.base_units)} tokens to the bond of seat {seat}"
+    act(session, [PlannedTransaction(title, call)], by, seat=seat, added=call.base_units)
 
 
 @app.command()

@@ -50,7 +50,7 @@ def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
 
 
 def money(state: State, pool: Pool) -> dict[str, int]:
-    """Where the pool's grains are and went. `forfeited`: slashed nodes' burnt pay. `owed`: accepted
+    """Where the pool's base units are and went. `forfeited`: slashed nodes' burnt pay. `owed`: accepted
     and not claimed; `pending`: reserved for unjudged units (pay only, fees come on top)."""
     accounts = [a for (of, _), a in state.accounts.items() if of == pool.pool]
     rate = pool.terms.rate

@@ -48,7 +48,7 @@ def _account_text(account: dict[str, Any], last: int) -> str:
 
 def pool_text(view: dict[str, Any]) -> str:
     """A `pool_view` with the key `free`."""
-    money = {name: show_tokens(grains) for name, grains in view["money"].items()}
+    money = {name: show_tokens(base_units) for name, base_units in view["money"].items()}
     counts = ", ".join(f"{n} {status}" for status, n in view["submissions"].items() if n)
     lines = {
         "pool": view["pool"],

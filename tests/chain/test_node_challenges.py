@@ -6,15 +6,20 @@ import pytest
 
 from chain.contracts import MOST_FILES
 from chain.errors import ContractError
-from chain.indexer.records import CaseOutcome, Submission, jury_fee
+from chain.indexer.records import Accusation, CaseOutcome, Submission, jury_fee
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, Game, begin, work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 EVIDENCE = bytes(range(32))
+
+
+def open_cases(state: State) -> list[Accusation]:
+    return [case for case in state.cases.values() if case.outcome is CaseOutcome.OPEN]
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert (case.node, case.sequences, case.evidence) == (node.address, tuple(f.sequence for f in files), EVIDENCE)
     assert case.outcome is CaseOutcome.OPEN
     assert state.nodes[node.address].frozen == 1
-    assert state.open_cases(game.pool) == [case]
+    assert open_cases(state) == [case]
     assert suite.node_challenges.tried(game.pool, case.sequences) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
@@ -57,12 +62,12 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     state = compare(game)
     case, account = state.cases[number], state.accounts[game.pool, node.address]
     assert (case.outcome, case.code, case.back) == (CaseOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
-    assert case.slashed == account.slashed == 100 * GRAINS
+    assert case.slashed == account.slashed == 100 * TOKEN
     assert account.ejected
     assert not account.member
     assert (account.eject_case, account.eject_sequence) == (number, files[-1].sequence)
     assert state.nodes[node.address].stake == 0
-    assert suite.token.balance_of(suite.client.address) == before + (100 * GRAINS - 5 * fee) // 20
+    assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
     assert suite.node_challenges.challenge_of(number).outcome is CaseOutcome.UPHELD
     assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
@@ -103,7 +108,7 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Gam
     assert len(case.trials) == 2
     assert state.case_of(case.trials[0]) is state.case_of(case.trials[1]) is case
     assert (case.outcome, case.back) == (CaseOutcome.LAPSED, case.bond)
-    assert state.nodes[node.address].stake == 100 * GRAINS
+    assert state.nodes[node.address].stake == 100 * TOKEN
 
 
 def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
@@ -136,7 +141,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     runs = (files[:1], files[1:], files)
     guilty, false, late = numbers = [suite.node_challenges.open(run, EVIDENCE).send() for run in runs]
     state = compare(game)
-    assert state.open_cases(game.pool) == [state.cases[number] for number in numbers]
+    assert open_cases(state) == [state.cases[number] for number in numbers]
     assert state.nodes[node.address].frozen == 3
     trials = [state.cases[number].trial for number in numbers]
     assert len({state.trials[trial].trial for trial in trials}) == 3
@@ -144,7 +149,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     game.try_case(state.cases[guilty].trial, Code.REJECT_WEIGHTS)
     suite.node_challenges.conclude(guilty).send()
     state = compare(game)
-    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * GRAINS)
+    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * TOKEN)
     assert state.accounts[game.pool, node.address].ejected
     assert (state.nodes[node.address].stake, state.nodes[node.address].frozen) == (0, 2)
     with pytest.raises(ContractError):
@@ -165,6 +170,6 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     case, account = state.cases[late], state.accounts[game.pool, node.address]
     assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)
     assert case.back == case.bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
-    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * GRAINS)
+    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * TOKEN)
     assert state.nodes[node.address].frozen == 0
-    assert [one.amount for one in state.slashes] == [100 * GRAINS]
+    assert [one.amount for one in state.slashes] == [100 * TOKEN]

@@ -232,8 +232,8 @@ def test_an_owner_is_answered_five_questions() -> None:
     assert "100 output tokens were accepted" in answers.earned[0]
     assert answers.refused == ("1 malformed", f"file 0 of {NODE}: malformed")
     todo = flat(answers.todo)
-    warned = pool_answers(pool_look(lawless="the pool's configuration names no law of evidence"))
-    assert warned.seen[-1].startswith("WARNING: the pool's configuration names no law of evidence: cheats too small")
+    warned = pool_answers(pool_look(no_null_model="the pool's configuration names no null model"))
+    assert warned.seen[-1].startswith("WARNING: the pool's configuration names no null model: cheats too small")
     for words in ("name the service's key", "11 more seats have to opt in", "buys 5 more of the largest files"):
         assert words in todo
 

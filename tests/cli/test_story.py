@@ -10,7 +10,7 @@ from protocol.verdict import Code
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
 from tests.cli.stage import SEATS, Stage
-from tests.conftest import GRAINS, Chain
+from tests.conftest import TOKEN, Chain
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +90,13 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
     stage.mint("validator")
     sent = ("--to", validator.address, "--amount", "1000", "--yes")
     stage.muster.ok("keys", "send", *stage.key("deployer").options, *sent)
-    assert stage.tokens("validator") == 2000 * GRAINS
+    assert stage.tokens("validator") == 2000 * TOKEN
     plan = stage.muster.ok(*order, *chosen, "--dry-run", "--json").json
-    assert sum(move["grains"] for move in plan["plan"]) == 1100 * GRAINS
-    assert stage.tokens("validator") == 2000 * GRAINS
+    assert sum(move["base_units"] for move in plan["plan"]) == 1100 * TOKEN
+    assert stage.tokens("validator") == 2000 * TOKEN
     done = stage.muster.ok(*order, *chosen, "--yes", "--json").json
     assert (len(done["seats"]), done["groups"]) == (SEATS, [1, group_number("qwen3-0.6b")])
-    assert stage.tokens("validator") == 900 * GRAINS
+    assert stage.tokens("validator") == 900 * TOKEN
     view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
     assert [seat["standing"] for seat in view["seats"]] == ["active"] * SEATS
     assert view["seats"][0]["groups"] == ["pool 1", f"group {group_number('qwen3-0.6b')}"]
@@ -144,7 +144,7 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     stage.muster.ok(
         "keys", "send", *stage.key("deployer").options, "--to", operator.address, "--amount", "1000", "--yes"
     )
-    assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * GRAINS)
+    assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * TOKEN)
     with_key = ("--node-keystore", node.path, "--node-password-file", node.password_file)
     order = ("node", "register", *operator.options, "--stake", "250")
     assert "is not registered on this chain" in stage.muster.ok("node", "status", "--node", node.address).out
@@ -215,7 +215,7 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     before = stage.tokens("operator")
     stage.muster.ok(*claim, "--dry-run")
     paid = stage.muster.ok(*claim, "--json").json
-    assert (paid["units"], paid["grains"]) == (1000, 10**9)
+    assert (paid["units"], paid["base_units"]) == (1000, 10**9)
     assert stage.tokens("operator") == before + 10**9
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
     assert (account["earned"], account["paid"], account["claimable"], account["pending"]) == (10**9, 10**9, 0, 0)
@@ -286,8 +286,8 @@ def test_everybody_leaves_with_their_money(stage: Stage) -> None:
     stage.muster.ok(*bond)
     stage.muster.ok(*withdraw)
     assert "there is no stake" in stage.muster.refused(*withdraw)
-    assert stage.tokens("validator") == before[0] + 99 * GRAINS  # a hundredth of the bond pays for the seat's number
-    assert stage.tokens("operator") == before[1] + 210 * GRAINS
+    assert stage.tokens("validator") == before[0] + 99 * TOKEN  # a hundredth of the bond pays for the seat's number
+    assert stage.tokens("operator") == before[1] + 210 * TOKEN
 
 
 def test_a_pool_is_closed_and_settled(stage: Stage) -> None:

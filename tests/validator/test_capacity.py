@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from tests.chain.game import terms
 from tests.validator.daemon_world import FAMILY
 from tests.validator.test_warming import POOLS, VOTER, opener
-from validator.capacity import promised, slow_pool
+from validator.pools import promised, slow_pool
 
 
 def config(seconds: float) -> PoolConfig:

@@ -11,7 +11,7 @@ from chain.contracts import DRAW_REACH
 from protocol.verdict import BallotDocument, Code
 from tests.conftest import Deployed
 from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file
-from validator.served_pools import pools_to_serve
+from validator.pools import pools_to_serve
 
 
 @pytest.fixture
