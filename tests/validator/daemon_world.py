@@ -166,7 +166,7 @@ def second_pool(
     opens as soon as somebody counts its seats."""
     game, owner = world.game, world.game.deployed.rich()
     suite = game.deployed.suite(owner)
-    promised = terms(**{"class": family, **changes})
+    promised = terms(**{"group": family, **changes})
     other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * TOKEN).send())
     suite.court.set_service(other.pool, game.service.address).send()
     if url:

@@ -5,14 +5,14 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {Measuring} from "./Measuring.sol";
 
 /// @notice What cases against nodes cost.
-contract MeasuringCases is Measuring {
+contract MeasuringChallenges is Measuring {
     uint256 private constant MOST_FILES = 256;
 
     /// @dev Cases against a node: by one file and by sixteen, refuted; and by as many as a case may name, upheld.
     function _cases(string memory s) internal {
         address op = account(string.concat("accused op", s));
         address n = _register(op, string.concat("accused", s), STAKE);
-        _give(account("accuser"), address(nodeCases), 1_000e9);
+        _give(account("accuser"), address(nodeChallenges), 1_000e9);
         _give(op, address(stakes), 1); // the compensation finds an account in use
         vm.prank(n);
         pools.join(pool, n);
@@ -24,15 +24,15 @@ contract MeasuringCases is Measuring {
         }
         _passWindow();
         (uint256 opening,, uint256 ending) = _case(n, _last(sequences, 1), Codes.ACCEPT);
-        _note(string.concat("case_open_one", s), opening);
-        _note(string.concat("case_refuted", s), ending);
+        _note(string.concat("challenge_open_one", s), opening);
+        _note(string.concat("challenge_refuted", s), ending);
         (opening,,) = _case(n, _last(sequences, 16), Codes.ACCEPT);
-        _note(string.concat("case_open_16", s), opening);
+        _note(string.concat("challenge_open_16", s), opening);
         uint256 judging;
         (opening, judging, ending) = _case(n, sequences, Codes.REJECT_WEIGHTS);
-        _note(string.concat("case_open_256", s), opening);
-        _note(string.concat("case_jury", s), judging);
-        _note(string.concat("case_upheld", s), ending);
+        _note(string.concat("challenge_open_256", s), opening);
+        _note(string.concat("challenge_jury", s), judging);
+        _note(string.concat("challenge_upheld", s), ending);
         _blocks(4);
     }
 
@@ -53,9 +53,9 @@ contract MeasuringCases is Measuring {
             inners[i] = _inner(sequences[i]);
         }
         vm.prank(account("accuser"));
-        uint256 opened = nodeCases.open(pool, n, sequences, inners, keccak256("evidence"));
+        uint256 opened = nodeChallenges.open(pool, n, sequences, inners, keccak256("evidence"));
         opening = _used();
-        uint256 trial = nodeCases.caseOf(opened).trial;
+        uint256 trial = nodeChallenges.challengeOf(opened).trial;
         _blocks(juries.caseOf(trial).seedBlock + 1 - height);
         juries.draw(trial);
         judging = _used();
@@ -71,7 +71,7 @@ contract MeasuringCases is Measuring {
             juries.reveal(trial, i, code, keccak256("verdict"), keccak256("salt"));
             judging += _used();
         }
-        nodeCases.conclude(opened);
+        nodeChallenges.conclude(opened);
         ending = _used();
     }
 }

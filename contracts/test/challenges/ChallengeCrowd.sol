@@ -2,8 +2,8 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {INodeCases} from "../../src/interfaces/INodeCases.sol";
-import {IOneJury} from "../../src/interfaces/IOneJury.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -11,12 +11,12 @@ import {Accusing} from "../helpers/Accusing.sol";
 
 /// @notice Three nodes that work, cheat, leave and come back, two accusers who name whatever they like, and juries that
 /// say anything or nothing. Keeps a ledger of its own of the bonds and of whose stake is held.
-contract CaseCrowd is Accusing {
+contract ChallengeCrowd is Accusing {
     address[] internal workers;
     mapping(address n => uint256[]) internal accepted;
     mapping(address n => uint256) internal holds;
     uint256[] internal under;
-    mapping(uint256 nodeCase => uint256) internal filesOf;
+    mapping(uint256 challenge => uint256) internal filesOf;
     uint256 internal bonds;
     uint256 public upheld;
     uint256 public refuted;
@@ -32,8 +32,8 @@ contract CaseCrowd is Accusing {
             pools.join(pool, workers[i]);
         }
         _step();
-        _give(accuser, address(nodeCases), 1_000_000e9);
-        _give(stranger, address(nodeCases), 1_000_000e9);
+        _give(accuser, address(nodeChallenges), 1_000_000e9);
+        _give(stranger, address(nodeChallenges), 1_000_000e9);
     }
 
     modifier acts() {
@@ -66,14 +66,14 @@ contract CaseCrowd is Accusing {
             named[i] = all[first + i];
         }
         bool slashed = pools.accountOf(pool, n).slashed;
-        bool tried = nodeCases.triedIn(pool, named) != 0;
+        bool tried = nodeChallenges.triedIn(pool, named) != 0;
         bytes32[] memory inners = _inners(named);
         vm.prank(which % 2 == 0 ? accuser : stranger);
-        try nodeCases.open(pool, n, named, inners, bytes32(0)) returns (uint256 nodeCase) {
+        try nodeChallenges.open(pool, n, named, inners, bytes32(0)) returns (uint256 challenge) {
             require(!slashed && !tried && stakes.stakeOf(n) != 0, "a case that cannot be");
-            under.push(nodeCase);
+            under.push(challenge);
             ++holds[n];
-            filesOf[nodeCase] = count;
+            filesOf[challenge] = count;
             bonds += _bondFor(count);
         } catch {
             ++refusals;
@@ -85,55 +85,55 @@ contract CaseCrowd is Accusing {
     function judge(uint256 i, uint256 code, uint256 some) external acts {
         if (under.length == 0) return;
         i %= under.length;
-        uint256 nodeCase = under[i];
-        (bool done,) = juries.verdictOf(_trial(nodeCase));
-        if (!done) _sit(nodeCase, code, some);
-        _end(i, nodeCase);
+        uint256 challenge = under[i];
+        (bool done,) = juries.verdictOf(_trial(challenge));
+        if (!done) _sit(challenge, code, some);
+        _end(i, challenge);
     }
 
-    function _sit(uint256 nodeCase, uint256 code, uint256 some) private {
+    function _sit(uint256 challenge, uint256 code, uint256 some) private {
         uint256[4] memory codes = [Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE, Codes.NONE];
-        IJuries.Case memory trial = juries.caseOf(_trial(nodeCase));
+        IJuries.Case memory trial = juries.caseOf(_trial(challenge));
         if (trial.time == 0 && height > trial.seedBlock + 250) {
             _blocks(5 * EPOCH); // its seed is too old for this chain
         } else {
-            _juryVotes(_trial(nodeCase), codes[code % 4], some % 6, codes[(code >> 8) % 4]);
+            _juryVotes(_trial(challenge), codes[code % 4], some % 6, codes[(code >> 8) % 4]);
             _wait(trial.commitWindow + trial.revealWindow);
         }
     }
 
-    function _end(uint256 i, uint256 nodeCase) private {
-        INodeCases.NodeCase memory before = nodeCases.caseOf(nodeCase);
+    function _end(uint256 i, uint256 challenge) private {
+        INodeChallenges.NodeChallenge memory before = nodeChallenges.challengeOf(challenge);
         uint256 stake = stakes.stakeOf(before.node);
         uint256 had = token.balanceOf(before.accuser);
-        nodeCases.conclude(nodeCase);
-        INodeCases.NodeCase memory after_ = nodeCases.caseOf(nodeCase);
-        if (after_.outcome == IOneJury.Outcome.Open) return;
+        nodeChallenges.conclude(challenge);
+        INodeChallenges.NodeChallenge memory after_ = nodeChallenges.challengeOf(challenge);
+        if (after_.outcome == INodeChallenges.Outcome.Open) return;
         under[i] = under[under.length - 1];
         under.pop();
         --holds[before.node];
-        uint256 bond = _bondFor(filesOf[nodeCase]);
+        uint256 bond = _bondFor(filesOf[challenge]);
         bonds -= bond;
         uint256 got = token.balanceOf(before.accuser) - had;
         uint256 left = stakes.stakeOf(before.node);
-        if (after_.outcome == IOneJury.Outcome.Upheld) {
+        if (after_.outcome == INodeChallenges.Outcome.Upheld) {
             ++upheld;
             require(pools.accountOf(pool, before.node).slashed, "guilty and a member");
             require(left <= pools.accountOf(pool, before.node).unsettled * FEES, "guilty and rich");
-            uint256 least = bond - _juryFor(filesOf[nodeCase]);
+            uint256 least = bond - _juryFor(filesOf[challenge]);
             require(got >= least && got <= bond + (stake - left) / 20, "a share above a twentieth");
         } else {
             require(left == stake, "a stake lost without a verdict");
         }
-        if (after_.outcome == IOneJury.Outcome.Refuted) {
+        if (after_.outcome == INodeChallenges.Outcome.Refuted) {
             ++refuted;
             require(got == 0, "a false accusation for nothing");
         }
-        if (after_.outcome == IOneJury.Outcome.Dismissed) {
+        if (after_.outcome == INodeChallenges.Outcome.Dismissed) {
             require(got < bond, "a jury for nothing");
             require(bond - got == _unavailable(after_.trial) * (JURY / 5), "pay for what nobody measured");
         }
-        if (after_.outcome == IOneJury.Outcome.Lapsed) {
+        if (after_.outcome == INodeChallenges.Outcome.Lapsed) {
             ++lapsed;
             require(got == bond, "silence cost the accuser");
         }
@@ -207,7 +207,7 @@ contract CaseCrowd is Accusing {
     // ---- What always holds
 
     function everythingHolds() external view {
-        require(token.balanceOf(address(nodeCases)) == bonds, "bonds");
+        require(token.balanceOf(address(nodeChallenges)) == bonds, "bonds");
         uint256 open;
         for (uint256 i = 0; i < under.length; ++i) {
             open += _bondFor(filesOf[under[i]]);

@@ -43,22 +43,22 @@ def accuser(game: Game) -> Suite:
 def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
-    assert suite.node_cases.read("MAX_FILES") == MOST_FILES
-    bond, before = suite.node_cases.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
-    number = suite.node_cases.open(files, EVIDENCE).send()
+    assert suite.node_challenges.read("MAX_FILES") == MOST_FILES
+    bond, before = suite.node_challenges.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
+    number = suite.node_challenges.open(files, EVIDENCE).send()
     state = compare(game)
     case = state.cases[number]
     assert (case.node, case.sequences, case.evidence) == (node.address, tuple(f.sequence for f in files), EVIDENCE)
     assert case.outcome is CaseOutcome.OPEN
     assert state.nodes[node.address].frozen == 1
     assert open_cases(state) == [case]
-    assert suite.node_cases.tried(game.pool, case.sequences) == number
+    assert suite.node_challenges.tried(game.pool, case.sequences) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
     fee = jury_fee(state.pools[game.pool].terms, 3)
     assert fee == 2 * FEE + 2 * FEE, "the jury's fee, and a committee's for each file but the first"
     game.try_case(case.trial, Code.REJECT_WEIGHTS)
-    suite.node_cases.conclude(number).send()
+    suite.node_challenges.conclude(number).send()
     state = compare(game)
     case, account = state.cases[number], state.accounts[game.pool, node.address]
     assert (case.outcome, case.code, case.back) == (CaseOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
@@ -69,7 +69,7 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert state.nodes[node.address].stake == 0
     assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
-    assert suite.node_cases.case_of(number).outcome is CaseOutcome.UPHELD
+    assert suite.node_challenges.challenge_of(number).outcome is CaseOutcome.UPHELD
     assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
 
 
@@ -77,9 +77,9 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     operator, node = game.node()
     files, suite = history(game, node), accuser(game)
     before, had = suite.token.balance_of(suite.client.address), suite.token.balance_of(operator.address)
-    number = suite.node_cases.open(files, EVIDENCE).send()
+    number = suite.node_challenges.open(files, EVIDENCE).send()
     game.try_case(game.state.cases[number].trial, Code.ACCEPT)
-    suite.node_cases.conclude(number).send()
+    suite.node_challenges.conclude(number).send()
     state = compare(game)
     assert (state.cases[number].outcome, state.cases[number].back) == (CaseOutcome.REFUTED, 0)
     bond = state.cases[number].bond
@@ -87,22 +87,22 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
     assert state.nodes[node.address].frozen == 0
     assert not state.accounts[game.pool, node.address].ejected
-    with pytest.raises(ContractError, match=f"there is a case over exactly these files: {number}"):
-        suite.node_cases.open(files, EVIDENCE).send()
+    with pytest.raises(ContractError, match=f"these files were challenged already: {number}"):
+        suite.node_challenges.open(files, EVIDENCE).send()
 
 
 def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
-    number = suite.node_cases.open(files[:1], EVIDENCE).send()
+    number = suite.node_challenges.open(files[:1], EVIDENCE).send()
     with pytest.raises(ContractError, match="a jury has not decided yet"):
-        suite.node_cases.conclude(number).send()
+        suite.node_challenges.conclude(number).send()
     for _ in range(2):
         case = game.state.cases[number]
         game.mine_to(game.state.trials[case.trial].seed_block + 1)
         suite.juries.draw(case.trial).send()
         game.deployed.chain.later(31)
-        suite.node_cases.conclude(number).send()
+        suite.node_challenges.conclude(number).send()
     state = compare(game)
     case = state.cases[number]
     assert len(case.trials) == 2
@@ -114,7 +114,7 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Gam
 def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
-    numbers = [suite.node_cases.open(files[:count], EVIDENCE).send() for count in (1, 2)]
+    numbers = [suite.node_challenges.open(files[:count], EVIDENCE).send() for count in (1, 2)]
     for number, window in zip(numbers, (30, 30 + game.state.pools[game.pool].terms.commitWindow), strict=True):
         trial = game.state.cases[number].trial
         game.mine_to(game.state.trials[trial].seed_block + 1)
@@ -130,7 +130,7 @@ def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
     file = game.submit(node, step, work("young"))
     game.vote(file.lane, {file.place: Code.ACCEPT})
     with pytest.raises(ContractError, match=f"file {file.sequence} is not accepted for good"):
-        accuser(game).node_cases.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()
+        accuser(game).node_challenges.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()
 
 
 def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> None:
@@ -139,7 +139,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     operator, node = game.node()
     files, suite = history(game, node), accuser(game)
     runs = (files[:1], files[1:], files)
-    guilty, false, late = numbers = [suite.node_cases.open(run, EVIDENCE).send() for run in runs]
+    guilty, false, late = numbers = [suite.node_challenges.open(run, EVIDENCE).send() for run in runs]
     state = compare(game)
     assert open_cases(state) == [state.cases[number] for number in numbers]
     assert state.nodes[node.address].frozen == 3
@@ -147,17 +147,17 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     assert len({state.trials[trial].trial for trial in trials}) == 3
 
     game.try_case(state.cases[guilty].trial, Code.REJECT_WEIGHTS)
-    suite.node_cases.conclude(guilty).send()
+    suite.node_challenges.conclude(guilty).send()
     state = compare(game)
     assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * TOKEN)
     assert state.accounts[game.pool, node.address].ejected
     assert (state.nodes[node.address].stake, state.nodes[node.address].frozen) == (0, 2)
     with pytest.raises(ContractError):
-        suite.node_cases.open(files[:2], EVIDENCE).send()
+        suite.node_challenges.open(files[:2], EVIDENCE).send()
 
     had = game.suite.token.balance_of(operator.address)
     game.try_case(state.cases[false].trial, Code.ACCEPT)
-    suite.node_cases.conclude(false).send()
+    suite.node_challenges.conclude(false).send()
     state = compare(game)
     assert (state.cases[false].outcome, state.cases[false].back) == (CaseOutcome.REFUTED, 0)
     assert game.suite.token.balance_of(operator.address) > had
@@ -165,7 +165,7 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     assert state.nodes[node.address].frozen == 1
 
     game.try_case(state.cases[late].trial, Code.REJECT_SAMPLING)
-    suite.node_cases.conclude(late).send()
+    suite.node_challenges.conclude(late).send()
     state = compare(game)
     case, account = state.cases[late], state.accounts[game.pool, node.address]
     assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)

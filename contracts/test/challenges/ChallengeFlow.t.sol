@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IOneJury} from "../../src/interfaces/IOneJury.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
@@ -11,16 +11,16 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
 /// @notice A node case from its opening to its end, for every end.
-contract CaseFlowTest is Accusing {
+contract ChallengeFlowTest is Accusing {
     function test_upheld() public {
         uint256[] memory named = _history(node, 3);
         uint256 open = _accepted(node); // its pay has not vested
-        uint256 nodeCase = _accuse(node, named);
+        uint256 challenge = _accuse(node, named);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(3));
         assertEq(stakes.nodeOf(node).frozen, 1);
-        _judged(nodeCase, Codes.REJECT_WEIGHTS);
+        _judged(challenge, Codes.REJECT_WEIGHTS);
 
-        _is(nodeCase, IOneJury.Outcome.Upheld);
+        _is(challenge, INodeChallenges.Outcome.Upheld);
         uint256 share = (STAKE - _juryFor(3)) / 20;
         assertEq(token.balanceOf(accuser), 1_000e9 + share);
         assertEq(stakes.unburnt(), STAKE - _juryFor(3) - share);
@@ -39,7 +39,7 @@ contract CaseFlowTest is Accusing {
         _no(stranger, address(pools), late, IPools.IsFrozen.selector);
         pools.forfeit(pool, open, files[pool][open]);
         _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
-        _empty(_trial(nodeCase));
+        _empty(_trial(challenge));
     }
 
     /// As a rejected file does: the slash of the same share, and the rest stays locked as long.
@@ -76,25 +76,25 @@ contract CaseFlowTest is Accusing {
     function test_refuted() public {
         uint256[] memory named = _history(node, 2);
         uint256 before = token.balanceOf(operator);
-        uint256 nodeCase = _accuse(node, named);
-        _judged(nodeCase, Codes.ACCEPT);
+        uint256 challenge = _accuse(node, named);
+        _judged(challenge, Codes.ACCEPT);
 
-        _is(nodeCase, IOneJury.Outcome.Refuted);
+        _is(challenge, INodeChallenges.Outcome.Refuted);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(2));
         assertEq(token.balanceOf(operator) - before, 5e9);
         assertEq(token.balanceOf(address(juries)), _juryFor(2));
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(stakes.stakeOf(node), STAKE);
         _submit(); // it works on
-        _empty(_trial(nodeCase));
+        _empty(_trial(challenge));
     }
 
     /// Jurors who were wrong are not paid: what they would have had is burnt.
     function test_refutedByThreeOfFive() public {
-        uint256 nodeCase = _accuse(node, _history(node, 1));
-        uint256 trial = _trial(nodeCase);
+        uint256 challenge = _accuse(node, _history(node, 1));
+        uint256 trial = _trial(challenge);
         _juryVotes(trial, Codes.ACCEPT, 3, Codes.REJECT_SAMPLING);
-        nodeCases.conclude(nodeCase);
+        nodeChallenges.conclude(challenge);
         assertEq(token.balanceOf(SINK), 2 * 5e8);
         uint256 wrong = juries.seatsOf(trial)[4];
         _empty(trial);
@@ -104,15 +104,15 @@ contract CaseFlowTest is Accusing {
     /// A jury that could not judge has the fee of one file, however many were named.
     function test_dismissed() public {
         uint256[] memory named = _history(node, 2);
-        uint256 nodeCase = _accuse(node, named);
-        _judged(nodeCase, Codes.UNAVAILABLE);
+        uint256 challenge = _accuse(node, named);
+        _judged(challenge, Codes.UNAVAILABLE);
 
-        _is(nodeCase, IOneJury.Outcome.Dismissed);
+        _is(challenge, INodeChallenges.Outcome.Dismissed);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
-        _empty(_trial(nodeCase));
-        assertEq(nodeCases.triedIn(pool, named), 0);
+        _empty(_trial(challenge));
+        assertEq(nodeChallenges.triedIn(pool, named), 0);
         _judged(_accuse(node, named), Codes.REJECT_WEIGHTS); // with the files at hand
         assertEq(stakes.stakeOf(node), 0);
     }
@@ -120,60 +120,65 @@ contract CaseFlowTest is Accusing {
     /// Nobody votes, nor does the second jury.
     function test_lapsedBySilence() public {
         uint256[] memory named = _history(node, 1);
-        uint256 nodeCase = _accuse(node, named);
-        uint256 first = _trial(nodeCase);
+        uint256 challenge = _accuse(node, named);
+        uint256 first = _trial(challenge);
         _drawJury(first);
-        _no(stranger, address(nodeCases), abi.encodeCall(nodeCases.conclude, (nodeCase)), IOneJury.Undecided.selector);
+        _no(
+            stranger,
+            address(nodeChallenges),
+            abi.encodeCall(nodeChallenges.conclude, (challenge)),
+            INodeChallenges.Undecided.selector
+        );
         _wait(60);
-        nodeCases.conclude(nodeCase);
-        _is(nodeCase, IOneJury.Outcome.Open);
-        uint256 second = _trial(nodeCase);
+        nodeChallenges.conclude(challenge);
+        _is(challenge, INodeChallenges.Outcome.Open);
+        uint256 second = _trial(challenge);
         assertEq(second, first + 1);
         _drawJury(second);
         _wait(60);
-        nodeCases.conclude(nodeCase);
-        _lapsed(nodeCase, named);
+        nodeChallenges.conclude(challenge);
+        _lapsed(challenge, named);
         _empty(first);
         _empty(second);
     }
 
     function test_lapsedWithoutADraw() public {
         uint256[] memory named = _history(node, 1);
-        uint256 nodeCase = _accuse(node, named);
+        uint256 challenge = _accuse(node, named);
         _blocks(5 * EPOCH);
-        nodeCases.conclude(nodeCase);
-        _lapsed(nodeCase, named);
+        nodeChallenges.conclude(challenge);
+        _lapsed(challenge, named);
     }
 
-    function _lapsed(uint256 nodeCase, uint256[] memory named) private {
-        _is(nodeCase, IOneJury.Outcome.Lapsed);
+    function _lapsed(uint256 challenge, uint256[] memory named) private {
+        _is(challenge, INodeChallenges.Outcome.Lapsed);
         assertEq(token.balanceOf(accuser), 1_000e9);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
-        assertEq(nodeCases.triedIn(pool, named), 0);
+        assertEq(nodeChallenges.triedIn(pool, named), 0);
     }
 
     /// The larger of two juries, and its fees.
     function test_theLargerJury() public {
         _moveToTwoJuries();
-        assertEq(nodeCases.bondOf(pool, 1), 7 * 5e8 + 5e9);
-        uint256 nodeCase = _accuse(node, _history(node, 1));
-        uint256 trial = _trial(nodeCase);
+        assertEq(nodeChallenges.bondOf(pool, 1), 7 * 5e8 + 5e9);
+        uint256 challenge = _accuse(node, _history(node, 1));
+        uint256 trial = _trial(challenge);
         assertEq(juries.caseOf(trial).size, 7);
-        assertEq(juries.caseOf(trial).bench, address(nodeCases));
-        _judged(nodeCase, Codes.ACCEPT);
+        assertEq(juries.caseOf(trial).bench, address(nodeChallenges));
+        _judged(challenge, Codes.ACCEPT);
         assertEq(token.balanceOf(accuser), 1_000e9 - 7 * 5e8 - 5e9);
     }
 
     /// The rows that jurors measure follow from the hash of a block that is later than the case.
     function test_theSeedIsLater() public {
-        uint256 nodeCase = _accuse(node, _history(node, 1));
-        assertEq(juries.caseOf(_trial(nodeCase)).seedBlock, height + 2);
-        bytes memory early = abi.encodeCall(juries.juryOf, (_trial(nodeCase)));
+        uint256 challenge = _accuse(node, _history(node, 1));
+        assertEq(juries.caseOf(_trial(challenge)).seedBlock, height + 2);
+        bytes memory early = abi.encodeCall(juries.juryOf, (_trial(challenge)));
         (bool ok,) = address(juries).call(early);
         assertFalse(ok);
         _blocks(3);
-        (,, bytes32 seed,) = juries.juryOf(_trial(nodeCase));
+        (,, bytes32 seed,) = juries.juryOf(_trial(challenge));
         assertTrue(seed != 0);
     }
 
@@ -186,7 +191,7 @@ contract CaseFlowTest is Accusing {
         uint256[5] memory windows = [uint256(60), 120, 120, 180, 240];
         for (uint256 i = 0; i < counts.length; ++i) {
             uint256[] memory some = _first(named, counts[i]);
-            assertEq(nodeCases.bondOf(pool, counts[i]), _bondFor(counts[i]));
+            assertEq(nodeChallenges.bondOf(pool, counts[i]), _bondFor(counts[i]));
             IJuries.Case memory jury = juries.caseOf(_trial(_accuse(node, some)));
             assertEq(jury.fee, 5e8 + (counts[i] - 1) * FEE);
             assertEq(jury.commitWindow, windows[i]);
@@ -196,20 +201,20 @@ contract CaseFlowTest is Accusing {
 
     /// Jurors may commit until the longer window is over, and the jury in the place of a silent one has the same.
     function test_theLongerWindowHolds() public {
-        uint256 nodeCase = _accuse(node, _longHistory(node, 18));
+        uint256 challenge = _accuse(node, _longHistory(node, 18));
         for (uint256 i = 0; i < 2; ++i) {
-            uint256 trial = _trial(nodeCase);
+            uint256 trial = _trial(challenge);
             _drawJury(trial);
             (, address[] memory voters,,) = juries.juryOf(trial);
             _wait(179);
-            bytes memory conclude = abi.encodeCall(nodeCases.conclude, (nodeCase));
-            _no(stranger, address(nodeCases), conclude, IOneJury.Undecided.selector);
+            bytes memory conclude = abi.encodeCall(nodeChallenges.conclude, (challenge));
+            _no(stranger, address(nodeChallenges), conclude, INodeChallenges.Undecided.selector);
             if (i == 1) _yes(voters[0], address(juries), abi.encodeCall(juries.commit, (trial, 0, keccak256("vote"))));
             _wait(1);
             bytes memory late = abi.encodeCall(juries.commit, (trial, 1, keccak256("vote")));
             _no(voters[1], address(juries), late, IVoting.CommitOver.selector);
-            if (i == 0) nodeCases.conclude(nodeCase);
-            assertEq(juries.caseOf(_trial(nodeCase)).fee, 5e8 + 17 * FEE);
+            if (i == 0) nodeChallenges.conclude(challenge);
+            assertEq(juries.caseOf(_trial(challenge)).fee, 5e8 + 17 * FEE);
         }
     }
 
@@ -217,13 +222,13 @@ contract CaseFlowTest is Accusing {
     function test_mostFiles() public {
         uint256[] memory named = _longHistory(node, MOST_FILES);
         uint256 before = token.balanceOf(operator);
-        uint256 nodeCase = _accuse(node, named);
+        uint256 challenge = _accuse(node, named);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(MOST_FILES));
-        _judged(nodeCase, Codes.ACCEPT);
-        _is(nodeCase, IOneJury.Outcome.Refuted);
+        _judged(challenge, Codes.ACCEPT);
+        _is(challenge, INodeChallenges.Outcome.Refuted);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(MOST_FILES));
         assertEq(token.balanceOf(operator) - before, 5e9);
-        uint256 trial = _trial(nodeCase);
+        uint256 trial = _trial(challenge);
         uint256 voter = juries.seatsOf(trial)[0];
         uint256 had = token.balanceOf(seats.ownerOf(voter));
         juries.closeJuror(trial, 0);
@@ -232,32 +237,32 @@ contract CaseFlowTest is Accusing {
             juries.closeJuror(trial, i);
         }
         assertEq(token.balanceOf(address(juries)), 0);
-        assertEq(token.balanceOf(address(nodeCases)), 0);
+        assertEq(token.balanceOf(address(nodeChallenges)), 0);
     }
 
     function test_mostFilesUpheld() public {
-        uint256 nodeCase = _accuse(node, _longHistory(node, MOST_FILES));
-        _judged(nodeCase, Codes.REJECT_SAMPLING);
+        uint256 challenge = _accuse(node, _longHistory(node, MOST_FILES));
+        _judged(challenge, Codes.REJECT_SAMPLING);
         uint256 fees = _juryFor(MOST_FILES);
         assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - fees) / 20);
         assertEq(stakes.stakeOf(node), 0);
-        _empty(_trial(nodeCase));
+        _empty(_trial(challenge));
     }
 
     function test_mostFilesDismissed() public {
-        uint256 nodeCase = _accuse(node, _longHistory(node, MOST_FILES));
-        uint256 trial = _trial(nodeCase);
+        uint256 challenge = _accuse(node, _longHistory(node, MOST_FILES));
+        uint256 trial = _trial(challenge);
         _juryVotes(trial, Codes.UNAVAILABLE, 3, Codes.ACCEPT);
-        nodeCases.conclude(nodeCase);
-        _is(nodeCase, IOneJury.Outcome.Dismissed);
+        nodeChallenges.conclude(challenge);
+        _is(challenge, INodeChallenges.Outcome.Dismissed);
         assertEq(token.balanceOf(accuser), 1_000e9 - 3 * 5e8);
         _empty(trial);
     }
 
     /// What a wrong or a missing vote costs grows as the fee does: a vote that nobody measured for never pays the more.
     function test_penaltiesGrowWithTheFee() public {
-        uint256 nodeCase = _accuse(node, _longHistory(node, 34));
-        uint256 trial = _trial(nodeCase);
+        uint256 challenge = _accuse(node, _longHistory(node, 34));
+        uint256 trial = _trial(challenge);
         uint256[] memory votes = new uint256[](5);
         for (uint256 i = 0; i < 3; ++i) {
             votes[i] = Codes.ACCEPT;
@@ -265,7 +270,7 @@ contract CaseFlowTest is Accusing {
         votes[3] = Codes.REJECT_SAMPLING; // and the fifth is absent
         _juryVotes(trial, votes);
         _wait(60);
-        nodeCases.conclude(nodeCase);
+        nodeChallenges.conclude(challenge);
         uint256[] memory jurors = juries.seatsOf(trial);
         _empty(trial);
         assertEq(_loss(jurors[3]), uint256(defaultValues().minorityPenalty) * (5e8 + 33 * FEE) / 5e8);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeCases} from "../../src/interfaces/INodeCases.sol";
-import {IOneJury} from "../../src/interfaces/IOneJury.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
 /// @notice How long cases can hold a stake, and of how many: cheap ones must not lock an honest node's for good.
-contract CaseHoldsTest is Accusing {
+contract ChallengeHoldsTest is Accusing {
     /// Cases that nobody draws a jury for cost nothing: one after another, each opened while the last one holds the
     /// stake, would keep it for ever. So none is opened after the time at which it was to be free.
     function test_noChainOfCasesBeyondTheUnbonding() public {
@@ -18,10 +18,10 @@ contract CaseHoldsTest is Accusing {
         uint256 first = _accuse(node, _list(named[0]));
         _wait(1);
         bytes memory next = _opening(node, _list(named[1]));
-        _no(accuser, address(nodeCases), next, INodeCases.NothingAtStake.selector);
+        _no(accuser, address(nodeChallenges), next, INodeChallenges.NothingAtStake.selector);
         assertEq(stakes.withdrawable(node), 0);
         _blocks(5 * EPOCH); // its jury was never drawn
-        nodeCases.conclude(first);
+        nodeChallenges.conclude(first);
         assertEq(token.balanceOf(accuser), 1_000e9);
         vm.prank(operator);
         stakes.withdraw(node, STAKE);
@@ -36,9 +36,9 @@ contract CaseHoldsTest is Accusing {
         uint256 first = _accuse(node, _list(named[0]));
         uint256 second = _accuse(node, _list(named[1]));
         _blocks(5 * EPOCH);
-        nodeCases.conclude(first);
+        nodeChallenges.conclude(first);
         assertEq(stakes.withdrawable(node), 0);
-        nodeCases.conclude(second);
+        nodeChallenges.conclude(second);
         assertEq(stakes.withdrawable(node), STAKE);
     }
 
@@ -51,7 +51,7 @@ contract CaseHoldsTest is Accusing {
         assertEq(stakes.nodeOf(node).frozen, 32_767);
         uint256 last = _accuse(node, _list(named[0]));
         bytes memory more = _opening(node, _list(named[1]));
-        _no(accuser, address(nodeCases), more, bytes4(keccak256("TooManyCases()")));
+        _no(accuser, address(nodeChallenges), more, bytes4(keccak256("TooManyChallenges()")));
         _judged(last, Codes.ACCEPT);
         _accuse(node, _list(named[1]));
     }
@@ -65,8 +65,8 @@ contract CaseHoldsTest is Accusing {
         _moveTo(defaultTerms());
         uint256[] memory named = _history(node, 1);
         uint256 s = _decided(node, Codes.MALFORMED);
-        uint256 nodeCase = _accuse(node, named);
-        _juryVotes(_trial(nodeCase), Codes.REJECT_WEIGHTS);
+        uint256 challenge = _accuse(node, named);
+        _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.stakeOf(node), 0);
@@ -76,8 +76,8 @@ contract CaseHoldsTest is Accusing {
         stakes.deposit(node, STAKE);
         vm.prank(operator);
         pools.join(old, node);
-        nodeCases.conclude(nodeCase);
-        _is(nodeCase, IOneJury.Outcome.Upheld);
+        nodeChallenges.conclude(challenge);
+        _is(challenge, INodeChallenges.Outcome.Upheld);
         assertTrue(pools.accountOf(pool, node).slashed);
         assertEq(stakes.stakeOf(node), STAKE);
     }

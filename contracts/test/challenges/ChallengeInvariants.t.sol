@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IOneJury} from "../../src/interfaces/IOneJury.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 import {Campaign} from "../helpers/Campaign.sol";
-import {CaseCrowd} from "./CaseCrowd.sol";
+import {ChallengeCrowd} from "./ChallengeCrowd.sol";
 
 /// @notice Random campaigns of accusers, juries and the accused: no bond is made or lost, no stake leaves in the middle of
 /// its case, and none is slashed without a verdict.
-contract CaseInvariants is Campaign {
-    CaseCrowd internal crowd;
+contract ChallengeInvariants is Campaign {
+    ChallengeCrowd internal crowd;
 
     function setUp() public {
-        crowd = new CaseCrowd();
+        crowd = new ChallengeCrowd();
         crowd.start();
     }
 
@@ -44,27 +44,32 @@ contract CaseInvariants is Campaign {
     }
 }
 
-/// @notice Whatever five jurors say, the outcome is their majority's, and every grain is somebody's.
+/// @notice Whatever five jurors say, the outcome is their majority's, and every base unit is somebody's.
 contract CaseFuzzTest is Accusing {
     function testFuzz_verdicts(uint256 votes) public {
         uint256[] memory named = _history(node, 2);
         uint256 supply = token.totalSupply();
         uint256 before = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
-        uint256 nodeCase = _accuse(node, named);
-        uint256 trial = _trial(nodeCase);
+        uint256 challenge = _accuse(node, named);
+        uint256 trial = _trial(challenge);
         uint256[] memory kinds = _juryVotesAnything(trial, votes);
-        nodeCases.conclude(nodeCase);
-        IOneJury.Outcome outcome = nodeCases.caseOf(nodeCase).outcome;
+        nodeChallenges.conclude(challenge);
+        INodeChallenges.Outcome outcome = nodeChallenges.challengeOf(challenge).outcome;
         bool guilty = kinds[Codes.KIND_REJECT] >= 3;
         bool innocent = !guilty && (kinds[Codes.KIND_ACCEPT] >= 3 || kinds[2] + kinds[Codes.KIND_MALFORMED] >= 3);
-        if (guilty) assertEq(uint256(outcome), uint256(IOneJury.Outcome.Upheld));
-        else if (innocent) assertEq(uint256(outcome), uint256(IOneJury.Outcome.Refuted));
-        else if (kinds[Codes.KIND_UNAVAILABLE] >= 3) assertEq(uint256(outcome), uint256(IOneJury.Outcome.Dismissed));
-        else assertEq(uint256(outcome), uint256(IOneJury.Outcome.Open)); // a second jury
+        if (guilty) {
+            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Upheld));
+        } else if (innocent) {
+            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Refuted));
+        } else if (kinds[Codes.KIND_UNAVAILABLE] >= 3) {
+            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Dismissed));
+        } else {
+            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Open)); // a second jury
+        }
         assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
-        uint256 held = outcome == IOneJury.Outcome.Open ? _bondFor(2) : 0;
-        assertEq(token.balanceOf(address(nodeCases)), held);
+        uint256 held = outcome == INodeChallenges.Outcome.Open ? _bondFor(2) : 0;
+        assertEq(token.balanceOf(address(nodeChallenges)), held);
         uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
         assertEq(now_ + held + token.balanceOf(address(juries)), before + (guilty ? STAKE : 0));
     }
