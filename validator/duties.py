@@ -107,7 +107,7 @@ class Keeper:
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
         key = rounds.trial_place(trial), "conclude"
         if case is not None:
-            self._do(key, state, what, self._suite.node_cases.conclude(case.case).send, wait)
+            self._do(key, state, what, self._suite.node_challenges.conclude(case.case).send, wait)
             return
         place = (file.pool, file.sequence)
         # A canary's opening ends a dispute of its file.

@@ -44,9 +44,9 @@ def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
 def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
     """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is fined,
     so it judges as fast as it can."""
-    if pool.seat_class != pool.pool:
+    if pool.validator_group != pool.pool:
         return False
-    return any(pool.pool in (*seat.classes, *seat.left_classes) for seat in seats if not seat.closed)
+    return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)
 
 
 # ~ What the validator works with outside its own loop: what all pools share, and what each has of its own.
@@ -223,9 +223,9 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
     ours = [seat for seat in state.seats.values() if seat.voter in voters and not seat.closed]
     numbers, classes = {seat.seat for seat in ours}, set[int]()
     for seat in ours:
-        classes.update(seat.classes if seat.active else ())
-        classes.update(one for one, last in seat.left_classes.items() if epoch <= last + DRAW_REACH)
-    found = {pool.pool for pool in state.pools.values() if pool.seat_class in classes and pool.status != "settled"}
+        classes.update(seat.groups if seat.active else ())
+        classes.update(one for one, last in seat.left_groups.items() if epoch <= last + DRAW_REACH)
+    found = {pool.pool for pool in state.pools.values() if pool.validator_group in classes and pool.status != "settled"}
     for lane in state.lanes.values():
         if lane.pool not in found and any(numbers & one.duties for one in lane.rounds):
             found.add(lane.pool)

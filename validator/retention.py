@@ -72,7 +72,7 @@ def tenant_of(state: State, pool: int, now: int) -> Tenant:
     if found is None:
         return Tenant(f"pool {pool}", chosen=False)
     least = state.params_at(now)["withheldPenalty"] // _FEES_OF_A_PENALTY
-    return Tenant(found.owner, found.seat_class == pool, found.terms.fee, max(1, least))
+    return Tenant(found.owner, found.validator_group == pool, found.terms.fee, max(1, least))
 
 
 def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, size: int) -> bool:

@@ -161,7 +161,9 @@ def seats_of(state: State, voters: Container[str]) -> set[int]:
 
 def chance(state: State, voters: Container[str], pool: Pool) -> float:
     """Probability that a committee of the pool yet to be drawn has at least one seat that votes with these keys."""
-    ours = [seat.voter in voters for seat in state.seats.values() if seat.active and pool.seat_class in seat.classes]
+    ours = [
+        seat.voter in voters for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups
+    ]
     committee = pool.terms.committee
     if len(ours) < committee:
         return 0.0

@@ -39,7 +39,7 @@ def answer_margin(window: int, block_seconds: int) -> int:
 def answer_due(pool: Pool, panel: Panel, now: int, block_seconds: int, always: bool = False) -> bool:
     """Whether a drawn member that has not judged has to answer now rather than go on trying. Never before the draw,
     for until then silence is free; in a pool that its seats chose by its number only for what is `always` answered."""
-    if (pool.seat_class == pool.pool and not always) or not panel.drawn or panel.settled:
+    if (pool.validator_group == pool.pool and not always) or not panel.drawn or panel.settled:
         return False
     margin = answer_margin(panel.commit_until - panel.drawn_time, block_seconds)
     return panel.commit_until - margin <= now < panel.commit_until

@@ -54,7 +54,7 @@ def open_case(
         )
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
     refuse_no_null_model(state.pools[pool])
-    call = session.suite.node_cases.open(files, said)
+    call = session.suite.node_challenges.open(files, said)
     sequences = [file.sequence for file in files]
     title = (
         f"accuse node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
@@ -92,7 +92,7 @@ def show(
 def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case.")], by: Paying) -> None:
     """End a case whose jury is done, as validators do too, or have a jury that found no majority replaced."""
     session = by.open()
-    call = session.suite.node_cases.conclude(case)
+    call = session.suite.node_challenges.conclude(case)
     act(session, [PlannedTransaction(f"conclude case {case}", call)], by, case=case)
 
 

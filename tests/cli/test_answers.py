@@ -164,7 +164,7 @@ def test_a_process_that_the_service_does_not_hear_is_named() -> None:
 
 def seats_look(**changes: Any) -> SeatsLook:
     state = make_state(make_sub())
-    state.seats[5] = Seat(5, OWNER, NODE, 90, 1, earned=40, penalised=10, classes=(1,))
+    state.seats[5] = Seat(5, OWNER, NODE, 90, 1, earned=40, penalised=10, groups=(1,))
     state.seats[6] = Seat(6, OWNER, NODE, 100, 1, left_epoch=3, release_at=1990)
     state.slashes.append(Slash("seat", "5", 1, 0, Code.REJECT_WEIGHTS, 10, 9, 1400, "0xt"))
     state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(commits={1: bytes(32)})], [0])

@@ -43,7 +43,7 @@ class Publications:
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.beats.append(beat)
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -166,7 +166,7 @@ def second_pool(
     opens as soon as somebody counts its seats."""
     game, owner = world.game, world.game.deployed.rich()
     suite = game.deployed.suite(owner)
-    promised = terms(**{"class": family, **changes})
+    promised = terms(**{"group": family, **changes})
     other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * TOKEN).send())
     suite.court.set_service(other.pool, game.service.address).send()
     if url:

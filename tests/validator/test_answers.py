@@ -18,7 +18,7 @@ UNTIL = 1000
 
 
 def pool(family: int = FAMILY) -> Pool:
-    return Pool(7, "0x", b"", terms(**{"class": family}), 0, 0)
+    return Pool(7, "0x", b"", terms(**{"group": family}), 0, 0)
 
 
 def drawn(**changes: object) -> Round:

@@ -126,7 +126,7 @@ def test_a_pool_is_served_until_no_draw_can_reach_a_seat_that_opted_out(world: V
     assert pools_to_serve(game.state, voters, 0) == {game.pool}
     for seat in game.voters:
         game.validator.seats.opt_out(seat, game.pool).send()
-    last = max(game.state.seats[seat].left_classes[game.pool] for seat in game.voters)
+    last = max(game.state.seats[seat].left_groups[game.pool] for seat in game.voters)
     assert pools_to_serve(game.state, voters, last + DRAW_REACH) == {game.pool}
     assert pools_to_serve(game.state, voters, last + DRAW_REACH + 1) == set()
     assert pools_to_serve(game.state, {"0x": None}, 0) == set()

@@ -92,7 +92,7 @@ def accuse(world: ValidatorWorld, files: list[Submission]) -> tuple[Suite, int, 
     """(accuser, its balance before, the case)."""
     suite = world.game.deployed.suite(world.game.deployed.rich())
     before = suite.token.balance_of(suite.client.address)
-    number = suite.node_cases.open(files, EVIDENCE).send()
+    number = suite.node_challenges.open(files, EVIDENCE).send()
     world.game.mine_to(world.game.state.trials[world.game.state.cases[number].trial].seed_block + 1)
     return suite, before, number
 
