@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from typing import IO, Any
 
-from environments.sandbox.program import Ending, Isolation, SandboxLimits, SandboxOutcome, SandboxProgram
+from environments.sandbox.program import Ending, SandboxLimits, SandboxOutcome, SandboxProgram
 from protocol.encoding import parse_json
 
 READY = b"ready\n"
@@ -68,7 +68,7 @@ def unpack_outcome(data: bytes, limits: SandboxLimits) -> SandboxOutcome | None:
     if len(data) < start + out + err:
         return None
     stdout, stderr = data[start : start + out], data[start + out :]
-    return SandboxOutcome(ending, code, stdout, stderr, fuel, memory, Isolation.WASI)
+    return SandboxOutcome(ending, code, stdout, stderr, fuel, memory)
 
 
 def _packed(about: dict[str, Any], rest: bytes) -> bytes:

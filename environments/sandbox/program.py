@@ -7,13 +7,6 @@ from typing import Any
 MIB = 1 << 20
 
 
-class Isolation(StrEnum):
-    """What a program was kept apart by; verdicts name it."""
-
-    WASI = "wasi"
-    BUBBLEWRAP = "bubblewrap"
-
-
 class Ending(StrEnum):
     """How a run ended. Everything but `exited` is the program's own doing and the same on every machine (WASI)."""
 
@@ -61,7 +54,6 @@ class SandboxOutcome:
     stderr: bytes
     fuel: int
     memory: int
-    isolation: Isolation
 
     @property
     def succeeded(self) -> bool:

@@ -7,7 +7,7 @@ import wasmtime
 
 from environments.sandbox.image import Image
 from environments.sandbox.instance import Instance
-from environments.sandbox.program import Isolation, SandboxLimits, SandboxOutcome, SandboxProgram
+from environments.sandbox.program import SandboxLimits, SandboxOutcome, SandboxProgram
 from environments.sandbox.system import System
 
 
@@ -26,7 +26,7 @@ def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limi
     written = instance.system.written
     memory = instance.memory.data_len(instance.store)
     return SandboxOutcome(
-        ending, exit_code, bytes(written[1]), bytes(written[2]), instance.used, memory, Isolation.WASI
+        ending, exit_code, bytes(written[1]), bytes(written[2]), instance.used, memory
     )
 
 

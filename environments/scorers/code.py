@@ -1,7 +1,7 @@
 """Does a program pass its tests: each in an interpreter of its own that has never heard of what is expected."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,6 @@ MAX_FUEL = 100_000_000_000
 """For all tests of one program together."""
 _FENCE = "```"
 _LANGUAGES = {"", "py", "python", "python3"}
-Runner = Callable[[SandboxProgram, SandboxLimits], SandboxOutcome]
 
 
 @dataclass(frozen=True)
@@ -53,21 +52,21 @@ class CodeTest:
         return same_value(value, self.expected) or same_value([value], self.expected)
 
 
-def score(program_text: str, verification: Mapping[str, Any], run: Runner | None = None) -> float:
+def score(program_text: str, verification: Mapping[str, Any]) -> float:
     """1.0 if the last fenced block of Python passes every test (the first 32), else 0.0.
 
     `verification`: {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name",
-    "input", "output"}]}. `run`: another sandbox than the reproducible one. Raises ConfigError for a wrong
+    "input", "output"}]}. Raises ConfigError for a wrong
     `verification`, ScoringUnavailable where this machine cannot decide.
     """
     tests = read_tests(verification)
     source = last_program(program_text)
     if not source.strip() or len(source) > MAX_PROGRAM_CHARS:
         return 0.0
-    runner, left = run or shared_pool("python").run, MAX_FUEL
+    run, left = shared_pool("python").run, MAX_FUEL
     for test in tests:
         limits = replace(LIMITS, fuel=min(LIMITS.fuel, left))
-        outcome = runner(replace(test.program, source=source), limits)
+        outcome = run(replace(test.program, source=source), limits)
         if not test.passed(outcome):
             return 0.0
         left -= outcome.fuel
