@@ -35,7 +35,7 @@ LAYERS = (
     {"calibration", "dataset", "localnet"},
 )
 BELOW_CLI = set[str]().union(*LAYERS)
-BESIDE = {"cli": BELOW_CLI, "attacks": BELOW_CLI, "benchmarks": BELOW_CLI | {"attacks"}, "tools": set[str]()}
+BESIDE = {"cli": BELOW_CLI, "attacks": BELOW_CLI, "benchmarks": BELOW_CLI | {"attacks"}, "tools": {"cli"}}
 PACKAGES = {*BELOW_CLI, *BESIDE, "tests"}
 EXECUTIONS_COUNT = False
 
