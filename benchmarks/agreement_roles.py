@@ -18,9 +18,9 @@ from benchmarks.environments import types
 from chain.indexer.records import Submission
 from engines.base import Completion, EngineInfo
 from environments.base import Problem
-from environments.checking.probe import answers_to
-from environments.data import data_folder
+from environments.checking import answers_to
 from environments.pool import PoolEnvironments, Score
+from environments.registry import data_folder
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer, save_byte_tokenizer

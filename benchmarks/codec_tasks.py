@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from environments.base import Environment
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.environments import EnvironmentConfig
 from protocol.models import load_tokenizer
 from trainer.batch import Group, TrainRollout

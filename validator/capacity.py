@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from chain.indexer.records import Pool, Seat
-from environments.judging_time import SlowPool, too_slow
+from environments.program import SlowPool, too_slow
 from protocol.config import PoolConfig
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engines.base import Engine
-from environments.following import FollowingEnvironments
-from environments.pool import PoolEnvironments
+from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import MusterError, printable
 from protocol.evidence.figures import engine_key
