@@ -16,9 +16,7 @@ from typing import Any
 
 import psutil
 
-from attacks.deceits import DECEITS
-from attacks.hostile_answers import ANSWERS
-from attacks.hostile_programs import hostile
+from attacks.hostile import ANSWERS, DECEITS, hostile
 from environments.scorers import code, mathematics
 from protocol.errors import ScoringUnavailable
 from sandbox.pool import SandboxPool, shared_pool

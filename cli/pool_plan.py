@@ -30,7 +30,7 @@ class PoolProblem:
 
 @dataclass(frozen=True)
 class PoolCosts:
-    """What a full file costs (grains) and how far a budget reaches. `units`: the most output tokens of a file.
+    """What a full file costs (base units) and how far a budget reaches. `units`: the most output tokens of a file.
     `rollouts`: how many a data pool buys, 0 for a pool that trains; `rows` of them make a file."""
 
     units: int
@@ -89,9 +89,9 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if budget < cost.file:
         what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
         found.append(PoolProblem(what, "raise --budget, or lower `rate` or `fee`"))
-    if config.data is None and terms.maxLag < config.train.async_level:
-        what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
-        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
+    if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
+        what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
+        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
     return [*found, *judging_problems(config, terms), *curriculum_problems(config)]
 
 
@@ -108,13 +108,13 @@ def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
 
 def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
-    from validator.node_evidence import lawless
+    from validator.challenges import no_null_model
 
     found = []
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
         found.append(PoolProblem(what, "copy that table from what `muster pool init` writes for these environments"))
-    why = lawless(config, terms.auditRate)
+    why = no_null_model(config, terms.auditRate)
     if not why:
         return found
     what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"

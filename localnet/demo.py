@@ -39,7 +39,7 @@ from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
 from trainer.records import read_records
-from validator.selectors import deciding_round
+from validator.rounds import deciding_round
 
 SILENCE_SECONDS = 6.0
 

@@ -22,7 +22,7 @@ from protocol.version import VERSION
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 DESCRIPTION = (
     "The pool owner's service: work slots, upload tickets and receipts for the pool's participants, and the run as "
-    "everybody may see it. Amounts are grains as decimal strings; times are Unix seconds."
+    "everybody may see it. Amounts are base units as decimal strings; times are Unix seconds."
 )
 
 

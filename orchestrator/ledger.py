@@ -1,4 +1,4 @@
-"""The contribution ledger of one pool: who earned, was paid, was slashed, and where every grain of its escrow is.
+"""The contribution ledger of one pool: who earned, was paid, was slashed, and where every base unit of its escrow is.
 
 Pure functions of the projected state, which follows from events alone. `orchestrator/reconcile.py` compares their
 results with the contracts' own accounts and with token balances.
@@ -102,12 +102,12 @@ def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
 
 
 def fees_paid(state: State, pool_id: int) -> Counter[str]:
-    """Owner of seats → grains that it was paid for votes in committees and juries of the pool."""
+    """Owner of seats → base units that it was paid for votes in committees and juries of the pool."""
     return paid_out(state, "fee", "jury", pool_id=pool_id)
 
 
 def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
-    """Address → grains of all payments of these kinds to it, over all pools unless one is named."""
+    """Address → base units of all payments of these kinds to it, over all pools unless one is named."""
     out = Counter[str]()
     for payment in state.payments:
         if payment.kind in kinds and pool_id in (None, payment.pool):

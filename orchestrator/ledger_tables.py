@@ -1,6 +1,6 @@
 """The ledger as tables: who contributed what, what became of it, who judged, was slashed and paid. Pure.
 
-Amounts are grains (`*_grains`), times Unix seconds, hashes hex without 0x.
+Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x.
 """
 
 from collections import defaultdict

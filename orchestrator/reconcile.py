@@ -1,4 +1,4 @@
-"""Does the ledger say what the chain says? Compared at one block, to the last grain."""
+"""Does the ledger say what the chain says? Compared at one block, to the last base unit."""
 
 from chain.client import ChainClient, View
 from chain.indexer.state import State
@@ -67,7 +67,7 @@ def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
 
 
 def _sent(state: State, address: str) -> dict[str, int]:
-    """Receiver → grains that an address ever sent there, by the token's own transfers."""
+    """Receiver → base units that an address ever sent there, by the token's own transfers."""
     return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
 
 

@@ -71,7 +71,7 @@ class SilentCommittee(BaseModel):
 
 
 class DodgedCanary(BaseModel):
-    """A canary whose carrier file an accused seat's owner disputed before it was opened, and what that seat lost to
+    """A canary, of a decoy node, that an accused seat's owner disputed before it was opened, and what that seat lost to
     the canaries of its lane."""
 
     submission: int
@@ -173,12 +173,12 @@ def build_summary(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    carriers: Sequence[str] = (),
+    decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
     sites: SitesSummary | None = None,
 ) -> RunSummary:
-    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat; `carriers`: of those whose
+    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat; `decoys`: of those whose
     files are canaries, which are rejected where they were not opened in time."""
     files, counts = record.submissions, record.counts
     heldout = [one.heldout for one in record.rewards if one.heldout is not None]
@@ -195,7 +195,7 @@ def build_summary(
         agreement=agreement,
         safeguards=safeguards,
         sites=sites,
-        honest_rejected=sum(one.status == "rejected" and one.node not in (*cheaters, *carriers) for one in files),
+        honest_rejected=sum(one.status == "rejected" and one.node not in (*cheaters, *decoys) for one in files),
         submissions=FileCounts(
             accepted=counts["accepted"],
             rejected=sum(counts[status] for status in REFUSALS),

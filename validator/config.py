@@ -60,8 +60,9 @@ class ValidatorConfig(ProcessConfig):
     `pool`, `orchestrator` and `mirrors` say where one pool's files are, `pools` where others' are; what neither names,
     and a seat may be drawn for, is taken from where its owner announced its service on chain. A ballot is committed at
     the latest `deadline_margin` seconds before the window closes, or not at all. Files on which a vote is cast are kept
-    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. A file of a node case is
-    measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are installed).
+    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. A file of
+    a node case is measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are
+    installed).
     """
 
     pool: int = Field(0, ge=0)

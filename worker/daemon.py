@@ -10,12 +10,9 @@ from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.heartbeats import Heartbeats
 from runtime.signed_client import ServiceError
-from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
-from worker.progress import WorkerProgress
-from worker.receipts import ReceiptKeeper
-from worker.submit import Submitter
+from worker.submit import ReceiptKeeper, Submitter, WorkerCollaborators, WorkerProgress
 
 log = logging.getLogger("muster.worker")
 EXIT_OK, EXIT_REFUSED = 0, 3

@@ -13,7 +13,8 @@ app = Commands(help="A pool's accounts, from the chain's events alone.", no_args
 
 @app.command("verify")
 def verify(look: Reading, pool: PoolOption = 1) -> None:
-    """Compare the ledger by the events with contracts and token, to the last grain. Exit code 1 if anything differs."""
+    """Compare the ledger by the events with contracts and token, to the last base unit. Exit code 1 if anything
+    differs."""
     from orchestrator.reconcile import reconcile
 
     session = look.open()
@@ -33,7 +34,7 @@ def export(
     pool: PoolOption = 1,
 ) -> None:
     """Write a table: accounts, contributions, submissions, votes, slashes, disputes or payouts, as .csv, .json or
-    .parquet. Amounts are grains."""
+    .parquet. Amounts are base units."""
     from cli.table_files import write_table
     from orchestrator.ledger_tables import NAMES, tables
 

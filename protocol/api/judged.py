@@ -30,7 +30,7 @@ class DisputeEntry(ResponseBody):
 
 
 class CanaryEntry(ResponseBody):
-    """An opened canary with the seats it accuses; `slashed`: seat → grains."""
+    """An opened canary with the seats it accuses; `slashed`: seat → base units."""
 
     sequence: int
     reason: str

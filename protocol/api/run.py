@@ -217,8 +217,8 @@ class LedgerEntry(ResponseBody):
 
 
 class EscrowEntry(ResponseBody):
-    """Grains of one pool, by the events: deposits (funded + recovered from erring stakes) = free + reserved + unpaid +
-    owed_fees + claimed + fees + burnt + refunded.
+    """Base units of one pool, by the events: deposits (funded + recovered from erring stakes) = free + reserved +
+    unpaid + owed_fees + claimed + fees + burnt + refunded.
 
     reserved: pay of files without a final outcome; unpaid: accepted and not claimed; owed_fees: of committees that were
     not closed yet; free: what must be left of the budget; held: what the contract must hold for the pool.
@@ -242,8 +242,8 @@ class Reconciliation(ResponseBody):
 
     `ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say.
     `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left after
-    everything owed. `findings` name what differs. `gifts`: grains that somebody sent to the contract without funding a
-    pool; nobody can take them.
+    everything owed. `findings` name what differs. `gifts`: base units that somebody sent to the contract without
+    funding a pool; nobody can take them.
     """
 
     block: int

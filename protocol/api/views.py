@@ -46,7 +46,8 @@ class ChainEntry(ResponseBody):
 
 
 class TermsEntry(ResponseBody):
-    """What a pool offers and asks. `rate`: grains per output token; `stake`: grains at least; windows in seconds."""
+    """What a pool offers and asks. `rate`: base units per output token; `stake`: base units at least; windows in
+    seconds."""
 
     rate: Amount
     fee: Amount

@@ -74,9 +74,7 @@ class Crowd:
             self.pool.steps.append(Step(step, b"\2" * 32, b"\3" * 32, step + 2, step + 1, time, self._hash()))
         self.members = [self._join(number) for number in range(nodes)]
         for seat in range(12):
-            self.state.seats[seat] = Seat(
-                seat, address(7000 + seat // 2), address(8000 + seat), 10**11, 1, classes=(1,)
-            )
+            self.state.seats[seat] = Seat(seat, address(7000 + seat // 2), address(8000 + seat), 10**11, 1, groups=(1,))
         for sequence in range(files):
             self._submit(sequence)
         self._quarrels()

@@ -23,7 +23,7 @@ from protocol.waits import wait_for
 from runtime.diagnose import LONGEST
 from storage.keys import object_key
 from tests.chain.game import FEE, RATE, Game, begin, work
-from tests.conftest import ETHER, GRAINS, Deployed
+from tests.conftest import ETHER, TOKEN, Deployed
 from tests.orchestrator.conftest import Shelf
 
 
@@ -106,8 +106,8 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
     assert game.suite.pools.pool_of(game.pool).free == free + missing.units * RATE + 3 * FEE
     game.suite.pools.finalize(late).send()
     fine = state.params_at(game.suite.client.now())["malformedPenalty"]
-    assert game.state.nodes[absent.address].stake == 100 * GRAINS - fine
-    assert game.state.nodes[node.address].stake == 100 * GRAINS
+    assert game.state.nodes[absent.address].stake == 100 * TOKEN - fine
+    assert game.state.nodes[node.address].stake == 100 * TOKEN
     game.deployed.chain.later(61)
     before = game.state.balances[operator.address]
     hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())

@@ -1,4 +1,4 @@
-"""The ledger's tables say what the events say, and files keep amounts to the last grain."""
+"""The ledger's tables say what the events say, and files keep amounts to the last base unit."""
 
 import csv
 import json

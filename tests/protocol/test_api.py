@@ -60,12 +60,12 @@ def test_only_public_documents_may_be_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "grains"), [('"0"', 0), ('"-1"', -1), ('"123456789012345678901"', 123456789012345678901)]
+    ("text", "base_units"), [('"0"', 0), ('"-1"', -1), ('"123456789012345678901"', 123456789012345678901)]
 )
-def test_grains_are_exact_decimal_strings(text: str, grains: int) -> None:
+def test_grains_are_exact_decimal_strings(text: str, base_units: int) -> None:
     amount: TypeAdapter[int] = TypeAdapter(Amount)
-    assert amount.validate_json(text) == grains
-    assert amount.dump_json(grains).decode() == text
+    assert amount.validate_json(text) == base_units
+    assert amount.dump_json(base_units).decode() == text
 
 
 @pytest.mark.parametrize(

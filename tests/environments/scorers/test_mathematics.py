@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attacks.hostile_answers import ANSWERS
+from attacks.hostile import ANSWERS
 from environments.scorers.mathematics import LIMITS, final_answer, score
 from protocol.errors import ConfigError, ScoringUnavailable
 from sandbox.pool import shared_pool
