@@ -19,7 +19,7 @@ from cli.up.start import open_up_profile
 from cli.up.steps import UpDo
 from cli.up.validator import ValidatorUp
 from cli.up.validator_steps import next_step as next_validator_step
-from orchestrator.server import pool_access
+from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Muster

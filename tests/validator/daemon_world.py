@@ -43,7 +43,7 @@ class Publications:
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.beats.append(beat)
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -123,7 +123,7 @@ class DocumentTaker:
         self._bucket.put(object_key("verdicts", keccak(data)), data)
 
     def heartbeat(self, _: HeartbeatRequest) -> HeartbeatResponse:
-        return HeartbeatResponse(next=60.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=60.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""
