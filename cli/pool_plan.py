@@ -97,7 +97,7 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
 
 def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """Programs that could take longer than committees or juries have."""
-    from environments.judging_time import too_slow
+    from environments.program import too_slow
 
     try:
         slow = too_slow(config, terms.commitWindow, terms.juryCommitWindow)
@@ -158,8 +158,8 @@ def _tries(config: PoolConfig, one: EnvironmentConfig, learn: Curriculum) -> flo
 
 def world_problems(config: PoolConfig) -> list[PoolProblem]:
     """An environment or model that does not exist, or a parameter that the environment does not have."""
-    from environments.catalogue import load_environment
-    from environments.checking.compare import sample_seeds
+    from environments.checking import sample_seeds
+    from environments.registry import load_environment
 
     found = []
     others = [one.environment for one in config.evaluation.sets if one.environment is not None]

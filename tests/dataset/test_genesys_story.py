@@ -12,9 +12,9 @@ from benchmarks.genesys_altered import alter, named
 from benchmarks.genesys_rows import tasks
 from cli.task_target import keep_file
 from dataset.document import Format
-from environments.data import data_folder
-from environments.genesys.screen import Screen, screen_file
+from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
+from environments.registry import data_folder
 from protocol.config import DataConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.files import file_sha256
