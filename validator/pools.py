@@ -25,7 +25,7 @@ from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from runtime.relay import serve_as_peer
-from validator.ballots import BallotBox
+from validator.ballots import BallotStore
 from validator.config import ENGINES, READY, ValidatorConfig
 from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others
 from validator.judging.queue import JudgeQueue
@@ -63,7 +63,7 @@ class ValidatorCollaborators:
 
     chain: ChainConnection
     voters: Mapping[str, Suite]
-    ballots: BallotBox
+    ballots: BallotStore
     verdicts: VerdictStore
     retention: Retention
     queue: JudgeQueue
@@ -80,7 +80,7 @@ class ValidatorCollaborators:
         return cls(
             chain=chain,
             voters={str(account.address): chain.account_suite(account) for account in accounts},
-            ballots=BallotBox(chain.home / "ballots"),
+            ballots=BallotStore(chain.home / "ballots"),
             verdicts=verdicts,
             retention=Retention(files, open_serving(config, files)),
             queue=JudgeQueue(verdicts, wake.set),

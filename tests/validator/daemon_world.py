@@ -18,7 +18,7 @@ from tests.chain.game_pool import GamePool
 from tests.conftest import TOKEN, Deployed, free_port
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
-from validator.ballots import BallotBox
+from validator.ballots import BallotStore
 from validator.config import ServeConfig
 from validator.daemon import Validator
 from validator.judging.queue import JudgeQueue
@@ -95,7 +95,7 @@ class ValidatorWorld:
         collaborators = ValidatorCollaborators(
             chain=chain,
             voters={voter: suites[voter] for voter in voters or suites},
-            ballots=BallotBox(self.folder / "ballots"),
+            ballots=BallotStore(self.folder / "ballots"),
             verdicts=verdicts,
             retention=Retention(files, FileServer(self.serve, files) if self.serve else self.shelf),
             queue=queue,
