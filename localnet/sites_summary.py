@@ -13,7 +13,7 @@ from protocol.identity import PoolId
 from protocol.sites.run import SitesRun
 from storage.keys import object_key
 from storage.s3 import Bucket
-from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepWorkers, unseal
 from trainer.records import read_records
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def summarise(
     names: Mapping[str, str],
     kills: Mapping[str, float],
     trained: Sequence[Mapping[str, Any]],
-    made_by: Sequence[StepSites | None],
+    made_by: Sequence[StepWorkers | None],
 ) -> SitesSummary:
     """`names`: address → name; `kills`: name → Unix time; `trained`: the trainer's record of every file; `made_by`:
     what the manifests of all policy steps say."""

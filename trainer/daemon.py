@@ -36,7 +36,7 @@ from trainer.exits import (
     UnstableError,
 )
 from trainer.learner import LearnerGroup, lead
-from trainer.making import OwnSteps, PolicyAtStep, StepMaker, check_step, step_sites
+from trainer.making import OwnSteps, PolicyAtStep, StepMaker, check_step, step_workers
 from trainer.metrics import IdleClock, MetricsSinks, batch_facts, make_sinks
 from trainer.model.sharding import Placement
 from trainer.progress import TrainingProgress
@@ -217,7 +217,7 @@ class Trainer:
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.begin(step, self.progress.manifests, step_sites(self.progress.document))
+        self.publisher.encoder.begin(step, self.progress.manifests, step_workers(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.maker.given)
@@ -250,7 +250,7 @@ class Trainer:
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
         self.resting.write(step, self._policy_folder(step))
-        digest = self.publisher.upload(step, manifests, step_sites(self.progress.document))
+        digest = self.publisher.upload(step, manifests, step_workers(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest

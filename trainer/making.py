@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from chain.indexer.records import Submission
-from storage.weights.manifest import StepSites
+from storage.weights.manifest import StepWorkers
 from trainer.config import GuardConfig
 from trainer.data import FileCollector, StepFiles
 from trainer.exits import UnstableError
@@ -174,7 +174,7 @@ def _collapsing(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Map
     return f"an entropy of {metrics.entropy:.4g}, after {usual:.4g} in the steps before"
 
 
-def step_sites(record: dict[str, Any]) -> StepSites | None:
+def step_workers(record: dict[str, Any]) -> StepWorkers | None:
     """Which sites a step's record says made it, None if none did."""
     found = record.get("made_by")
-    return None if found is None else StepSites.model_validate({name: found[name] for name in StepSites.model_fields})
+    return None if found is None else StepWorkers.model_validate({name: found[name] for name in StepWorkers.model_fields})

@@ -13,7 +13,7 @@ from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepSites, unseal, weight_files
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepWorkers, unseal, weight_files
 from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare, send
 from trainer.canaries import CanaryPlan
 
@@ -38,12 +38,12 @@ class StepEncoder:
         """Folders of steps up to `step` from which deltas to later ones lead."""
         return {self.folder(step), self.folder(step - step % self._weights.snapshot_every)}
 
-    def begin(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> None:
+    def begin(self, step: int, manifests: Sequence[bytes], made_by: StepWorkers | None = None) -> None:
         """Start with a step whose folder is complete; `manifests` are the digests of all steps before it, `made_by`:
         the sites that trained it, if there are."""
         self._begun = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step]), made_by))
 
-    def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> PreparedStep:
+    def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepWorkers | None = None) -> PreparedStep:
         """The step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called again."""
         begun, self._begun = self._begun, None
         if begun is not None and begun[0] == step:
@@ -53,7 +53,7 @@ class StepEncoder:
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _prepare(self, step: int, manifests: tuple[bytes, ...], made_by: StepSites | None) -> PreparedStep:
+    def _prepare(self, step: int, manifests: tuple[bytes, ...], made_by: StepWorkers | None) -> PreparedStep:
         started, folder = time.monotonic(), self.folder(step)
         parent = manifests[-1] if manifests else None
         manifest = make_manifest(folder, self._scope, step, parent, self._dtype, made_by=made_by)
@@ -106,7 +106,7 @@ class StepPublisher:
         self._scope = ManifestScope(client.pool_id, str(account.address))
         self.encoder = StepEncoder(bucket.get, self._scope, dtype, weights, client.home / "policies")
 
-    def upload(self, step: int, manifests: list[bytes], made_by: StepSites | None = None) -> bytes:
+    def upload(self, step: int, manifests: list[bytes], made_by: StepWorkers | None = None) -> bytes:
         """Shards and manifest of a policy step, after the `manifests` of those before it, into the bucket; returns the
         manifest's digest. `made_by`: the sites that trained it, if there are."""
         published = self._published(step)

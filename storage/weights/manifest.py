@@ -24,7 +24,6 @@ from protocol.api.base import Address, Hex64
 from protocol.encoding import Document, canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.identity import PoolId
-from protocol.sites.config import MAX_SITES
 from storage.keys import object_key
 
 MAX_STORED_BYTES = 16 << 20
@@ -32,6 +31,8 @@ MAX_SHARD_BYTES = 256 << 20
 MAX_FILES = 1024
 MAX_SHARDS = 65_536
 MAX_DELTAS = 8
+MAX_WORKERS = 64
+"""Of a DiLoCo run."""
 _STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
 _FETCH_ELSEWHERE = "fetch it from another source"
 
@@ -100,19 +101,19 @@ class StepDelta(_Part):
     files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
 
 
-class StepSites(_Part):
-    """Who trained a policy step: `sites` (EIP-55) of the run whose document has the SHA-256 `run`, in the outer step
-    that led to its state `outer_step` (docs/sites.md)."""
+class StepWorkers(_Part):
+    """The DiLoCo workers (EIP-55) that trained a policy step, in the outer step that led to state `outer_step` of the
+    run whose document has the SHA-256 `run`."""
 
     run: Hex64
     outer_step: Count
-    sites: Annotated[tuple[Address, ...], Field(min_length=1, max_length=MAX_SITES)]
+    workers: Annotated[tuple[Address, ...], Field(min_length=1, max_length=MAX_WORKERS)]
 
 
 class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
     whether the files' own shards are published too; without them the `deltas` are the only way to this step. Of
-    version 2 are those that name the sites that made the step, and no others."""
+    version 2 are those that name the DiLoCo workers that made the step, and no others."""
 
     version: Literal[1, 2] = 1
     chain_id: Count
@@ -124,7 +125,7 @@ class Manifest(_Part):
     files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
     snapshot: Annotated[bool, Field(strict=True)] = True
     deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
-    made_by: StepSites | None = None
+    made_by: StepWorkers | None = None
 
     @model_serializer(mode="wrap")
     def _as_versioned(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class Manifest(_Part):
     @model_validator(mode="after")
     def _version_says_who(self) -> Self:
         if (self.version == 2) != (self.made_by is not None):
-            raise ValueError("version 2 names the sites that made the step, version 1 has none")
+            raise ValueError("version 2 names the workers that made the step, version 1 has none")
         return self
 
     @field_validator("pools")

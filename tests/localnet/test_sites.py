@@ -16,7 +16,7 @@ from localnet.sites_summary import LoggedStep, shown_sites, summarise, wrong_wit
 from protocol.encoding import load_document
 from protocol.files import write_atomic
 from runtime.supervisor import Supervisor
-from storage.weights.manifest import StepSites
+from storage.weights.manifest import StepWorkers
 from tests.trainer.helpers import small_model
 from trainer.config import TrainerConfig
 from trainer.sites.config import SiteConfig
@@ -31,7 +31,7 @@ STEPS = [
     LoggedStep(2, (A,), {"f2": A, "f3": A}, 20.0, 29.0, True),
 ]
 TRAINED = [{"sha256": f"f{number}", "site": site} for number, site in enumerate((A, B, A, A))]
-MADE_BY = [None, *(StepSites.model_construct(run="", outer_step=one.number, sites=one.counted) for one in STEPS)]
+MADE_BY = [None, *(StepWorkers.model_construct(run="", outer_step=one.number, sites=one.counted) for one in STEPS)]
 KILLS = {"site-2": 21.0, "site-1": 11.5}
 
 

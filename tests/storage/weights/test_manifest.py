@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from protocol.accounts import Account
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError
-from storage.weights.manifest import Manifest, ManifestScope, SignedManifest, StepSites, seal, unseal
+from storage.weights.manifest import Manifest, ManifestScope, SignedManifest, StepWorkers, seal, unseal
 from storage.weights.publish import make_manifest
 from tests.storage.weights.folders import OWNER, PUBLISHER, model_folder
 
@@ -201,7 +201,7 @@ def test_a_manifest_of_a_million_problems_costs_no_more_than_one(what: str) -> N
 
 
 def test_the_sites_that_made_a_step_are_named_in_version_2(tmp_path: Path) -> None:
-    who = StepSites(run="ab" * 32, outer_step=3, sites=(OWNER.address,))
+    who = StepWorkers(run="ab" * 32, outer_step=3, workers=(OWNER.address,))
     folder = model_folder(tmp_path / "w")
     named = make_manifest(folder, PUBLISHER, 1, bytes(32), "float32", made_by=who)
     stored = seal(named, OWNER)
