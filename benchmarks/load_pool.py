@@ -30,7 +30,7 @@ CONFIG = PoolConfig(
     name="load",
     model=ModelConfig(source="tiny"),
     environments=(EnvironmentConfig(name="sums"),),
-    train=TrainConfig(steps=1000, files_per_step=10_000, async_level=1),
+    train=TrainConfig(steps=1000, files_per_step=10_000, max_off_policy_steps=1),
 )
 
 

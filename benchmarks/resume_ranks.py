@@ -22,7 +22,7 @@ from protocol.models import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import loopback_store, meeting_environment
+from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
@@ -91,7 +91,7 @@ class RankProcesses:
 
     def __init__(self, home: Path, ranks: int, last: int = STEPS) -> None:
         self._store = loopback_store(timedelta(seconds=TIMEOUT_SECONDS))
-        shared = meeting_environment(self._store) | {"WORLD_SIZE": str(ranks)}
+        shared = rendezvous_environment(self._store) | {"WORLD_SIZE": str(ranks)}
         environments = [
             shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {} for rank in range(ranks)
         ]

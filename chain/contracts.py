@@ -598,9 +598,9 @@ class Canaries(TokenTaker):
         return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
     def open(
-        self, submission: Submission, planted: Planted, carrier: LocalAccount, rollout: FailingRollout, reason: int
+        self, submission: Submission, planted: Planted, decoy: LocalAccount, rollout: FailingRollout, reason: int
     ) -> ContractCall[Receipt]:
-        """Open a canary after settlement, within its challenge window, as the pool's owner. `carrier`: the key of the
+        """Open a canary after settlement, within its challenge window, as the pool's owner. `decoy`: the key of the
         file's node, which consents. `reason`: the reject code that an honest check gives. The deposit (accused bonds
         and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
@@ -613,14 +613,14 @@ class Canaries(TokenTaker):
             submission.pool,
             submission.sequence,
             submission.file_data,
-            (planted.salt, list(planted.proof), self._consent(submission, planted, carrier)),
+            (planted.salt, list(planted.proof), self._consent(submission, planted, decoy)),
             (rollout.row, rollout.row_hash, list(rollout.proof)),
             int(reason),
         )
 
-    def _consent(self, submission: Submission, planted: Planted, carrier: LocalAccount) -> bytes:
+    def _consent(self, submission: Submission, planted: Planted, decoy: LocalAccount) -> bytes:
         at = submission.pool, submission.step, submission.node, submission.counter
-        return self.signed(carrier, "muster-canaries", CANARY_CONSENT, self.leaf(planted.salt, *at))
+        return self.signed(decoy, "muster-canaries", CANARY_CONSENT, self.leaf(planted.salt, *at))
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""

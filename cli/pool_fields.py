@@ -65,8 +65,8 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     },
     curriculum.Curriculum: {
         "tries": "With fewer tries a problem is drawn like any other.",
-        "lowest": "Thousandths of solved tries: below them a problem rests as too hard.",
-        "highest": "Above them it rests as too easy.",
+        "lowest": "Thousandths of solved tries: below them a problem is masked as too hard.",
+        "highest": "Above them it is masked as too easy.",
         "solved": "The task reward from which on a try counts as solved.",
         "window": "Only files that became final during so many policy steps count; what rests comes back after as "
         "many.",
@@ -89,7 +89,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "max_prompt_tokens": "The longest prompt, in tokens. Both together must fit the model's context.",
         "temperature": "The temperature of sampling.",
         "targets": "Lengths (in tokens) that answers are asked to have, one drawn for each problem; none: no target.",
-        "classes": "Instead of `targets`: such lengths for each class of nodes, the weakest nodes first.",
+        "length_tiers": "Instead of `targets`: such lengths for each tier of nodes, the weakest nodes first.",
         "length_alpha": "Reward lost for every token that an answer is off its target.",
     },
     config.ChecksConfig: {
@@ -110,7 +110,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     training.TrainConfig: {
         "steps": "Policy steps of the whole run.",
         "files_per_step": "Files that a step trains.",
-        "async_level": "How many steps old a file may be; the terms' `max_lag` must be at least as much.",
+        "max_off_policy_steps": "How many steps old a file may be; the terms' `max_lag` must be at least as much.",
         "minibatches": "Updates of the weights in each step.",
         "filter": "Let a step wait for files with signal: answers to a problem whose rewards differ.",
         "lora": "Train low-rank additions to the projections instead of all weights.",

@@ -89,9 +89,9 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if budget < cost.file:
         what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
         found.append(PoolProblem(what, "raise --budget, or lower `rate` or `fee`"))
-    if config.data is None and terms.maxLag < config.train.async_level:
-        what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
-        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
+    if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
+        what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
+        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
     return [*found, *judging_problems(config, terms), *curriculum_problems(config)]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from chain.client import ChainClient
-from chain.contracts.diloco_runs import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
 from chain.deployment import Deployment
+from chain.diloco_runs import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
 from diloco.config import ChainConfig, DilocoRun, MemberConfig
 from diloco.log import Log
 from diloco.messages import CommitRecord
@@ -20,9 +20,9 @@ from diloco.outer import OuterState
 from diloco.settle import catch_up, make_step
 from diloco.transport import Transport
 from protocol.accounts import LocalAccount
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")
 _SEND_SECONDS = 300.0
@@ -226,4 +226,3 @@ def _words(contribution: RecordedContribution | None) -> str:
     if contribution is None:
         return "nothing"
     return f"{contribution.document[:16]}… with weight {contribution.weight / WEIGHT_ONE:.9f}"
-

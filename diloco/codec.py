@@ -1,9 +1,9 @@
 """Pseudo-gradients as bytes: float32, one byte per element, or only the changes that bfloat16 can see.
 
-A payload consists of shards (diloco/tensors.py), each of which begins with a hash of run, outer step, base, worker and
-number. So a copied payload is not valid as somebody else's: a copier would have to sign hashes of bytes that it can make
-only after the original is published, and by then the time to sign is over. What is read comes from strangers: lengths
-are checked before anything is allocated, and what comes out is finite.
+A payload consists of shards (diloco/tensors.py), each of which begins with a hash of run, outer step, base, worker
+and number. So a copied payload is not valid as somebody else's: a copier would have to sign hashes of bytes that it
+can make only after the original is published, and by then the time to sign is over. What is read comes from
+strangers: lengths are checked before anything is allocated, and what comes out is finite.
 """
 
 import hashlib
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from diloco.config import Mode
 from diloco.tensors import F32, Piece, Tensors, moments
-from protocol.delta.fields import DeltaError, FieldReader, varint
-from protocol.delta.layout import SEGMENT
-from protocol.delta.tensor import decode_tensor, encode_tensor
+from protocol.delta.bits import SEGMENT
+from protocol.delta.tensors import DeltaError, FieldReader, decode_tensor, encode_tensor, varint
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 
@@ -117,8 +116,8 @@ def decode_sparse(data: memoryview, base: F32) -> F32:
 
 @dataclass(frozen=True)
 class SparseSelection:
-    """What mode `sparse` sends in one outer step. `after`: the outer weights with what is sent subtracted; `error`: what
-    was left out, added to the next pseudo-gradient (error feedback). Tensors of the model's shapes."""
+    """What mode `sparse` sends in one outer step. `after`: the outer weights with what is sent subtracted; `error`:
+    what was left out, added to the next pseudo-gradient (error feedback). Tensors of the model's shapes."""
 
     after: Tensors
     error: Tensors
@@ -183,7 +182,9 @@ def decode_shard(
 
     Raises MalformedContribution."""
     if len(data) > max_shard_bytes(pieces):
-        raise MalformedContribution(f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest")
+        raise MalformedContribution(
+            f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest"
+        )
     reader = FieldReader(memoryview(data))
     try:
         if bytes(reader.take(len(_MAGIC))) != _MAGIC:

@@ -9,13 +9,12 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.api.base import Address, Hex64
-from protocol.documents import Document, load_document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json, load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from storage.weights.manifest import MAX_WORKERS
 from trainer.config import MemoryConfig, ParallelConfig, TrainerConfig
 
@@ -52,7 +51,9 @@ class AdmissionConfig(Document):
     @model_validator(mode="after")
     def _a_majority_needs_three(self) -> Self:
         if self.cosine is not None and self.minimum < 3:
-            raise ValueError("two contributions cannot outvote one another: set `minimum` to 3 or more, or `cosine` null")
+            raise ValueError(
+                "two contributions cannot outvote one another: set `minimum` to 3 or more, or `cosine` null"
+            )
         return self
 
 
@@ -103,7 +104,9 @@ class DilocoRun(Document):
             raise ValueError("a worker is named twice")
         least = self.settings.admission.minimum
         if len(self.workers) < least:
-            raise ValueError(f"{len(self.workers)} workers, and an outer step needs {least} (`settings.admission.minimum`)")
+            raise ValueError(
+                f"{len(self.workers)} workers, and an outer step needs {least} (`settings.admission.minimum`)"
+            )
         return self
 
     @property
@@ -147,7 +150,9 @@ class Timeouts:
 
     def table(self) -> str:
         """Return one line per timeout, for a person."""
-        return "\n".join(f"{one.name:11}{getattr(self, one.name):>10.1f} s  {_MEANING[one.name]}" for one in fields(self))
+        return "\n".join(
+            f"{one.name:11}{getattr(self, one.name):>10.1f} s  {_MEANING[one.name]}" for one in fields(self)
+        )
 
 
 _MEANING = {
@@ -164,7 +169,9 @@ class RanksConfig(Document):
     """Processes on one machine that train together."""
 
     ranks: int = Field(1, ge=1, le=4096, description="Processes, one per GPU.")
-    shard: int = Field(0, ge=0, le=4096, description="Ranks that weights and optimizer state are sharded over (0: all).")
+    shard: int = Field(
+        0, ge=0, le=4096, description="Ranks that weights and optimizer state are sharded over (0: all)."
+    )
     max_restarts: int = Field(5, ge=0, description="Failures in a row after which the worker gives up.")
 
     def parallel(self, seconds: float) -> ParallelConfig:
@@ -254,7 +261,9 @@ class PolicyCoordinatorConfig(TrainerConfig):
     """`muster diloco coordinate` for a pool: the pool's trainer, whose policy steps the workers make."""
 
     run: Path = Field(description="The run's document.")
-    chain_run: int | None = Field(None, ge=1, lt=1 << 256, description="The run's number in DilocoRuns, to record steps.")
+    chain_run: int | None = Field(
+        None, ge=1, lt=1 << 256, description="The run's number in DilocoRuns, to record steps."
+    )
 
 
 class WorkerConfig(MemberConfig):

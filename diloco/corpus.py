@@ -56,7 +56,8 @@ class FileState:
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """`state`: when it was read; `sha256`: of all its bytes (hex). Document k lies at bytes `starts[k]` to `ends[k]`."""
+    """`state`: when it was read; `sha256`: of all its bytes (hex). Document k lies at bytes `starts[k]` to
+    `ends[k]`."""
 
     path: Path
     state: FileState
@@ -131,7 +132,9 @@ def document_files(paths: Sequence[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         with explained(f"read {path}", _CURE):
-            inside = sorted(one for one in path.iterdir() if one.suffix.lower() in _READERS) if path.is_dir() else [path]
+            inside = (
+                sorted(one for one in path.iterdir() if one.suffix.lower() in _READERS) if path.is_dir() else [path]
+            )
         for one in inside:
             if one.resolve() in found:
                 raise ConfigError(f"{one} is named twice", "name each file once in `text.files`")
@@ -299,8 +302,8 @@ class Cursor:
 class TextStream:
     """The stream of the first `count` documents, from which a worker takes those it owns.
 
-    A document longer than `longest` tokens, or than what is left of a batch, is cut. The next piece begins with the last
-    token of the one before, so each token but a document's first is predicted exactly once an epoch."""
+    A document longer than `longest` tokens, or than what is left of a batch, is cut. The next piece begins with the
+    last token of the one before, so each token but a document's first is predicted exactly once an epoch."""
 
     def __init__(
         self, documents: Documents, count: int, encode: Callable[[str], tuple[int, ...]], seed: bytes, longest: int

@@ -13,23 +13,24 @@ from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft import ConversationEncoder, Example, ImitationLearner, ImitationMetrics, load_examples
+from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, load_examples
 
 
 def language_learners(config: LanguageConfig, folder: Path, placement: Placement) -> LanguageLearners:
     """Return the learner of one rank."""
     policy = Policy(folder, config.dtype, placement)
-    return LanguageLearners(ImitationLearner(policy, config.optimizer, config.updates, config.max_z_loss))
+    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates, config.max_z_loss))
 
 
 class LanguageTask:
     """What tasks on text and on conversations share; see `TextTask` and `SftTask`. An InnerTask.
 
-    The learning rate's schedule goes by the run's inner steps, so a worker that joins late has the rate of the others."""
+    The learning rate's schedule goes by the run's inner steps, so a worker that joins late has the rate of the
+    others."""
 
     def __init__(self, run: DilocoRun, learners: LanguageLearners, heldout: list[Example]) -> None:
         self._inner_steps, self._learners, self._heldout = run.settings.inner_steps, learners, heldout
-        self._made: list[ImitationMetrics] = []
+        self._made: list[SftMetrics] = []
         self.cursor = Cursor()
 
     def _batch(self, share: DataShare) -> list[Example]:

@@ -1,8 +1,8 @@
 """Following a run's log, and writing it.
 
-The log is one line of signed entries, each naming the one before, from which every replica computes the same members and
-the same outer steps. The coordinator orders what happens. It cannot forge a contribution nor choose which counts: both
-follow from published bytes that everybody checks.
+The log is one line of signed entries, each naming the one before, from which every replica computes the same members
+and the same outer steps. The coordinator orders what happens. It cannot forge a contribution nor choose which
+counts: both follow from published bytes that everybody checks.
 """
 
 import logging
@@ -37,9 +37,9 @@ log = logging.getLogger("muster.diloco")
 class Log:
     """How far the log of a run was read.
 
-    `commit`: the commit record that began the step under way, in entry `epoch`; `number`: of the next entry; `tip`: hash
-    of the newest entry; `messages`: for each worker, its first message that is not in the log; `last_partition`: how the
-    files of the step before this commit were split, if that was read."""
+    `commit`: the commit record that began the step under way, in entry `epoch`; `number`: of the next entry; `tip`:
+    hash of the newest entry; `messages`: for each worker, its first message that is not in the log;
+    `last_partition`: how the files of the step before this commit were split, if that was read."""
 
     transport: Transport
     commit: CommitRecord
@@ -173,8 +173,8 @@ def begin_log(transport: Transport, account: LocalAccount, first: OuterState) ->
 
 
 class LogWriter:
-    """The coordinator's log: `written`, as far as it is in the bucket, and `draft`, with the `events` that the next entry
-    will tell.
+    """The coordinator's log: `written`, as far as it is in the bucket, and `draft`, with the `events` that the next
+    entry will tell.
 
     An entry whose write got no answer may have arrived, so it is written again byte for byte until that is known. A
     restarted coordinator reads the log to its end instead."""
@@ -212,8 +212,8 @@ class LogWriter:
             return False
 
     def flush(self, max_delay: float) -> None:
-        """Write the next entry if something moved, or if the first of its events is `max_delay` seconds old: what nobody
-        acts on yet may wait for more. Raises as `write`."""
+        """Write the next entry if something moved, or if the first of its events is `max_delay` seconds old: what
+        nobody acts on yet may wait for more. Raises as `write`."""
         if not self.events:
             self.written.messages = dict(self.draft.messages)
             self._reset()

@@ -24,11 +24,11 @@ from diloco.store import StatusFile, open_home
 from diloco.transport import Transport
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
 from protocol.lifetime import die_with_parent
 from runtime.process import Daemon, start
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class FollowingRank:
 
     def stop(self) -> None:
         """Rank 0 is asked too and decides; should it be gone, do not wait for it much longer."""
-        self._learners.ranks.hurry(_LAST_SECONDS)
+        self._learners.ranks.shorten_wait(_LAST_SECONDS)
 
 
 def prepare_torch(threads: int) -> None:
@@ -171,13 +171,13 @@ def _coordinator(config: CoordinatorConfig) -> Daemon:
 
 def _policy_coordinator(config: PolicyCoordinatorConfig) -> Daemon:
     prepare_torch(config.engine.threads)
-    from diloco.policy import DilocoTraining
+    from diloco.policy import DilocoSource
     from engines.loading import set_threads
     from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
 
     set_threads(config.engine.threads)
-    return Trainer(config, TrainerCollaborators.connect(config), source=DilocoTraining(config))
+    return Trainer(config, TrainerCollaborators.connect(config), source=DilocoSource)
 
 
 def _worker(config: WorkerConfig) -> Daemon:

@@ -1,8 +1,8 @@
 """Everything that is signed in a run: contributions, workers' messages, and entries of the coordinator's log.
 
-Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which names its
-own place (run, author, number), so nobody can move or repeat it. What arrives is a stranger's: it is bounded before it is
-parsed, and refused unless it is byte for byte what encoding it again gives.
+Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which
+names its own place (run, author, number), so nobody can move or repeat it. What arrives is a stranger's: it is
+bounded before it is parsed, and refused unless it is byte for byte what encoding it again gives.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from diloco.codec import MalformedContribution, Origin, max_shard_bytes
 from diloco.config import DilocoRun, Mode
 from diloco.partition import MAX_ITEMS, Partition
 from diloco.tensors import TensorLayout
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody, UnixTime, at_most
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.signed import check_signer, open_canonical
+from protocol.signing import check_signer, open_canonical
 from storage.weights.manifest import MAX_WORKERS
 
 DOMAIN = "muster-diloco"
@@ -54,14 +54,14 @@ class _Digest:
 def _digest(body: SignedBody, run: DilocoRun) -> bytes:
     data = hashlib.sha256(canonical_json(body.model_dump(mode="json"))).digest()
     struct = f"{type(body).__name__}(bytes32 run,bytes32 body)"
-    return eip712.digest(run.pool_id.domain(DOMAIN), struct, bytes.fromhex(run.digest), data)
+    return signing.digest(run.pool_id.domain(DOMAIN), struct, bytes.fromhex(run.digest), data)
 
 
 def _seal(body: SignedBody, run: DilocoRun, account: LocalAccount, author: str) -> bytes:
     """Return the stored bytes. Raises ValueError unless the account is the author."""
     if account.address != author:
         raise ValueError(f"a {type(body).__name__} of {author} cannot be signed by {account.address}")
-    signature = "0x" + eip712.sign(account, _digest(body, run)).hex()
+    signature = "0x" + signing.sign(account, _digest(body, run)).hex()
     return canonical_json({"body": body.model_dump(mode="json"), "signature": signature})
 
 
@@ -89,7 +89,9 @@ def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics that a contribution may report: a worker whose model diverged leaves out what is out of
     bounds."""
     finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
-    return {name: value for name, value in finite.items() if _metric_bounds(name)[0] <= value <= _metric_bounds(name)[1]}
+    return {
+        name: value for name, value in finite.items() if _metric_bounds(name)[0] <= value <= _metric_bounds(name)[1]
+    }
 
 
 MetricName = Annotated[str, Field(pattern=r"^[a-z_]{1,24}$")]
@@ -169,7 +171,9 @@ class Expected:
         if found.step != self.step:
             raise MalformedContribution(f"it is for outer step {found.step}, this is {self.step}")
         if found.base != self.base:
-            raise MalformedContribution(f"it started from {found.base[:16]}…, outer step {self.step} from another state")
+            raise MalformedContribution(
+                f"it started from {found.base[:16]}…, outer step {self.step} from another state"
+            )
         assigned = set(self.items(found.worker))
         for item in sorted(set(found.items) ^ assigned):
             fault = "does not name" if item in assigned else "names"
@@ -277,11 +281,11 @@ class StrikesOf(SignedBody):
 class CommitRecord(SignedBody):
     """Commits an outer step and begins the next one: everything that a newcomer must know to follow from here.
 
-    Outer step `step` begins from the state of `digest` with `members`, or once `waiting` are enough. The state was made
-    in attempt `attempt` at the step before, of all opened contributions (`made_of`), of which those of `counted` were
-    admitted. `previous`: number of the commit record before (null: none). `state`: SHA-256 of the list of files in which
-    the state is published, if it is. `messages`: for each worker, the number of its first message that is not in the
-    log. `strikes`: of those who held up earlier steps."""
+    Outer step `step` begins from the state of `digest` with `members`, or once `waiting` are enough. The state was
+    made in attempt `attempt` at the step before, of all opened contributions (`made_of`), of which those of
+    `counted` were admitted. `previous`: number of the commit record before (null: none). `state`: SHA-256 of the
+    list of files in which the state is published, if it is. `messages`: for each worker, the number of its first
+    message that is not in the log. `strikes`: of those who held up earlier steps."""
 
     kind: Literal["commit"] = "commit"
     step: _Step
@@ -427,7 +431,8 @@ def seal_entry(entry: LogEntry, run: DilocoRun, account: LocalAccount) -> bytes:
 def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -> LogEntry:
     """Decode entry `number`, which follows the entry of hash `previous` (None: not known).
 
-    Raises MalformedEntry for what the coordinator did not write there; IntegrityError where it follows another entry."""
+    Raises MalformedEntry for what the coordinator did not write there; IntegrityError where it follows another
+    entry."""
     signed = open_canonical(data, Signed[LogEntry], MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
     entry = signed.body
     if (entry.run, entry.number) != (run.digest, number):
@@ -439,4 +444,3 @@ def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -
             "run one coordinator",
         )
     return entry
-

@@ -18,10 +18,10 @@ from diloco.config import OuterConfig
 from diloco.messages import MAX_STEP
 from diloco.tensors import F32, Piece, TensorLayout, Tensors, cut, paste
 from protocol.api.base import Hex64, Rows, SignedBody
-from protocol.delta.index import TensorEntry, WeightIndex
+from protocol.delta.delta import TensorEntry, WeightIndex
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError
-from protocol.signed import open_canonical
+from protocol.signing import open_canonical
 
 MAX_LIST_BYTES = 1 << 17
 _TINY = np.float32(1e-40)

@@ -16,8 +16,8 @@ def owner(seed: bytes, item: bytes, workers: Iterable[str]) -> str:
     """Return the worker whose hash with the item is highest (rendezvous hashing): when members change, an item moves
     only from a worker that left or to one that joined.
 
-    `seed`: 32 bytes; `item`: SHA-256 of a file, or a document's position in the stream of all epochs as 32 bytes. Raises
-    ValueError for no workers."""
+    `seed`: 32 bytes; `item`: SHA-256 of a file, or a document's position in the stream of all epochs as 32 bytes.
+    Raises ValueError for no workers."""
     return max(workers, key=lambda worker: (tagged_hash(_TAG, seed, item, worker), worker.lower()))
 
 

@@ -1,11 +1,11 @@
 """A pool's trainer as the coordinator of a DiLoCo run: each policy step with files is one outer step of the workers.
 
-The log says which files a step trains on before any worker hears of them. So whatever is killed, the step is made of the
-same files, and the trainer takes it over once it is committed.
+The log says which files a step trains on before any worker hears of them. So whatever is killed, the step is made of
+the same files, and the trainer takes it over once it is committed.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,15 @@ from diloco.settle import MadeStep, read_step
 from diloco.store import StatusFile
 from diloco.tasks import model_tensors, set_tensors
 from diloco.transport import Transport
-from protocol.documents import load_document
-from protocol.eip712 import checked_address
-from protocol.encoding import canonical_json, parse_json, sha256_hex
+from protocol.encoding import canonical_json, load_document, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.folders import write_folder
+from protocol.files import write_folder
+from protocol.signing import checked_address
 from trainer.advantage import ADVANTAGES, select
 from trainer.batch import Group
 from trainer.checkpoint import STATE
 from trainer.collaborators import TrainerCollaborators
+from trainer.config import TrainerConfig
 from trainer.daemon import Trainer
 from trainer.data import StepFiles
 from trainer.making import Check
@@ -272,15 +272,14 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-class DilocoTraining:
-    """Makes a trainer's policy steps by the workers of a run. A trainer's StepSource."""
+class DilocoSource:
+    """Policy steps made by the workers of the run that a PolicyCoordinatorConfig names. A trainer's StepSource.
 
-    def __init__(self, config: PolicyCoordinatorConfig) -> None:
-        self._config = config
+    Raises ConfigError where the run's document does not fit the pool; MusterError."""
 
-    def group(self, outside: TrainerCollaborators, base: Path, placement: Placement) -> DilocoPolicy:
-        """Raise ConfigError where the run's document does not fit the pool; MusterError."""
-        run, pool = load_document(self._config.run, DilocoRun), outside.client.pool_config()
+    def __init__(self, config: TrainerConfig, outside: TrainerCollaborators, base: Path, placement: Placement) -> None:
+        assert isinstance(config, PolicyCoordinatorConfig), "whoever composes the trainer gives its configuration"
+        run, pool = load_document(config.run, DilocoRun), outside.client.pool_config()
         check_pool_run(run, pool)
         if run.coordinator != outside.account.address:
             what = f"the coordinator of {run.name} is {run.coordinator}"
@@ -294,12 +293,12 @@ class DilocoTraining:
         policy = Policy(base, pool.model.dtype, placement)
         first = OuterState.start(model_tensors(policy.model))
         transport, recorder = Transport(outside.bucket, run), None
-        if self._config.chain_run is not None:
-            recorder = StepRecorder(lambda: outside.client.suite.diloco_runs, self._config.chain_run, transport, first)
+        if config.chain_run is not None:
+            recorder = StepRecorder(lambda: outside.client.suite.diloco_runs, config.chain_run, transport, first)
         on_step = None if recorder is None else recorder.committed
         coordinator = Coordinator(transport, outside.account, first, home, on_step)
         log.info("timeouts of %s:\n%s", run.name, Timeouts.of(run).table())
-        return DilocoPolicy(coordinator, policy, placement, home, recorder)
+        self.group = DilocoPolicy(coordinator, policy, placement, home, recorder)
 
-    def steps(self, group: DilocoPolicy, trainer: Trainer, check: Check) -> DilocoSteps:
-        return DilocoSteps(group, trainer, check)
+    def steps(self, trainer: Trainer, check: Check) -> DilocoSteps:
+        return DilocoSteps(self.group, trainer, check)

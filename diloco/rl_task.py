@@ -11,9 +11,9 @@ from diloco.tasks import DataShare, FilesUnusableError, RlLearners
 from diloco.tensors import Tensors
 from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
-from protocol.rollouts.schema import MalformedFile
+from protocol.rollout_file.rows import MalformedFile
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 from trainer.batch import Group
@@ -48,12 +48,12 @@ def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
     if run.pool_config != pool.digest.hex():
         raise ConfigError(
             f"{run.name} is for a pool whose document has the SHA-256 {run.pool_config}, not {pool.digest.hex()}",
-            "give the trainer and the workers the pool's own document, and name its SHA-256 as `pool_config` of the run",
+            "give trainer and workers the pool's own document, and name its SHA-256 as `pool_config` of the run",
         )
     if not len(run.workers) <= pool.train.files_per_step <= pool.train.max_files <= MAX_ITEMS:
         raise ConfigError(
             f"{len(run.workers)} workers for {pool.train.files_per_step} to {pool.train.max_files} files a policy step",
-            f"name at most one worker per file, and at most {MAX_ITEMS} files a step (`train.files_per_step`, `filter`)",
+            f"name at most one worker per file, at most {MAX_ITEMS} files a step (`train.files_per_step`, `filter`)",
         )
     if pool.train.lora is not None:
         raise ConfigError("DiLoCo workers train whole weights", "use a pool without `train.lora`")

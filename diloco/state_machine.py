@@ -1,9 +1,9 @@
 """Who takes part in which outer step: a pure function of the log's events.
 
-An outer step is collected (members sign hashes of their contributions), opened (they publish the payloads), and settled:
-it follows which contributions count, and the step is committed. A step that cannot be made, or that nobody is left for,
-begins again with another attempt; only a commit ends it. So no outer step is lost, and none is made twice, whatever
-arrives late, twice or out of place. Replicas that apply the same events agree.
+An outer step is collected (members sign hashes of their contributions), opened (they publish the payloads), and
+settled: it follows which contributions count, and the step is committed. A step that cannot be made, or that nobody
+is left for, begins again with another attempt; only a commit ends it. So no outer step is lost, and none is made
+twice, whatever arrives late, twice or out of place. Replicas that apply the same events agree.
 """
 
 from collections.abc import Collection, Mapping
@@ -42,8 +42,8 @@ class Strikes:
     every eight outer steps that it contributes to. `until`: the outer step it may take part in again; `made`: steps
     contributed to since a strike came or went.
 
-    A worker that says it cannot use a file may be right, and one that says it could may lie: by that alone it gets three
-    strikes at most, and so takes part in every fourth step at least."""
+    A worker that says it cannot use a file may be right, and one that says it could may lie: by that alone it gets
+    three strikes at most, and so takes part in every fourth step at least."""
 
     count: int = 0
     until: int = 0
@@ -70,12 +70,12 @@ class Phase(Enum):
 class Schedule:
     """The state of the outer step under way.
 
-    `step` starts from the state of `digest` (hex). `members` take part in attempt `attempt`; `waiting` have joined and
-    take part from the next attempt that lets them in. `documents`: signed contributions by worker; `opened`: workers
-    whose payload is there. `barred`: workers that held up this step and are excluded from it; `disputed`: those of them
-    that did so only by their word on files. `items`: the files that the step trains on, once they are assigned;
-    `unusable`: files that barred workers named; `skipped`: files that nobody trains on; `partition_members`: the members
-    when the attempt began, among whom the data is split."""
+    `step` starts from the state of `digest` (hex). `members` take part in attempt `attempt`; `waiting` have joined
+    and take part from the next attempt that lets them in. `documents`: signed contributions by worker; `opened`:
+    workers whose payload is there. `barred`: workers that held up this step and are excluded from it; `disputed`:
+    those of them that did so only by their word on files. `items`: the files that the step trains on, once they are
+    assigned; `unusable`: files that barred workers named; `skipped`: files that nobody trains on;
+    `partition_members`: the members when the attempt began, among whom the data is split."""
 
     run: DilocoRun
     digest: str
@@ -96,7 +96,8 @@ class Schedule:
 
     @classmethod
     def begin(cls, commit: CommitRecord, run: DilocoRun) -> "Schedule":
-        """Return the schedule that a commit record begins. Raises IntegrityError where it names no worker of the run."""
+        """Return the schedule that a commit record begins. Raises IntegrityError where it names no worker of the
+        run."""
         run.check_workers([*commit.members, *commit.waiting, *commit.made_of])
         strikes = {worker: Strikes(one.count, one.until, one.made) for worker, one in commit.strikes.items()}
         members = frozenset(commit.members)

@@ -1,10 +1,10 @@
 """What a worker and a coordinator keep on disk.
 
-A worker writes two kinds of folders, each complete or absent: an outer state with the inner task as it was right after
-it, and the contribution on its way with the inner task as it was when that was made. The order is such that a kill at any
-moment loses no outer step and repeats none. A state is written while inner steps go on from it. Until it is there, the
-state before it and the contribution to that stay, from which the same outer step is made again. The next contribution
-waits for it, so nobody hears of work whose beginning is not on disk.
+A worker writes two kinds of folders, each complete or absent: an outer state with the inner task as it was right
+after it, and the contribution on its way with the inner task as it was when that was made. The order is such that a
+kill at any moment loses no outer step and repeats none. A state is written while inner steps go on from it. Until it
+is there, the state before it and the contribution to that stay, from which the same outer step is made again. The
+next contribution waits for it, so nobody hears of work whose beginning is not on disk.
 """
 
 import json
@@ -27,9 +27,17 @@ from diloco.state_machine import Schedule
 from diloco.tensors import TensorLayout, Tensors, paste
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.files import explained, read_bounded, write_atomic
-from protocol.folders import drop_old, folder_aside, put_folder, remove_leftovers, write_folder
-from protocol.locks import locked
+from protocol.files import (
+    drop_old,
+    explained,
+    folder_aside,
+    locked,
+    put_folder,
+    read_bounded,
+    remove_leftovers,
+    write_atomic,
+    write_folder,
+)
 from protocol.waits import WAITS
 
 log = logging.getLogger("muster.diloco")
@@ -72,8 +80,8 @@ class Savable(Protocol):
 class OwnContribution:
     """A worker's contribution on its way: the same bytes for as long as its outer step can take it.
 
-    `document`: its signed bytes; `payload`: the shards. Made from the state of digest `base` (hex) in attempt `attempt`,
-    on the `share` of the data. `error`: the error feedback if it counts (mode `sparse`)."""
+    `document`: its signed bytes; `payload`: the shards. Made from the state of digest `base` (hex) in attempt
+    `attempt`, on the `share` of the data. `error`: the error feedback if it counts (mode `sparse`)."""
 
     document: bytes
     payload: tuple[bytes, ...]
@@ -100,8 +108,8 @@ class _Write:
 
 
 class WorkerStore:
-    """In `home`. `error`: the error feedback that belongs to the inner task as it was last restored. One thread uses it;
-    files are written by another."""
+    """In `home`. `error`: the error feedback that belongs to the inner task as it was last restored. One thread uses
+    it; files are written by another."""
 
     def __init__(self, home: Path, layout: TensorLayout, shards: int, task: Savable) -> None:
         self._states, self._pending = home / "outer", home / "pending"

@@ -20,11 +20,11 @@ from diloco.tensors import F32, Tensors
 from protocol.errors import MusterError
 from trainer.batch import Group
 from trainer.checkpoint import PendingCheckpoint
-from trainer.distributed import Everywhere
+from trainer.distributed import BroadcastCalls
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, whole
-from trainer.sft import Example, ImitationLearner, ImitationMetrics
+from trainer.sft import Example, SftLearner, SftMetrics
 from trainer.step_metrics import StepMetrics
 
 POSITION = "documents"
@@ -114,7 +114,7 @@ class _Learner(Protocol):
     def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
 
 
-class WorkerLearners(Everywhere):
+class WorkerLearners(BroadcastCalls):
     """The learners of a worker's ranks. Rank 0 calls the methods; the others are in `follow` meanwhile."""
 
     def __init__(self, learner: _Learner) -> None:
@@ -124,16 +124,16 @@ class WorkerLearners(Everywhere):
 
     def weights(self) -> Tensors:
         """Return a copy of the whole model, float32."""
-        return cast(Tensors, self._everywhere("weights"))
+        return cast(Tensors, self._call("weights"))
 
     def load(self, weights: Tensors) -> None:
         """Put weights in place of all ranks' parts."""
         self.ranks.command(("load", ()))  # the others receive them one tensor at a time
-        self._together("load", (weights,))
+        self._run_together("load", (weights,))
 
     def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
         """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
-        self._everywhere("save", folder, extra or {})
+        self._call("save", folder, extra or {})
         return self
 
     def done(self) -> bool:
@@ -142,13 +142,13 @@ class WorkerLearners(Everywhere):
 
     def finish(self) -> None:
         """Return once what `save` began is on disk, of all ranks. Raises MusterError."""
-        self._everywhere("finish")
+        self._call("finish")
 
     def restore(self, folder: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return its `extra`. Raises IntegrityError where it is damaged."""
-        return cast(dict[str, Any], self._everywhere("restore", folder))
+        return cast(dict[str, Any], self._call("restore", folder))
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "weights":
                 return model_tensors(self._learner.policy.model, self.ranks.rank == 0)
@@ -171,19 +171,19 @@ class WorkerLearners(Everywhere):
 class LanguageLearners(WorkerLearners):
     """Learners of examples: text and conversations."""
 
-    def __init__(self, learner: ImitationLearner) -> None:
+    def __init__(self, learner: SftLearner) -> None:
         super().__init__(learner)
         self._language = learner
 
-    def update(self, examples: Sequence[Example], number: int | None = None) -> ImitationMetrics:
+    def update(self, examples: Sequence[Example], number: int | None = None) -> SftMetrics:
         """Learn from a batch, as update `number` of the run; None: as the next one."""
-        return cast(ImitationMetrics, self._everywhere("update", examples, number))
+        return cast(SftMetrics, self._call("update", examples, number))
 
     def loss(self, examples: Sequence[Example]) -> float:
         """Return the mean loss (nats) of the learned tokens, without learning."""
-        return cast(float, self._everywhere("loss", examples))
+        return cast(float, self._call("loss", examples))
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "update":
                 examples, number = arguments
@@ -191,7 +191,7 @@ class LanguageLearners(WorkerLearners):
                 return self._language.update(examples)
             case "loss":
                 return self._language.loss(*arguments)
-        return super()._do(name, arguments)
+        return super()._run(name, arguments)
 
 
 class RlLearners(WorkerLearners):
@@ -204,13 +204,13 @@ class RlLearners(WorkerLearners):
 
     def begin(self, groups: Sequence[Group], step: int, updates: int) -> None:
         """Prepare the updates of policy step `step` + 1 on these groups; `updates` were taken before."""
-        self._everywhere("begin", groups, step, updates)
+        self._call("begin", groups, step, updates)
 
     def update(self) -> tuple[int, StepMetrics | None]:
         """Take the next update and return its tokens; 0 and the step's metrics once there is none left."""
-        return cast(tuple[int, StepMetrics | None], self._everywhere("update"))
+        return cast(tuple[int, StepMetrics | None], self._call("update"))
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "begin":
                 groups, self._rl.step, self._rl.updates = arguments
@@ -223,7 +223,7 @@ class RlLearners(WorkerLearners):
                 except StopIteration as end:
                     self._updates = None
                     return 0, end.value
-        return super()._do(name, arguments)
+        return super()._run(name, arguments)
 
 
 def model_tensors(model: Any, wanted: bool = True) -> Tensors:

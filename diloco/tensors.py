@@ -122,8 +122,8 @@ def add_products(parts: Sequence[Products]) -> Products:
 
 
 def _block_products(blocks: Sequence[NDArray[np.float64]], pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return the products of the pairs over one block. The last halvings of all pairs are done together: on short arrays
-    numpy's calls take longer than their additions."""
+    """Return the products of the pairs over one block. The last halvings of all pairs are done together: on short
+    arrays numpy's calls take longer than their additions."""
     rest = blocks[0].size
     while rest > _SHORT:
         rest = (rest + 1) // 2

@@ -287,8 +287,8 @@ class Sender:
         raise MusterError(f"more than {MAX_TAKEN} messages of {worker} were not read", "look at the run's coordinator")
 
     def post(self, kind: MessageKind, now: Schedule, digest: str | None = None, items: Iterable[str] = ()) -> None:
-        """Post a message about the attempt under way, unless this process has, at the first place that nobody has taken.
-        Raises MusterError where there is none; UnreachableError."""
+        """Post a message about the attempt under way, unless this process has, at the first place that nobody has
+        taken. Raises MusterError where there is none; UnreachableError."""
         what = kind, now.step, now.attempt, digest
         if what in self._posted:
             return

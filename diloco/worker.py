@@ -157,8 +157,8 @@ class Worker:
         }  # fmt: skip
 
     def _read_log(self) -> bool:
-        """Take the log's next entry, if it is there; return whether another may be there already, or an outer step is to
-        be made. What follows an entry that was waited for is not there yet."""
+        """Take the log's next entry, if it is there; return whether another may be there already, or an outer step
+        is to be made. What follows an entry that was waited for is not there yet."""
         was_at_end = self._at_end
         training = self._own is None and self.address in self.log.schedule.members and not self.awaits_files
         if was_at_end and training and not self._log_backoff.due():
@@ -279,8 +279,8 @@ class Worker:
         return DataShare(self.run.seed, self.address, now.partition_members, items, now.step, self._others_positions())
 
     def _others_positions(self) -> tuple[int, ...]:
-        """Return how many documents each worker had passed that the newest outer step was made of, ascending; none where
-        this worker is one of them, or nobody says so."""
+        """Return how many documents each worker had passed that the newest outer step was made of, ascending; none
+        where this worker is one of them, or nobody says so."""
         if self._positions[0] != self.log.epoch:
             self._positions = self.log.epoch, self._read_positions()
         return self._positions[1]
@@ -345,8 +345,8 @@ class Worker:
         return f"outer step {now.step} to be settled"
 
     def _offer_again(self, own: OwnContribution, now: Schedule) -> None:
-        """Offer the contribution to another attempt, if its data is still this worker's and nobody else's. Otherwise make
-        another from where the outer step began."""
+        """Offer the contribution to another attempt, if its data is still this worker's and nobody else's. Otherwise
+        make another from where the outer step began."""
         share = now.share_of(self.address)
         if own.share == share or (not self.run.assigned and set(share) <= set(own.share)):
             self._own = replace(own, attempt=now.attempt)
@@ -384,9 +384,9 @@ def make_contribution(
 
 
 class StallTimer:
-    """Decides when a worker gives up: after the stall timeout without any progress in the log, or after as many attempts
-    at one outer step as there are workers to hold it up. Workers that hold up a step are excluded from it one by one, so
-    a few hostile ones cannot use up the time of the others."""
+    """Decides when a worker gives up: after the stall timeout without any progress in the log, or after as many
+    attempts at one outer step as there are workers to hold it up. Workers that hold up a step are excluded from it
+    one by one, so a few hostile ones cannot use up the time of the others."""
 
     def __init__(self, run: DilocoRun, clock: Callable[[], float] = time.monotonic) -> None:
         timeouts = Timeouts.of(run)

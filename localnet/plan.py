@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
@@ -27,8 +27,8 @@ WORKER_BATCH = 128
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chooses; port 0 means any free one. `sites`: how many places the policy is trained at;
-    `exchange`: of these, `SitesRun.exchange`."""
+    """What a person chooses; port 0 means any free one. `diloco`: how many DiLoCo workers train the policy
+    (1: the trainer alone)."""
 
     seed: int
     steps: int
@@ -36,23 +36,22 @@ class Options:
     chain_port: int = 0
     s3_port: int = 0
     http_port: int = 0
-    sites: int = 1
-    exchange: Literal["all", "shards"] = "all"
+    diloco: int = 1
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `carrier`
+    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `decoy`
     belongs to the pool's owner and cheats on purpose: its files are canaries."""
 
     name: str
     engine: str
     attack: str = ""
-    carrier: bool = False
+    decoy: bool = False
 
     @property
     def cheats(self) -> bool:
-        return bool(self.attack) and not self.carrier
+        return bool(self.attack) and not self.decoy
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,8 @@ class DemoPlan:
     """Whether processes are restarted for ever."""
     metrics_port: int = 0
     """Where Prometheus may scrape the trainer, 0 for nowhere."""
-    sites: int = 1
-    """Several sites train in the trainer's place, which keeps their log."""
-    exchange: Literal["all", "shards"] = "all"
-    """Whether each of them fetches everything, or reduces a shard."""
+    diloco: int = 1
+    """How many DiLoCo workers train in the trainer's place, which then coordinates them; 1: none."""
 
     @property
     def members(self) -> list[str]:
@@ -106,14 +103,14 @@ class DemoPlan:
         return [*(node.name for node in self.nodes), *([self.absentee] if self.absentee else [])]
 
     @property
-    def site_names(self) -> list[str]:
-        """Of the trainer's sites, where there are several."""
-        return [f"site-{number + 1}" for number in range(self.sites)] if self.sites > 1 else []
+    def diloco_workers(self) -> list[str]:
+        """Names of the DiLoCo workers, if there are several."""
+        return [f"diloco-{number + 1}" for number in range(self.diloco)] if self.diloco > 1 else []
 
     @property
-    def sites_run(self) -> Path:
+    def diloco_run(self) -> Path:
         """The document of their run."""
-        return self.root / "sites.json"
+        return self.root / "diloco.json"
 
     @property
     def rpc_url(self) -> str:
@@ -172,13 +169,12 @@ def make_plan(options: Options) -> DemoPlan:
         nodes=nodes,
         validators=validators,
         worker_batch=WORKER_BATCH,
-        sites=options.sites,
-        exchange=options.exchange,
+        diloco=options.diloco,
     )
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's decoy of canaries; twelve
     seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
     to hold it up, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
@@ -186,7 +182,7 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
         NodeSpec("ada", fast),
         NodeSpec("bob", "transformers"),
         NodeSpec("mallory", "transformers", cheat),
-        NodeSpec("carol", "transformers", canary, carrier=True),
+        NodeSpec("carol", "transformers", canary, decoy=True),
     )
     # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
     # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it. The
@@ -217,7 +213,7 @@ def training(steps: int) -> TrainConfig:
     """Rollouts up to four steps old hide most of a file's way through the chain. At twice this learning rate they make
     a run oscillate; four updates a step make up for the lower one."""
     optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=1.5e-4))
-    return TrainConfig(steps=steps, files_per_step=4, async_level=4, minibatches=4, optimizer=optimizer)
+    return TrainConfig(steps=steps, files_per_step=4, max_off_policy_steps=4, minibatches=4, optimizer=optimizer)
 
 
 def pool_config(seed: int, steps: int) -> PoolConfig:
@@ -261,7 +257,7 @@ def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
         appealJury=0,
         laneBlocks=1,
         attestBlocks=6,
-        maxLag=config.train.async_level + 2,
+        maxLag=config.train.max_off_policy_steps + 2,
         auditRate=AUDIT_EVERYTHING,
         drawBlocks=64,
         commitWindow=25 * patience,

@@ -90,7 +90,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
         train=TrainConfig(
             steps=steps,
             files_per_step=4,
-            async_level=1,
+            max_off_policy_steps=1,
             optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
             # Without it the policy is nearly deterministic after ten steps, and most groups carry no signal.
             algorithm=AlgorithmConfig(entropy_coefficient=0.005),

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.page import report_page
 from orchestrator.report import FileDetails, documents
-from orchestrator.summary import Agreement, RunSummary, Safeguards, SitesSummary, build_summary
+from orchestrator.summary import Agreement, DilocoSummary, RunSummary, Safeguards, build_summary
 from protocol.api.endpoints import RECORD, ROLLOUTS, SUBMISSION, VERDICTS, Get
 from protocol.api.run import RunRecord
 from protocol.errors import ConfigError, MusterError, first_problem
@@ -32,10 +32,10 @@ def save_results(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    carriers: Sequence[str] = (),
+    decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
-    sites: SitesSummary | None = None,
+    diloco: DilocoSummary | None = None,
 ) -> RunSummary:
     """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; returns the summary.
 
@@ -48,10 +48,10 @@ def save_results(
         seed=seed,
         seconds=seconds,
         cheaters=cheaters,
-        carriers=carriers,
+        decoys=decoys,
         agreement=agreement,
         safeguards=safeguards,
-        sites=sites,
+        diloco=diloco,
     )
     details = fetch_details(url, record)
     written = {

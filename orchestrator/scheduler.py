@@ -1,12 +1,11 @@
 """Work slots: who may make which file now. Pure; the shell around it (orchestrator/leases.py) keeps the leases.
 
-Staleness: training step k+1 uses files of steps ≥ k − async_level, k being the newest published step. A step consumes a
-fixed number of files, so a file's age when it is used follows from its place in the queue, not from the clock: with n
-useful files before it, ⌊n / files_per_step⌋ more steps are made first. A slot is granted if the file will still be
-fresh enough then: no worker makes a file that nobody will train on, and enough are in flight that the trainer need not
-wait for a whole round trip. The clock matters only where files overtake one another: a node that is slower than the
-others by whole policy steps is overtaken by as many steps' files.
-"""
+Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, k being the newest published step. A step
+consumes a fixed number of files, so a file's age when it is used follows from its place in the queue, not from the
+clock: with n useful files before it, ⌊n / files_per_step⌋ more steps are made first. A slot is granted if the file will
+still be fresh enough then: no worker makes a file that nobody will train on, and enough are in flight that the trainer
+need not wait for a whole round trip. The clock matters only where files overtake one another: a node that is slower
+than the others by whole policy steps is overtaken by as many steps' files."""
 
 import math
 from collections import Counter
@@ -121,7 +120,7 @@ def _step(rule: Rule, supply: Supply, node: Requester) -> int | Wait:
         return Wait(1.0, "the first policy step is not published yet")
     if not rule.bought and max(supply.published, supply.trained) >= rule.steps:
         return Wait(10.0, f"all {rule.steps} training steps are done")
-    if supply.usable is None or (not rule.bought and supply.usable < supply.published - rule.async_level):
+    if supply.usable is None or (not rule.bought and supply.usable < supply.published - rule.max_off_policy_steps):
         return Wait(0.5, f"the seed block of policy step {supply.published} is not confirmed yet")
     if supply.usable < node.joined_step:
         return Wait(1.0, f"this node joined late: it may work from policy step {node.joined_step} on")

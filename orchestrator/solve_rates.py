@@ -21,13 +21,13 @@ from orchestrator.tables import FileTriesRow
 from orchestrator.watch import Watch
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, SolveRate, Tried, rows_tries, tries_rows
-from protocol.curriculum_mask import Resting
+from protocol.curriculum import Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
+from protocol.curriculum_mask import CurriculumMask
 from protocol.encoding import canonical_json
 from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
-from runtime.solve_rates import published_table, read_tries, undisputed
+from runtime.solve_rates import published_mask, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import ManifestScope
@@ -49,7 +49,7 @@ class _Counted:
     rates: dict[tuple[int, int], SolveRate] = field(default_factory=dict)
     loose: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, name: str, environments: Sequence[EnvironmentConfig], tries: Iterable[Tried]) -> None:
+    def add(self, name: str, environments: Sequence[EnvironmentConfig], tries: Iterable[ProblemTries]) -> None:
         self.files.add(name)
         for one in tries:
             if environments[one.environment].numbered:
@@ -75,7 +75,7 @@ class SolveRates:
         self._counted = _Counted()
         self._unread: list[Submission] = []
         self._absent: dict[str, float] = {}
-        self._table: tuple[bytes, Resting] | None = None
+        self._table: tuple[bytes, CurriculumMask] | None = None
 
     def look(self) -> None:
         """Count what the database knows of the files that count now."""
@@ -96,7 +96,7 @@ class SolveRates:
                 rows = session.scalars(select(FileTriesRow).where(FileTriesRow.sha256.in_(names))).all()
             with self._lock:
                 for row in rows:
-                    self._counted.add(row.sha256, self._config.environments, rows_tries(json.loads(row.tries)))
+                    self._counted.add(row.sha256, self._config.environments, tries_from_json(json.loads(row.tries)))
             unread -= {row.sha256 for row in rows}
         with self._lock:
             self._unread = [sub for name, sub in final.items() if name in unread]
@@ -117,7 +117,7 @@ class SolveRates:
                 self._absent[name] = now + _MISSING_SECONDS
                 continue
             with self._db.session() as session:
-                session.merge(FileTriesRow(sha256=name, tries=canonical_json(tries_rows(tries)).decode()))
+                session.merge(FileTriesRow(sha256=name, tries=canonical_json(tries_to_json(tries)).decode()))
             self._absent.pop(name, None)
             return True
         return False
@@ -134,7 +134,7 @@ class SolveRates:
                 step=counted.step, files=len(counted.files), unread=len(self._unread), environments=entries
             )
 
-    def _entry(self, place: int, solved: list[int], table: Resting | None) -> DifficultyEntry:
+    def _entry(self, place: int, solved: list[int], table: CurriculumMask | None) -> DifficultyEntry:
         own = self._config.environments[place]
         hard, easy = None, None
         if own.curriculum is not None and table is not None:
@@ -146,7 +146,7 @@ class SolveRates:
     def _look_at_table(self, digest: bytes, owner: str) -> None:
         if self._table is None or self._table[0] != digest:
             try:
-                found = published_table(self._config, self._open, digest, ManifestScope(self._pool, owner))
+                found = published_mask(self._config, self._open, digest, ManifestScope(self._pool, owner))
             except MusterError as error:
                 log.info("the newest table of resting problems cannot be read: %s", error)
                 return

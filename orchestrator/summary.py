@@ -71,7 +71,7 @@ class SilentCommittee(BaseModel):
 
 
 class DodgedCanary(BaseModel):
-    """A canary whose carrier file an accused seat's owner disputed before it was opened, and what that seat lost to
+    """A canary, of a decoy node, that an accused seat's owner disputed before it was opened, and what that seat lost to
     the canaries of its lane."""
 
     submission: int
@@ -93,9 +93,9 @@ class Safeguards(BaseModel):
     dodged: list[DodgedCanary]
 
 
-class SiteSummary(BaseModel):
-    """A site: how many files it trained on, and the outer steps (by the state they lead to) that contributions of its
-    count in; `killed`: those during which it was killed."""
+class DilocoWorkerSummary(BaseModel):
+    """A DiLoCo worker: how many files it trained on, and in how many outer steps its contribution counted; `killed`:
+    the outer steps (by the state they lead to) during which it was killed."""
 
     name: str
     address: str
@@ -104,13 +104,14 @@ class SiteSummary(BaseModel):
     killed: list[int]
 
 
-class SitesSummary(BaseModel):
-    """What a run's log says of the sites that trained, compared with the trainer's records and the manifests.
-    `used_once`: every file that was trained on was dealt to one site whose contribution counts, and to no other, in one
-    outer step; `repeated`: outer steps that began again, as another attempt; `named`: policy steps whose manifest names
-    the sites that made it."""
+class DilocoSummary(BaseModel):
+    """What a DiLoCo run's log says of its workers, compared with the trainer's records and the manifests.
 
-    sites: list[SiteSummary]
+    `used_once`: every file was assigned to exactly one worker whose contribution counts, in one outer step; `repeated`:
+    outer steps that began again, as another attempt; `named`: policy steps whose manifest names the workers that made
+    it."""
+
+    workers: list[DilocoWorkerSummary]
     outer_steps: int
     files: int
     used_once: bool
@@ -139,7 +140,7 @@ class RunSummary(BaseModel):
     cheaters: list[CheaterSummary]
     agreement: Agreement | None
     safeguards: Safeguards | None
-    sites: SitesSummary | None = None
+    diloco: DilocoSummary | None = None
     """Null where the trainer trained alone."""
     honest_rejected: int
     submissions: FileCounts
@@ -173,12 +174,12 @@ def build_summary(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    carriers: Sequence[str] = (),
+    decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
-    sites: SitesSummary | None = None,
+    diloco: DilocoSummary | None = None,
 ) -> RunSummary:
-    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat; `carriers`: of those whose
+    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat; `decoys`: of those whose
     files are canaries, which are rejected where they were not opened in time."""
     files, counts = record.submissions, record.counts
     heldout = [one.heldout for one in record.rewards if one.heldout is not None]
@@ -194,8 +195,8 @@ def build_summary(
         cheaters=[_cheater(record, address) for address in cheaters],
         agreement=agreement,
         safeguards=safeguards,
-        sites=sites,
-        honest_rejected=sum(one.status == "rejected" and one.node not in (*cheaters, *carriers) for one in files),
+        diloco=diloco,
+        honest_rejected=sum(one.status == "rejected" and one.node not in (*cheaters, *decoys) for one in files),
         submissions=FileCounts(
             accepted=counts["accepted"],
             rejected=sum(counts[status] for status in REFUSALS),

@@ -20,7 +20,7 @@ class Rule:
     buys, of any policy step, while nothing is trained; 0 for a pool that trains."""
 
     files_per_step: int
-    async_level: int
+    max_off_policy_steps: int
     steps: int
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
@@ -36,7 +36,7 @@ class Rule:
         train, bought = config.train, config.bought_files
         return cls(
             bought or train.files_per_step,
-            train.async_level,
+            train.max_off_policy_steps,
             train.steps,
             lease_seconds,
             lease_limit,
@@ -55,7 +55,7 @@ class Rule:
         most, those after it take the usual number."""
         if self.bought:
             return self.bought
-        left = self.async_level - behind
+        left = self.max_off_policy_steps - behind
         return self.most_files + self.files_per_step * left if left >= 0 else 0
 
     @property
@@ -179,4 +179,4 @@ def _patience(rule: Rule, pace: Pace, node: str) -> float:
 
 def oldest_step(rule: Rule, supply: Supply) -> int:
     """The oldest policy step whose files the next training step still uses."""
-    return 0 if rule.bought else max(0, (supply.published or 0) - rule.async_level)
+    return 0 if rule.bought else max(0, (supply.published or 0) - rule.max_off_policy_steps)

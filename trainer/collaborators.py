@@ -12,13 +12,13 @@ from trainer.evaluate import EvaluationProcess, Evaluator
 
 @dataclass(frozen=True)
 class TrainerCollaborators:
-    """Chain, bucket and service of the pool, the accounts of its owner and of its carrier of canaries (None: there are
+    """Chain, bucket and service of the pool, the accounts of its owner and of its decoy of canaries (None: there are
     none), and who measures a policy."""
 
     client: PoolClient
     bucket: Bucket
     account: LocalAccount
-    carrier: LocalAccount | None
+    decoy: LocalAccount | None
     orchestrator: OrchestratorClient
     evaluator: Evaluator
 
@@ -26,8 +26,8 @@ class TrainerCollaborators:
     def connect(cls, config: TrainerConfig) -> "TrainerCollaborators":
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
-        carrier = config.carrier.open() if config.carrier else None
+        decoy = config.decoy.open() if config.decoy else None
         client = PoolClient(config, account)
         orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
         evaluator = EvaluationProcess(config.evaluation, config.engine)
-        return cls(client, Bucket(config.s3), account, carrier, orchestrator, evaluator)
+        return cls(client, Bucket(config.s3), account, decoy, orchestrator, evaluator)

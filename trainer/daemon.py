@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from chain.indexer.records import Submission
 from protocol.api.work import HeartbeatRequest
@@ -23,7 +23,7 @@ from trainer.batch import Group
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.curriculum import RestingTables
+from trainer.curriculum import MaskWriter
 from trainer.data import FileCollector, Loader, StepFiles
 from trainer.evaluate import Candidate, Evaluations
 from trainer.exits import (
@@ -35,14 +35,13 @@ from trainer.exits import (
     RanksLostError,
     UnstableError,
 )
-from trainer.learner import LearnerGroup, lead
-from trainer.making import OwnSteps, PolicyAtStep, StepMaker, check_step, step_workers
-from trainer.metrics import IdleClock, MetricsSinks, batch_facts, make_sinks
+from trainer.learner import start_learners
+from trainer.making import Check, OwnSteps, PolicyAtStep, PolicyGroup, StepMaker, check_step, step_workers
+from trainer.metrics import IdleClock, MetricsSinks, batch_metrics, make_sinks
 from trainer.model.sharding import Placement
 from trainer.progress import TrainingProgress
 from trainer.publish import StepPublisher
 from trainer.records import Records, Reports, file_id, file_record, step_record
-from trainer.sites.policy_steps import SitesGroup, SiteSteps, keep_sites
 from trainer.step_metrics import StepMetrics, peak_flops, throughput
 from trainer.waiting import Waiting
 
@@ -51,11 +50,38 @@ log = logging.getLogger("muster.trainer")
 _DISK_RETRY_SECONDS = 15.0
 
 
+class StepSource(Protocol):
+    """Where a trainer's policy steps come from: its own ranks, or the workers of a DiLoCo run (diloco/policy.py)."""
+
+    @property
+    def group(self) -> PolicyGroup:
+        """Return who holds the policy."""
+        ...
+
+    def steps(self, trainer: "Trainer", check: Check) -> StepMaker:
+        """Return what makes policy steps, each of which `check` may refuse."""
+        ...
+
+
+class LocalSteps:
+    """Steps made by this trainer's own ranks. A StepSource."""
+
+    def __init__(self, config: TrainerConfig, outside: TrainerCollaborators, base: Path, placement: Placement) -> None:
+        self.group = start_learners(config, outside.client.pool_config(), base, placement)
+
+    def steps(self, trainer: "Trainer", check: Check) -> OwnSteps:
+        return OwnSteps(self.group, check, trainer.records, trainer.files, trainer.progress.rewind)
+
+
 class Trainer:
     """One pool's training run, on rank 0. `run` returns one of the codes of trainer/exits.py."""
 
     def __init__(
-        self, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None = None
+        self,
+        config: TrainerConfig,
+        outside: TrainerCollaborators,
+        placement: Placement | None = None,
+        source: Callable[[TrainerConfig, TrainerCollaborators, Path, Placement], StepSource] = LocalSteps,
     ) -> None:
         self.config, self.outside = config, outside
         self.pool_config = pool = outside.client.pool_config()
@@ -64,19 +90,16 @@ class Trainer:
         self.reports = Reports(outside.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
-        self.group: LearnerGroup | SitesGroup = (
-            lead(config, pool, base, placement)
-            if config.sites is None
-            else keep_sites(config, outside, base, placement)
-        )
+        steps = source(config, outside, base, placement)
+        self.group = steps.group
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
-        self.resting = RestingTables(
+        self.mask_writer = MaskWriter(
             pool, config.pool, outside.client.refresh, outside.bucket.get, self.home, config.confirmations,
             config.missing_seconds,
         )  # fmt: skip
-        loader = Loader(pool, outside.bucket.get, base, self.resting.note)
-        self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
+        loader = Loader(pool, outside.bucket.get, base, self.mask_writer.on_read)
+        self.canaries = CanaryPlan.of(outside.account, config.pool, outside.decoy)
         self.files = FileCollector(config, pool, outside.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(
             outside.client, outside.bucket, outside.account, pool.model.dtype, pool.weights, self.canaries
@@ -89,12 +112,7 @@ class Trainer:
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
         self._phase = "starting"
-        check = partial(check_step, config.guards)
-        self.maker: StepMaker = (
-            OwnSteps(self.group, check, self.records, self.files, self.progress.rewind)
-            if isinstance(self.group, LearnerGroup)
-            else SiteSteps(self.group, pool.train, check, self.records, self._until)
-        )
+        self.maker = steps.steps(self, partial(check_step, config.guards))
 
     @property
     def learner(self) -> PolicyAtStep:
@@ -140,9 +158,9 @@ class Trainer:
             if self.stopping.is_set():
                 return False
             self._step()
-        if self._until("confirming the last step", self._confirmed) is None:
+        if self.until("confirming the last step", self._confirmed) is None:
             return False
-        if self._until("measuring held-out reward", self._measured) is None:
+        if self.until("measuring held-out reward", self._measured) is None:
             return False
         self.reports.flush(patience=60.0)
         self._phase = "finished"
@@ -163,7 +181,7 @@ class Trainer:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.learner.step + 1}"
         self.idle.begin()
-        batch = self._until(what, self._next_batch, why=lambda: self.files.held_up)
+        batch = self.until(what, self._next_batch, why=lambda: self.files.blocked_by)
         if batch is None:
             return
         self.idle.end()
@@ -192,7 +210,7 @@ class Trainer:
         peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
         return (
             {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
-            | batch_facts(groups, [sub.step for sub in files], metrics.step)
+            | batch_metrics(groups, [sub.step for sub in files], metrics.step)
             | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
             | self.idle.record()
             | self.maker.facts()
@@ -207,23 +225,23 @@ class Trainer:
             self.progress.keep(record, files, partial(self._export, step))
             return True
 
-        return bool(self._until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
+        return bool(self.until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
 
     def _export(self, step: int) -> None:
         folder = self._policy_folder(step)
         self.group.export(folder)
         try:
-            self.resting.write(step, folder)
+            self.mask_writer.write(step, folder)
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.begin(step, self.progress.manifests, step_workers(self.progress.document))
+        self.publisher.encoder.start(step, self.progress.manifests, step_workers(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.maker.given)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)
-            self.resting.read_ahead()
+            self.mask_writer.read_ahead()
             self.publisher.ensure(self.progress.manifests)
         return batch
 
@@ -234,7 +252,7 @@ class Trainer:
         folder = self._policy_folder(step)
         if not folder.is_dir():
             self.group.export(folder)
-        self._until(self._phase, partial(self._upload, step))
+        self.until(self._phase, partial(self._upload, step))
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)
         self.reports.add(step, record)
@@ -249,7 +267,7 @@ class Trainer:
         manifests = self.progress.manifests
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
-        self.resting.write(step, self._policy_folder(step))
+        self.mask_writer.write(step, self._policy_folder(step))
         digest = self.publisher.upload(step, manifests, step_workers(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
@@ -280,7 +298,7 @@ class Trainer:
         for signed in self.evaluations.collect():
             self.reports.evaluation(signed)
 
-    def _until(
+    def until(
         self, what: str, attempt: Callable[[], T | None], pause: float = 0.0, why: Callable[[], str] = str
     ) -> T | None:
         self._phase = what

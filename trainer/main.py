@@ -64,17 +64,17 @@ def _trainer(config: TrainerConfig) -> Daemon:
         return launcher
     from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
-    from trainer.data_pool import DataKeeper
-    from trainer.learner import FollowingRank
+    from trainer.data_pool import DataBuyer
+    from trainer.learner import NonZeroRank
     from trainer.model.sharding import make_placement
 
     try:
         placement = make_placement(config.parallel, config.memory, config.engine.device)
         if placement.ranks.rank:
-            return FollowingRank(config, placement)
+            return NonZeroRank(config, placement)
         outside = TrainerCollaborators.connect(config)
         buys_data = outside.client.pool_config().data is not None
-        return DataKeeper(config, outside, placement) if buys_data else Trainer(config, outside, placement)
+        return DataBuyer(config, outside, placement) if buys_data else Trainer(config, outside, placement)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)

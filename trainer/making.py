@@ -1,4 +1,4 @@
-"""How a policy step is made of files: by this trainer's own ranks here, by several sites in trainer/sites."""
+"""How a policy step is made of files: by this trainer's own ranks here, by DiLoCo workers in diloco/policy.py."""
 
 import math
 import statistics
@@ -31,7 +31,7 @@ class PolicyAtStep(Protocol):
 
 
 class PolicyGroup(Protocol):
-    """Who holds the policy: `trainer.learner.LearnerGroup`, or the keeper of several sites."""
+    """Who holds the policy: `trainer.learner.LearnerGroup`, or the coordinator of a DiLoCo run."""
 
     @property
     def learner(self) -> PolicyAtStep: ...
@@ -175,6 +175,8 @@ def _collapsing(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Map
 
 
 def step_workers(record: dict[str, Any]) -> StepWorkers | None:
-    """Which sites a step's record says made it, None if none did."""
+    """Which DiLoCo workers a step's record says made it, None if none did."""
     found = record.get("made_by")
-    return None if found is None else StepWorkers.model_validate({name: found[name] for name in StepWorkers.model_fields})
+    return (
+        None if found is None else StepWorkers.model_validate({name: found[name] for name in StepWorkers.model_fields})
+    )

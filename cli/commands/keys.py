@@ -36,28 +36,28 @@ _ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 @app.command()
 def create(
     key: KeyOptions,
-    budget_class: Annotated[
+    length_tier: Annotated[
         str | None,
-        typer.Option(metavar="C/N", help="For a node: its class of N, 1 the weakest (docs/protocol.md, 3)."),
+        typer.Option(metavar="C/N", help="For a node: its length tier C of N, 1 the weakest."),
     ] = None,
 ) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
-    path, wanted = _new_path(key.keystore), _of_class(budget_class) if budget_class else None
+    path, wanted = _new_path(key.keystore), _of_tier(length_tier) if length_tier else None
     password = _new_password(key.password_file, path)
     _report(keys.create(path, password, wanted=wanted).address, path, key.json)
 
 
-def _of_class(text: str) -> Callable[[str], bool]:
-    """Which addresses are of the class that was asked for. Raises ConfigError for what names none."""
+def _of_tier(text: str) -> Callable[[str], bool]:
+    """Return a test for addresses of the tier that was asked for. Raises ConfigError for what names none."""
     from protocol import length_tiers
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
-    number, classes = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= number <= classes <= 16:
-        raise ConfigError(f"`{text}` is not a budget class", "write 2/3 for the second of three, from weak to strong")
-    return lambda address: length_tiers.budget_class(address, classes) == number - 1
+    number, tiers = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= tiers <= 16:
+        raise ConfigError(f"`{text}` is not a length tier", "write 2/3 for the second of three, from weak to strong")
+    return lambda address: length_tiers.length_tier(address, tiers) == number - 1
 
 
 @app.command("import")

@@ -76,7 +76,7 @@ class Desk:
         self.start()
 
     def start(self) -> None:
-        train = TrainConfig(steps=4, files_per_step=2, async_level=1)
+        train = TrainConfig(steps=4, files_per_step=2, max_off_policy_steps=1)
         config = PoolConfig(
             name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),), train=train
         )

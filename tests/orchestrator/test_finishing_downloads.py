@@ -13,7 +13,7 @@ from protocol.api.work import SlotRequest
 from tests.orchestrator.chain import CHEAT, NODE
 from tests.orchestrator.conftest import Desk, is_error
 
-RULE = Rule(files_per_step=2, async_level=2, steps=50)
+RULE = Rule(files_per_step=2, max_off_policy_steps=2, steps=50)
 SUPPLY = Supply(
     published=5, usable=5, trained=5, consumed=(), files=(), leases=(), asked={}, granted={}, reached={"0xa": 4}
 )
@@ -52,9 +52,9 @@ def test_only_who_worked_with_the_step_before_while_it_was_the_newest(reached: d
 
 def test_never_a_step_that_the_node_or_the_trainer_does_not_take() -> None:
     assert granted(SUPPLY, replace(LATE, joined_step=5)) == 5
-    assert granted(SUPPLY, LATE, replace(RULE, async_level=0)) == 5
+    assert granted(SUPPLY, LATE, replace(RULE, max_off_policy_steps=0)) == 5
     # Step 6 is published, its seed not confirmed: step 4 is two behind then.
-    assert granted(replace(SUPPLY, published=6), LATE, replace(RULE, async_level=1)) == 5
+    assert granted(replace(SUPPLY, published=6), LATE, replace(RULE, max_off_policy_steps=1)) == 5
     assert granted(replace(SUPPLY, published=6), LATE) == 4
 
 

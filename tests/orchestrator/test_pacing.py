@@ -15,7 +15,7 @@ from orchestrator.scheduler import Grant, Requester, Wait, decide
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
 
 TICK = 0.25
-RULE = Rule(files_per_step=4, async_level=2, steps=30)
+RULE = Rule(files_per_step=4, max_off_policy_steps=2, steps=30)
 
 
 @dataclass
@@ -129,7 +129,7 @@ class SimulatedPool:
             maker.free_at = self.now + maker.seconds * self.random.uniform(0.8, 1.2)
             self.granted[name] = self.now
             self.most = max(self.most, before.total + 1)
-            room = self.rule.files_per_step * (self.rule.async_level + 1 - (self.step - decision.step))
+            room = self.rule.files_per_step * (self.rule.max_off_policy_steps + 1 - (self.step - decision.step))
             assert before.expected + 1 <= room + 1e-5 or self.now - self.changed >= self.rule.stall_seconds
             if maker.dies <= maker.free_at + TICK and not maker.hangs:
                 maker.lease = maker.lease._replace(expires=self.now + self.rule.lease_seconds)
@@ -154,7 +154,9 @@ class SimulatedPool:
                 self.published.append(self.now)
                 self.training, self.changed = None, self.now
             return
-        ready = sorted((f for f in self.left() if f.step >= self.step - self.rule.async_level), key=lambda f: f.step)
+        ready = sorted(
+            (f for f in self.left() if f.step >= self.step - self.rule.max_off_policy_steps), key=lambda f: f.step
+        )
         if len(ready) >= self.rule.files_per_step:
             self.batch = [f.sequence for f in ready[: self.rule.files_per_step]]
             self.training = self.now + self.train

@@ -87,7 +87,7 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
 
 
 def test_an_unopened_canary_is_no_honest_file(run: RunRecord) -> None:
-    assert build_summary(run, seed=7, seconds=1, carriers=[CHEAT.address]).honest_rejected == 0
+    assert build_summary(run, seed=7, seconds=1, decoys=[CHEAT.address]).honest_rejected == 0
 
 
 def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> None:

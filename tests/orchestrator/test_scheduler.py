@@ -12,7 +12,7 @@ from orchestrator.scheduler import Decision, Grant, Keep, Refuse, Requester, Wai
 from orchestrator.scheduler import decide as decide_for
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight, live_leases
 
-RULE = Rule(files_per_step=2, async_level=1, steps=5)
+RULE = Rule(files_per_step=2, max_off_policy_steps=1, steps=5)
 EMPTY = Supply(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
 A, B, C = Requester("0xa", 0, 0), Requester("0xb", 0, 0), Requester("0xc", 0, 0)
 
@@ -112,7 +112,7 @@ def test_a_published_step_implies_consumption_when_the_report_is_missing() -> No
 
 
 def test_while_a_step_is_not_usable_files_of_the_one_before_must_be_young_enough() -> None:
-    wide = Rule(files_per_step=2, async_level=2, steps=9)
+    wide = Rule(files_per_step=2, max_off_policy_steps=2, steps=9)
     supply = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
     decision = decide(wide, supply, A, None, 1.0)
     assert isinstance(decision, Wait)
@@ -246,7 +246,7 @@ class SimulatedRun:
                 return
 
     def train(self) -> None:
-        oldest = self.published - self.rule.async_level
+        oldest = self.published - self.rule.max_off_policy_steps
         ready = [
             one.sequence
             for one in self.files

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from protocol.config import WorkConfig
 from protocol.identity import PoolId, WorkId
-from protocol.length_tiers import all_targets, budget_class, targets_of
+from protocol.length_tiers import all_targets, length_tier, targets_of
 from protocol.seeds import Work, assignments
 from tests.validator.world import CONFIG
 
 POOLS = "0x" + "22" * 20
 CLASSES = ((8, 12), (16, 20), (28, 36))
-BUDGETS = CONFIG.model_copy(update={"work": CONFIG.work.model_copy(update={"targets": (), "classes": CLASSES})})
+BUDGETS = CONFIG.model_copy(update={"work": CONFIG.work.model_copy(update={"targets": (), "length_tiers": CLASSES})})
 
 
 def work(node: str, counter: int = 0) -> Work:
@@ -29,31 +29,31 @@ def some_address(dice: random.Random) -> str:
 
 @given(st.integers(0, (1 << 160) - 1), st.integers(1, 16))
 def test_every_address_is_of_one_class_and_stronger_ones_lie_higher(number: int, classes: int) -> None:
-    mine = budget_class(f"0x{number:040x}", classes)
+    mine = length_tier(f"0x{number:040x}", classes)
     assert 0 <= mine < classes
     assert (mine << 160) <= number * classes < (mine + 1) << 160
 
 
 def test_classes_are_equally_large() -> None:
     dice = random.Random(1)
-    found = [budget_class(some_address(dice), 3) for _ in range(6000)]
+    found = [length_tier(some_address(dice), 3) for _ in range(6000)]
     assert all(1850 < found.count(one) < 2150 for one in range(3))
 
 
 def test_the_strongest_of_four_is_the_strongest_of_two() -> None:
     address = "0xC" + "0" * 39
-    assert [budget_class(address, classes) for classes in (1, 2, 3, 4)] == [0, 1, 2, 3]
+    assert [length_tier(address, classes) for classes in (1, 2, 3, 4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("digit", range(16))
 def test_a_node_draws_from_its_own_class_only(digit: int) -> None:
     node = f"0x{digit:x}" + "5" * 39
     drawn = {slot.target_length for counter in range(40) for slot in assignments(work(node, counter), BUDGETS)}
-    assert drawn == set(CLASSES[budget_class(node, 3)]) == set(targets_of(BUDGETS.work, node))
+    assert drawn == set(CLASSES[length_tier(node, 3)]) == set(targets_of(BUDGETS.work, node))
 
 
 def test_a_pool_with_one_class_has_the_same_targets_as_one_without_classes() -> None:
-    one = CONFIG.model_copy(update={"work": replace_work(targets=(), classes=(CONFIG.work.targets,))})
+    one = CONFIG.model_copy(update={"work": replace_work(targets=(), length_tiers=(CONFIG.work.targets,))})
     assert assignments(work(POOLS), one) == assignments(work(POOLS), CONFIG)
 
 
@@ -70,11 +70,11 @@ def replace_work(**changes: object) -> WorkConfig:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"targets": (8,), "classes": ((8,),)}, "exclude one another"),
-        ({"classes": ((20,), (8,))}, "from the weakest nodes"),
-        ({"classes": ((8,), (65,))}, "a target of 65 tokens, but `max_new_tokens` is 64"),
+        ({"targets": (8,), "length_tiers": ((8,),)}, "exclude one another"),
+        ({"length_tiers": ((20,), (8,))}, "from the weakest nodes"),
+        ({"length_tiers": ((8,), (65,))}, "a target of 65 tokens, but `max_new_tokens` is 64"),
         ({"targets": (100,)}, "a target of 100 tokens"),
-        ({"classes": ((),)}, "at least 1 item"),
+        ({"length_tiers": ((),)}, "at least 1 item"),
         ({"targets": (0,)}, "greater than 0"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_node_that_could_choose_its_class_by_file_would_choose_by_the_seed() -
     for counter in range(50):
         seeds = work(some_address(dice), counter)
         own = sum(slot.target_length for slot in assignments(seeds, BUDGETS))
-        shapes = [replace_work(targets=lengths, classes=()) for lengths in CLASSES]
+        shapes = [replace_work(targets=lengths, length_tiers=()) for lengths in CLASSES]
         best = min(
             sum(slot.target_length for slot in assignments(seeds, BUDGETS.model_copy(update={"work": shape})))
             for shape in shapes

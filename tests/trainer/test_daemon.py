@@ -18,6 +18,7 @@ from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWo
 from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig
 from trainer.exits import EXIT_DONE, EXIT_UNSTABLE, UnstableError
+from trainer.records import read_records
 from trainer.step_metrics import StepMetrics
 
 
@@ -31,7 +32,7 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     made = start(world)
     assert made.run() == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
-    assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
     assert {step: report.consumed for step, report in world.reports.items()} == {
         0: [],
         1: [0, 1],
@@ -75,7 +76,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> Non
         assert again.run() == EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"
         assert world.sent == [0, 1, 2, 3]
-        assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
+        assert [one["sequence"] for one in read_records(again.records.trained_path)] == [0, 1, 2, 3, 4, 5]
         assert world.reports[3].consumed == [4, 5]
         if done:
             break
@@ -109,7 +110,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path,
     assert again.learner.step == 2
     assert again.run() == EXIT_DONE
     assert world.steps == steps
-    assert len(again.records.trained()) == 6
+    assert len(read_records(again.records.trained_path)) == 6
 
 
 def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
     del world.objects[second]
     made = start(world, missing_seconds=0.0)
     assert made.run() == EXIT_DONE
-    assert [one["sequence"] for one in made.records.trained()] == [2, 3, 4, 5, 6, 7]
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [2, 3, 4, 5, 6, 7]
     assert len(made.files.refused) == 2
 
 
@@ -170,7 +171,7 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
     assert made.run() == EXIT_DONE
     assert made.files.refused == set(bad)
     assert attacked.steps == calm.steps
-    assert [one["sequence"] for one in made.records.trained()] == [0, 2, 3, 5, 6, 7]
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 2, 3, 5, 6, 7]
 
 
 def test_training_that_is_unstable_whatever_the_files_stops(

@@ -10,8 +10,9 @@ from tests.trainer.world import Killed, TrainersWorld, config_of, start
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_LOST
-from trainer.learner import FollowingRank
+from trainer.learner import NonZeroRank
 from trainer.model.sharding import make_placement
+from trainer.records import read_records
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,12 @@ def run(ranks: Ranks, base: Path, home: Path, fuse: int | None = None) -> tuple[
     """Exit code, steps sent to the chain, and files trained, in order; the first rank dies when the fuse has burnt."""
     placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks)
     if ranks.rank:
-        ranks.hurry(5.0)
-        return FollowingRank(config_of(base, home), placement).run(), [], []
+        ranks.shorten_wait(5.0)
+        return NonZeroRank(config_of(base, home), placement).run(), [], []
     world = TrainersWorld(base, home)
     world.fuse = fuse
     made = start(world, placement)
-    return made.run(), world.sent, [one["sequence"] for one in made.records.trained()]
+    return made.run(), world.sent, [one["sequence"] for one in read_records(made.records.trained_path)]
 
 
 def test_two_ranks_train_publish_and_end_together(base: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def encoder(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> St
 def published(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> list[bytes]:
     made, digests = encoder(bucket, home, weights), list[bytes]()
     for step in range(STEPS):
-        made.begin(step, digests)
+        made.start(step, digests)
         prepared = made.prepared(step, digests)
         send(made.folder(step), prepared, bucket, OWNER)
         digests.append(prepared.manifest.digest)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chain.indexer.records import Pool, Submission, Terms
 from chain.indexer.state import State
 from protocol.verdict import Code
-from trainer.data import look, overturned
+from trainer.data import overturned, select_files
 from trainer.records import file_id
 
 TERMS = Terms.of(
@@ -38,7 +38,7 @@ def names(files: tuple[Submission, ...]) -> list[int]:
 
 def test_oldest_policy_step_first_and_stale_ones_told() -> None:
     state = chain([file("a", 0, 5), file("b", 1, 3), file("c", 2, 4), file("d", 3, 2), file("e", 4, 3)])
-    inbox = look(state, 1, 5, 2, 2, set())
+    inbox = select_files(state, 1, 5, 2, 2, set())
     assert names(inbox.files) == [1, 4, 2, 0]
     assert names(inbox.stale) == [3]
 
@@ -55,14 +55,14 @@ def test_only_acceptances_that_are_deep_enough_and_undisputed() -> None:
             file("g", 6, 5, code=int(Code.UNSURE)),
         ]
     )
-    assert names(look(state, 1, 5, 2, 2, set(), {CARRIER}).files) == [0, 6]
+    assert names(select_files(state, 1, 5, 2, 2, set(), {CARRIER}).files) == [0, 6]
 
 
 def test_the_same_bytes_twice_count_once_and_a_reused_sequence_is_another_file() -> None:
     consumed = {file_id(file("a", 0, 5))}
     # A reorganisation: file a came back under sequence 1, sequence 0 now holds b.
     state = chain([file("b", 0, 5), file("a", 1, 5), file("b", 2, 5)])
-    assert names(look(state, 1, 5, 2, 2, consumed).files) == [0]
+    assert names(select_files(state, 1, 5, 2, 2, consumed).files) == [0]
 
 
 def test_acceptances_overturned_after_training_are_reported() -> None:
@@ -98,7 +98,7 @@ def test_no_file_is_trained_twice_or_lost(moves: list[tuple[str, int]]) -> None:
     def turn() -> list[str]:
         files = [file(name, place, 5) for place, name in enumerate(accepted)]
         by_id = {file_id(one): name for one, name in zip(files, accepted, strict=True)}
-        return [by_id[file_id(one)] for one in look(chain(files), 1, 5, 2, 2, consumed).files[:2]]
+        return [by_id[file_id(one)] for one in select_files(chain(files), 1, 5, 2, 2, consumed).files[:2]]
 
     for move, value in moves:
         if move == "accept" and f"file {value}" not in accepted:

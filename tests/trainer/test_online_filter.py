@@ -20,7 +20,7 @@ from tests.chain.game import terms
 from tests.trainer.world import CONFIG
 from trainer.batch import Group, TrainRollout
 from trainer.data import FileCollector
-from trainer.metrics import Awaited
+from trainer.metrics import AwaitedFiles
 from trainer.records import Records, file_id, file_record
 
 NODE = "0x" + "11" * 20
@@ -61,7 +61,7 @@ class Shelves:
 def collector(shelves: Shelves, home: Path, chosen: OnlineFilter | None, missing: float = 60.0) -> FileCollector:
     train = TrainConfig(files_per_step=2, filter=chosen)
     config: Any = SimpleNamespace(
-        pool=1, confirmations=2, missing_seconds=missing, exclude=(), standstill_seconds=20.0, silence_seconds=900.0
+        pool=1, confirmations=2, missing_seconds=missing, exclude=(), stall_seconds=20.0, silence_seconds=900.0
     )
     outside: Any = shelves
     return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
@@ -105,7 +105,7 @@ def test_a_file_that_the_bucket_lacks_is_waited_for_and_then_passed_over(tmp_pat
     shelves = Shelves(2, None, 2)
     patient = collector(shelves, tmp_path, WANTED)
     assert taken(patient) is None
-    assert patient.awaited == Awaited(wanted=3, ready=2, fetching=1, confirming=0, judging=0)
+    assert patient.awaited == AwaitedFiles(wanted=3, ready=2, fetching=1, confirming=0, judging=0)
     assert patient.awaited.cause == "fetching"
     shelves.signals[1] = 2
     assert taken(patient) == [0, 1]

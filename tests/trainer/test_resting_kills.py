@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from protocol.curriculum_mask import TABLE
+from protocol.curriculum_mask import MASK_FILE
 from protocol.files import write_atomic
 from storage.keys import object_key
 from tests.dataset.curriculum_world import CONFIG
 from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer.world import Killed
 from trainer import curriculum
-from trainer.curriculum import RestingTables
+from trainer.curriculum import MaskWriter
 
 STEPS = 4
 MOST_ACTIONS = 200
@@ -49,9 +49,9 @@ class Disk:
         os.replace(old, new)
         self.act()
 
-    def process(self) -> RestingTables:
+    def process(self) -> MaskWriter:
         """A new one, with what the last one left."""
-        return RestingTables(CONFIG, 1, lambda: self.run.state, self.get, self.home, 0, 0.0)
+        return MaskWriter(CONFIG, 1, lambda: self.run.state, self.get, self.home, 0, 0.0)
 
     def step(self, number: int) -> Path:
         folder = self.home / f"step-{number}"
@@ -66,7 +66,7 @@ class Disk:
             tables.write(number, self.step(number))
 
     def found(self) -> list[bytes]:
-        return [(self.step(number) / TABLE).read_bytes() for number in range(STEPS + 1)]
+        return [(self.step(number) / MASK_FILE).read_bytes() for number in range(STEPS + 1)]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_kill_at_every_action_changes_no_table(
         except Killed:
             killed += 1
             there = [disk.step(number) for number in range(STEPS + 1)]
-            assert all(set(os.listdir(folder)) <= {TABLE} for folder in there), "a step has its table or nothing"
+            assert all(set(os.listdir(folder)) <= {MASK_FILE} for folder in there), "a step has its table or nothing"
             disk.fuse = MOST_ACTIONS * 10
             disk.work()
         assert disk.found() == kept, f"after action {fuse}"
@@ -125,7 +125,7 @@ def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(
         del run.bucket.objects[object_key("rollouts", sub.sha256)]
     again = disk.process()
     again.write(2, disk.step(2))
-    assert (disk.step(2) / TABLE).read_bytes() == kept[2], "nothing is left out"
+    assert (disk.step(2) / MASK_FILE).read_bytes() == kept[2], "nothing is left out"
 
 
 def test_a_damaged_file_of_what_was_read_costs_another_look(run: RatedRun, kept: list[bytes], tmp_path: Path) -> None:

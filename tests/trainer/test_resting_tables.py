@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.curriculum import Curriculum
-from protocol.curriculum_mask import TABLE, Resting
+from protocol.curriculum_mask import MASK_FILE, CurriculumMask
 from protocol.problems import ProblemFilter
 from storage.keys import object_key
 from storage.weights.manifest import Manifest
@@ -31,22 +31,22 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outside, "CONFIG", outside.CONFIG.model_copy(update={"environments": (environment,)}))
 
 
-def tables(world: TrainersWorld) -> list[Resting]:
+def tables(world: TrainersWorld) -> list[CurriculumMask]:
     """Of every published step, from the bucket: its shards are there, whether the step has full weights or not."""
     found = []
     for digest in world.steps:
         stored = json.loads(world.objects[object_key("manifests", digest)])
         manifest = Manifest.model_validate(stored["manifest"])
-        (file,) = [one for one in manifest.files if one.name == TABLE]
+        (file,) = [one for one in manifest.files if one.name == MASK_FILE]
         data = b"".join(world.objects[shard.key] for shard in file.shards)
-        found.append(Resting.decoded(outside.CONFIG, data))
+        found.append(CurriculumMask.decoded(outside.CONFIG, data))
     return found
 
 
 def test_every_step_has_its_table_and_keeps_its_deltas(base: Path, tmp_path: Path) -> None:
     world = TrainersWorld(base, tmp_path)
     assert start(world).run() == EXIT_DONE
-    rests = [sum(table.rests(0, number) for number in range(9)) for table in tables(world)]
+    rests = [sum(table.masks(0, number) for number in range(9)) for table in tables(world)]
     assert rests == [0, 4, 4, 0], "what rests is bounded, and forgotten after two steps"
     manifests = [json.loads(world.objects[object_key("manifests", digest)])["manifest"] for digest in world.steps]
     assert [sorted(one["step"] for one in manifest["deltas"]) for manifest in manifests] == [[], [0], [1], [2]]

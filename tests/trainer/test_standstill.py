@@ -11,7 +11,7 @@ from chain.indexer.state import State
 from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
-from trainer.waiting import Standstill, kept_waiting, makers
+from trainer.waiting import StallTimeout, eligible_nodes, nodes_waiting
 
 
 @pytest.fixture(scope="module")
@@ -30,23 +30,23 @@ def chain(steps: int, files: int = 0, **members: int) -> State:
 
 def test_who_waits_and_who_may_work_follow_from_joins() -> None:
     late, both = chain(1, late=1), chain(1, early=0, late=1)
-    assert (kept_waiting(late, 1, ""), makers(late, 1, "")) == (True, 0)
-    assert (kept_waiting(both, 1, ""), makers(both, 1, "")) == (True, 1)
-    assert makers(both, 1, carrier="early") == 0, "a carrier's files are never trained on"
+    assert (nodes_waiting(late, 1, ""), eligible_nodes(late, 1, "")) == (True, 0)
+    assert (nodes_waiting(both, 1, ""), eligible_nodes(both, 1, "")) == (True, 1)
+    assert eligible_nodes(both, 1, decoy="early") == 0, "a decoy's files are never trained on"
     both.accounts[1, "early"].member = False
-    assert makers(both, 1, "") == 0
+    assert eligible_nodes(both, 1, "") == 0
     both.accounts[1, "early"].member, both.accounts[1, "early"].frozen_at = True, 9
-    assert makers(both, 1, "") == 1, "it may work again when the refusal is overturned"
-    assert not kept_waiting(chain(2, late=1), 1, "")
+    assert eligible_nodes(both, 1, "") == 1, "it may work again when the refusal is overturned"
+    assert not nodes_waiting(chain(2, late=1), 1, "")
 
 
 def test_nobody_who_may_work_is_waited_for_briefly_and_a_silent_node_long() -> None:
     now = [0.0]
-    still = Standstill(20.0, 900.0, clock=lambda: now[0])
+    still = StallTimeout(20.0, 900.0, clock=lambda: now[0])
 
     def after(seconds: float, state: State, coming: int = 0) -> bool:
         now[0] += seconds
-        return still.look(state, 1, "", coming)
+        return still.check(state, 1, "", coming)
 
     late, both = chain(1, late=1), chain(1, early=0, late=1)
     assert not after(0, late)
@@ -63,10 +63,10 @@ def test_nobody_who_may_work_is_waited_for_briefly_and_a_silent_node_long() -> N
 
 
 def test_what_holds_a_run_up_is_said() -> None:
-    still = Standstill(20.0, 900.0)
+    still = StallTimeout(20.0, 900.0)
 
     def why(state: State, coming: int = 0) -> str:
-        still.look(state, 1, "carol", coming)
+        still.check(state, 1, "carol", coming)
         return still.why
 
     assert why(chain(1, carol=1)).startswith("no node may work: whoever has a stake joins by")
@@ -85,7 +85,7 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
     the next, which needs its files; and while step 0 waited for a node, nobody could rehearse before joining."""
     world = TrainersWorld(base, tmp_path)
     files, world.files, world.members = world.files, [], {}
-    made = start(world, standstill_seconds=0.05, heartbeat_seconds=0.05)
+    made = start(world, stall_seconds=0.05, heartbeat_seconds=0.05)
     done: list[int] = []
     thread = threading.Thread(target=lambda: done.append(made.run()))
     thread.start()
@@ -104,7 +104,7 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
         assert world.reports[1].consumed == []
         assert "reward" not in world.reports[1].metrics
         assert "task_reward_mean" not in world.reports[1].metrics
-        assert _until(lambda: "2 accepted files for step 2: none is handed in" in told()), told()
+        assert _until(lambda: "2 accepted files for step 2: no file is submitted" in told()), told()
         world.files = files
         thread.join(60)
     finally:
@@ -118,7 +118,7 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
 def test_a_stranger_who_left_is_no_reason_to_wait(base: Path, tmp_path: Path) -> None:
     world = TrainersWorld(base, tmp_path)
     world.files, world.members = [], {STRANGER: 0}
-    made = start(world, standstill_seconds=0.05)
+    made = start(world, stall_seconds=0.05)
     thread = threading.Thread(target=made.run)
     thread.start()
     try:

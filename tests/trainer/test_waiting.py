@@ -25,7 +25,7 @@ def test_a_wait_is_logged_with_its_reason_and_ever_more_rarely(caplog: pytest.Lo
         caplog.clear()
         for _ in range(round(seconds)):
             now += 1.0
-            said.look(why)
+            said.update(why)
         return caplog.messages
 
     (first,) = words(8, "no node may work")

@@ -208,7 +208,7 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
     """A trainer in a world."""
     config = config_of(world.base, world.home).model_copy(update=changes)
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
+    outside = TrainerCollaborators(**fakes, decoy=None, evaluator=QuarterSolver())
     return MortalTrainer(world, config, outside, placement)
 
 

@@ -55,8 +55,8 @@ def swapped_slots() -> CheckContext:
 
 def of_class(number: int) -> CheckContext:
     """A file whose targets are those of class `number`, in a pool of three; its node is of the first, 0x11…."""
-    shape = world.CONFIG.work.model_copy(update={"targets": (), "classes": ((16, 24), (28, 30), (34, 36))})
-    asked = shape.model_copy(update={"targets": shape.classes[number], "classes": ()})
+    shape = world.CONFIG.work.model_copy(update={"targets": (), "length_tiers": ((16, 24), (28, 30), (34, 36))})
+    asked = shape.model_copy(update={"targets": shape.length_tiers[number], "length_tiers": ()})
     base = context()
     pool = base.config.model_copy(update={"work": shape})
     drawn = assignments(base.facts.work, pool.model_copy(update={"work": asked}))

@@ -25,7 +25,7 @@ from tests.validator import tiny
 from tests.worker.test_daemon import ScriptedService, WorkerWorld
 from worker.daemon import EXIT_OK
 
-RULE = Rule(files_per_step=4, async_level=2, steps=9)
+RULE = Rule(files_per_step=4, max_off_policy_steps=2, steps=9)
 BOUND, CONFIRMED = 60.0, 5
 
 

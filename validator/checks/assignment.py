@@ -9,7 +9,7 @@ from validator.context import CheckContext
 
 def judge(context: CheckContext) -> Finding:
     work = context.config.work
-    assigned = assignments(context.facts.work, context.config, context.environment.resting)
+    assigned = assignments(context.facts.work, context.config, context.environment.mask)
     wrong = [
         number
         for number, rollout in enumerate(context.rollouts)

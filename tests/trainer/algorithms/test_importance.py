@@ -72,7 +72,6 @@ def test_fresh_rollouts_keep_the_whole_learning_rate_and_one_dominant_one_takes_
     assert rate_scale(0.25, 1.0) == 0.5
     assert rate_scale(0.25, 0.25) == 1.0
     assert rate_scale(0.0, 0.5) == 0.0
-    assert rate_scale(0.01, None) == 1.0
     assert effective_share(torch.zeros(3, dtype=torch.float64)) == 1.0
     assert effective_share(torch.tensor([0.0, 0.0, 4.0])) == 0.0
 

@@ -78,9 +78,9 @@ def test_a_sample_without_a_prompt_is_refused() -> None:
 def test_attention_groups_hold_every_token_at_one_place(lengths: list[int]) -> None:
     layout = PackedLayout(sorted(lengths, reverse=True))
     groups = layout.groups
-    assert sum(groups.sizes) == groups.take.numel()
-    assert groups.take[groups.places].tolist() == list(range(layout.tokens))
-    assert groups.take.numel() <= layout.tokens * 4 / 3 + 16 * len(lengths)
+    assert sum(groups.sizes) == groups.packed_index.numel()
+    assert groups.packed_index[groups.padded_index].tolist() == list(range(layout.tokens))
+    assert groups.packed_index.numel() <= layout.tokens * 4 / 3 + 16 * len(lengths)
     assert layout.bounds.tolist()[-1] == layout.tokens
 
 

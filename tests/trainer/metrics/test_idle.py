@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer.metrics import Awaited, IdleClock
+from trainer.metrics import AwaitedFiles, IdleClock
 from trainer.model.sharding import Placement
 from trainer.step_metrics import peak_flops, throughput
 
@@ -11,23 +11,23 @@ from trainer.step_metrics import peak_flops, throughput
 @pytest.mark.parametrize(
     ("awaited", "cause"),
     [
-        (Awaited(4, 0, 0, 0, 0, ever=False), "starting"),
-        (Awaited(4, 0, 0, 0, 0), "generating"),
-        (Awaited(4, 1, 1, 1, 0), "generating"),
-        (Awaited(4, 1, 1, 1, 1), "judging"),
-        (Awaited(4, 0, 0, 0, 9), "judging"),
-        (Awaited(4, 2, 0, 2, 9), "confirming"),
-        (Awaited(4, 3, 1, 5, 9), "fetching"),
+        (AwaitedFiles(4, 0, 0, 0, 0, any_submitted=False), "starting"),
+        (AwaitedFiles(4, 0, 0, 0, 0), "generating"),
+        (AwaitedFiles(4, 1, 1, 1, 0), "generating"),
+        (AwaitedFiles(4, 1, 1, 1, 1), "judging"),
+        (AwaitedFiles(4, 0, 0, 0, 9), "judging"),
+        (AwaitedFiles(4, 2, 0, 2, 9), "confirming"),
+        (AwaitedFiles(4, 3, 1, 5, 9), "fetching"),
     ],
 )
-def test_the_cause_is_what_enough_files_still_need(awaited: Awaited, cause: str) -> None:
+def test_the_cause_is_what_enough_files_still_need(awaited: AwaitedFiles, cause: str) -> None:
     assert awaited.cause == cause
 
 
 def test_how_far_the_files_are_is_said_in_words() -> None:
-    assert Awaited(4, 0, 0, 0, 0).words == "none is handed in"
-    assert Awaited(4, 1, 2, 3, 4).words == "1 there, 2 to be fetched, 3 accepted but not final, 4 not judged"
-    assert Awaited(4, 1, 0, 0, 2).words == "1 there, 2 not judged"
+    assert AwaitedFiles(4, 0, 0, 0, 0).summary == "no file is submitted"
+    assert AwaitedFiles(4, 1, 2, 3, 4).summary == "1 ready, 2 to be fetched, 3 accepted but not final, 4 not judged"
+    assert AwaitedFiles(4, 1, 0, 0, 2).summary == "1 ready, 2 not judged"
 
 
 def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from trainer.batch import GroupSettings, Source, TrainRollout
 from trainer.distributed import OneRank
-from trainer.metrics import batch_facts
+from trainer.metrics import batch_metrics
 from trainer.step_metrics import MismatchTotals
 
 ADA, BOB = Source("0xada", "vllm 0.32", 3), Source("0xbob", "transformers 5.19", 1)
@@ -76,13 +76,13 @@ def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
     right = TrainRollout((1,), (1, 2, 3), 1.0, 1.0, target=5, settings=sums)
     wrong = TrainRollout((1,), (1, 2, 3, 4), 0.0, 0.0, target=3, settings=sums)
     spelt = TrainRollout((1,), (1, 2), 1.0, 1.0, settings=words)
-    assert batch_facts([(right, wrong), (spelt,)], [4, 2, 4], 5) == {
+    assert batch_metrics([(right, wrong), (spelt,)], [4, 2, 4], 5) == {
         "rewards_by_environment": {"sums": 0.5, "words": 1.0},
         "length_error": 1.5,
         "staleness": {"0": 2, "2": 1},
         "staleness_mean": pytest.approx(2 / 3),
     }
-    assert batch_facts([], [], 5) == {
+    assert batch_metrics([], [], 5) == {
         "rewards_by_environment": {},
         "length_error": None,
         "staleness": {},

@@ -28,7 +28,7 @@ from trainer.model.projections import (
     install_float8,
 )
 from trainer.model.sharding import Placement, make_placement
-from trainer.sft import Example, ImitationLearner
+from trainer.sft import Example, SftLearner
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 FLOAT8 = MemoryConfig(float8=True)
@@ -191,7 +191,7 @@ def examples(seed: int) -> list[Example]:
 
 
 def losses(policy: Policy, updates: int = 12) -> list[float]:
-    learner = ImitationLearner(policy, RATES, 100, max_z_loss=1e-4)
+    learner = SftLearner(policy, RATES, 100, max_z_loss=1e-4)
     return [learner.update(examples(number)).loss for number in range(updates)]
 
 
@@ -222,7 +222,7 @@ def test_it_learns_as_in_bfloat16_and_keeps_float32_weights(base: Path, tmp_path
 def test_one_policy_says_the_same_frozen_and_in_training(base: Path) -> None:
     """So a penalty on leaving the base model begins at zero."""
     own, reference = (Policy(base, "bfloat16", Placement(memory=FLOAT8), frozen=frozen) for frozen in (False, True))
-    assert ImitationLearner(own, RATES, 1).loss(examples(0)) == ImitationLearner(reference, RATES, 1).loss(examples(0))
+    assert SftLearner(own, RATES, 1).loss(examples(0)) == SftLearner(reference, RATES, 1).loss(examples(0))
 
 
 def test_two_ranks_learn_as_one(base: Path) -> None:

@@ -10,7 +10,7 @@ from engines.loading import load_model
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.trainer.helpers import small_model
 from trainer.model.policy import Policy
-from trainer.sft import Example, ImitationLearner, packed_row
+from trainer.sft import Example, SftLearner, packed_row
 
 RATES = OptimizerConfig(
     method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0, decay_share=0)
@@ -37,7 +37,7 @@ def test_the_gradient_is_that_of_the_formula(base: Path, weight: float) -> None:
     minimised: torch.Tensor = plain + weight * logits.max(-1).values.square().mean()
     torch.autograd.backward([minimised])
     wanted = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
-    made = ImitationLearner(Policy(base), RATES, 10, weight).update(examples())
+    made = SftLearner(Policy(base), RATES, 10, weight).update(examples())
     assert made.grad_norm == pytest.approx(float(wanted), rel=1e-5)
     assert made.loss == pytest.approx(float(plain.detach()), rel=1e-5), "reported without it"
 
@@ -48,7 +48,7 @@ def test_it_keeps_logits_small(base: Path) -> None:
 
 def largest_after(base: Path, weight: float) -> float:
     """The mean of the largest logits once the texts are learned."""
-    learner = ImitationLearner(Policy(base), RATES, 1000, weight)
+    learner = SftLearner(Policy(base), RATES, 1000, weight)
     for _ in range(40):
         learner.update(examples())
     with torch.no_grad():

@@ -21,7 +21,7 @@ from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, make_placement
-from trainer.sft import Example, ImitationLearner, SftRun, batch_places
+from trainer.sft import Example, SftLearner, SftRun, batch_indices
 
 RATES = OptimizerConfig(
     method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0), grad_clip=1.0
@@ -131,7 +131,7 @@ def test_a_run_has_one_length(base: Path, data: Path, tmp_path: Path, lengths: d
 
 def test_every_epoch_takes_every_example_once_in_an_order_of_its_own(base: Path, data: Path, tmp_path: Path) -> None:
     settings = config(base, data, tmp_path, updates=None, epochs=3, batch=4)
-    taken = [batch_places(settings, 10, update) for update in range(8)]
+    taken = [batch_indices(settings, 10, update) for update in range(8)]
     assert [len(batch) for batch in taken] == [4] * 7 + [2]
     stream = [place for batch in taken for place in batch]
     epochs = [stream[start : start + 10] for start in (0, 10, 20)]
@@ -151,7 +151,7 @@ def test_the_loss_is_that_of_the_plain_model_over_learned_tokens(base: Path) -> 
         with torch.no_grad():
             logs = torch.log_softmax(plain(input_ids=torch.tensor([one.tokens])).logits[0], -1)
         lost += [-float(logs[at - 1, one.tokens[at]]) for at, wanted in enumerate(one.learned) if wanted]
-    learner = ImitationLearner(Policy(base), RATES, 1)
+    learner = SftLearner(Policy(base), RATES, 1)
     assert learner.loss(examples) == pytest.approx(sum(lost) / 3, abs=1e-5)
     assert learner.update(examples).loss == pytest.approx(sum(lost) / 3, abs=1e-5)
     assert math.isfinite(learner.loss(examples))
