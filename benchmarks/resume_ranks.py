@@ -26,9 +26,9 @@ from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.progress import TrainingProgress
 from trainer.records import Records
 from trainer.tiny_model import PHRASES, tiny_qwen2
+from trainer.train import TrainingProgress
 
 STEPS, FILES = 16, 2
 CONFIG = TrainConfig(steps=STEPS, minibatches=2, optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
@@ -80,7 +80,7 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
         metrics = group.train_step([one for number in numbers for one in file_groups(number)])
         progress.consumed |= set(names.values())
         entries = [{"step": step, "sequence": number, "sha256": name} for number, name in names.items()]
-        progress.keep(asdict(metrics), entries, lambda: group.export(export_path(home, progress.learner.step)))
+        progress.save(asdict(metrics), entries, lambda: group.export(export_path(home, progress.learner.step)))
         records.write(asdict(metrics), entries)
     group.end(EXIT_DONE)
 

@@ -28,10 +28,10 @@ class LocalFaucet:
     def ether(self, address: str, wei: int) -> None:
         self._ask("anvil_setBalance", [address, hex(wei)])
 
-    def tokens(self, address: str, grains: int) -> None:
+    def tokens(self, address: str, base_units: int) -> None:
         """Mint as the token's owner."""
         token = self._suite.token
-        owner, call = token.read("owner"), token.mint(address, grains)
+        owner, call = token.read("owner"), token.mint(address, base_units)
         self.ether(owner, 10**18)
         self._ask("anvil_impersonateAccount", [owner])
         try:

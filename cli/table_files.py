@@ -43,7 +43,7 @@ def _parquet(path: Path, rows: list[Mapping[str, Any]]) -> None:
     from pyarrow import parquet
 
     kinds = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
-    # Grains outgrow 64 bits: a token has a thousand million of them.
+    # Base units outgrow 64 bits: a token has a thousand million of them.
     types = {
         name: pa.decimal128(38, 0) if name.endswith("_grains") else kinds[type(value)]
         for name, value in (rows[0] if rows else {}).items()

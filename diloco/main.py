@@ -171,13 +171,12 @@ def _coordinator(config: CoordinatorConfig) -> Daemon:
 
 def _policy_coordinator(config: PolicyCoordinatorConfig) -> Daemon:
     prepare_torch(config.engine.threads)
-    from diloco.policy import DilocoSource
+    from diloco.policy import policy_trainer
     from engines.loading import set_threads
-    from trainer.collaborators import TrainerCollaborators
-    from trainer.daemon import Trainer
+    from trainer.train import TrainerServices
 
     set_threads(config.engine.threads)
-    return Trainer(config, TrainerCollaborators.connect(config), source=DilocoSource)
+    return policy_trainer(config, TrainerServices.connect(config))
 
 
 def _worker(config: WorkerConfig) -> Daemon:

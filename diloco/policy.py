@@ -25,17 +25,15 @@ from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import write_folder
 from protocol.signing import checked_address
 from trainer.advantage import ADVANTAGES, select
+from trainer.base_model import base_model
 from trainer.batch import Group
 from trainer.checkpoint import STATE
-from trainer.collaborators import TrainerCollaborators
-from trainer.config import TrainerConfig
-from trainer.daemon import Trainer
 from trainer.data import StepFiles
-from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.records import file_id
 from trainer.step_metrics import StepMetrics
+from trainer.train import Check, Trainer, TrainerServices
 
 log = logging.getLogger("muster.trainer")
 _PLAUSIBLE: Mapping[str, tuple[float, float]] = {
@@ -160,7 +158,7 @@ class DilocoPolicy:
 
 
 class DilocoSteps:
-    """Policy steps made by workers. A StepMaker.
+    """Policy steps made by workers. A StepRunner.
 
     `check` (the guards) sees figures that this trainer computed itself: the length of the outer update, and rewards. Of
     the workers' reported entropies it sees the largest, so that no single report can stop the run."""
@@ -171,10 +169,10 @@ class DilocoSteps:
         self._waiting = False
 
     @property
-    def given(self) -> Sequence[str]:
+    def bound(self) -> Sequence[str]:
         return self._group.assigned
 
-    def make(self, batch: StepFiles) -> StepMetrics | None:
+    def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Assign the files to the workers, and wait until their outer step is committed. A step that the guards refuse
         stops the run: it is in the log."""
         group, policy, self._made = self._group, self._group.learner, None
@@ -198,7 +196,7 @@ class DilocoSteps:
 
         self._waiting = True
         what = f"waiting for outer step {policy.outer} of the workers"
-        self._made = made = self._trainer.until(what, attempt, why=coordinator.waiting_for)
+        self._made = made = self._trainer.wait_until(what, attempt, why=coordinator.waiting_for)
         self._waiting = False
         if made is None:
             return None
@@ -208,7 +206,7 @@ class DilocoSteps:
         self._check(replace(metrics, entropy=entropy), self._trainer.records.metrics())
         return metrics
 
-    def facts(self) -> dict[str, Any]:
+    def step_fields(self) -> dict[str, Any]:
         made = self._made
         if made is None or not made.counted:
             return {}
@@ -216,10 +214,10 @@ class DilocoSteps:
         made_by = {"run": run, "outer_step": made.step + 1, "workers": list(made.counted)}
         return {"made_by": made_by | {"attempt": made.attempt}}
 
-    def of_file(self, file: str) -> dict[str, Any]:
+    def file_fields(self, file: str) -> dict[str, Any]:
         return {} if self._made is None else {"worker": self._made.worker_of(file)}
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Hear of workers that join and leave."""
         if self._waiting:
             return
@@ -272,33 +270,38 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-class DilocoSource:
-    """Policy steps made by the workers of the run that a PolicyCoordinatorConfig names. A trainer's StepSource.
+def start_policy(
+    config: PolicyCoordinatorConfig, services: TrainerServices, base: Path, placement: Placement
+) -> DilocoPolicy:
+    """Start the coordinator of the run that trains a pool's policy, from the folder `base` of policy step 0.
 
     Raises ConfigError where the run's document does not fit the pool; MusterError."""
+    run, pool = load_document(config.run, DilocoRun), services.client.pool_config()
+    check_pool_run(run, pool)
+    if run.coordinator != services.account.address:
+        what = f"the coordinator of {run.name} is {run.coordinator}"
+        raise ConfigError(what, "name the pool's owner in the run's document")
+    ours = services.client.pool_id
+    if run.pool_id != replace(ours, pools=checked_address(ours.pools)):
+        raise ConfigError(f"{run.name} is for {run.pool_id}", f"name {ours} in the run's document")
+    if placement.ranks.world > 1:
+        raise ConfigError("a coordinator trains nothing itself", "set `parallel.ranks` to 1")
+    home = services.client.home / "diloco"
+    policy = Policy(base, pool.model.dtype, placement)
+    first = OuterState.start(model_tensors(policy.model))
+    transport, recorder = Transport(services.bucket, run), None
+    if config.chain_run is not None:
+        recorder = StepRecorder(lambda: services.client.suite.diloco_runs, config.chain_run, transport, first)
+    on_step = None if recorder is None else recorder.committed
+    coordinator = Coordinator(transport, services.account, first, home, on_step)
+    log.info("timeouts of %s:\n%s", run.name, Timeouts.of(run).table())
+    return DilocoPolicy(coordinator, policy, placement, home, recorder)
 
-    def __init__(self, config: TrainerConfig, outside: TrainerCollaborators, base: Path, placement: Placement) -> None:
-        assert isinstance(config, PolicyCoordinatorConfig), "whoever composes the trainer gives its configuration"
-        run, pool = load_document(config.run, DilocoRun), outside.client.pool_config()
-        check_pool_run(run, pool)
-        if run.coordinator != outside.account.address:
-            what = f"the coordinator of {run.name} is {run.coordinator}"
-            raise ConfigError(what, "name the pool's owner in the run's document")
-        ours = outside.client.pool_id
-        if run.pool_id != replace(ours, pools=checked_address(ours.pools)):
-            raise ConfigError(f"{run.name} is for {run.pool_id}", f"name {ours} in the run's document")
-        if placement.ranks.world > 1:
-            raise ConfigError("a coordinator trains nothing itself", "set `parallel.ranks` to 1")
-        home = outside.client.home / "diloco"
-        policy = Policy(base, pool.model.dtype, placement)
-        first = OuterState.start(model_tensors(policy.model))
-        transport, recorder = Transport(outside.bucket, run), None
-        if config.chain_run is not None:
-            recorder = StepRecorder(lambda: outside.client.suite.diloco_runs, config.chain_run, transport, first)
-        on_step = None if recorder is None else recorder.committed
-        coordinator = Coordinator(transport, outside.account, first, home, on_step)
-        log.info("timeouts of %s:\n%s", run.name, Timeouts.of(run).table())
-        self.group = DilocoPolicy(coordinator, policy, placement, home, recorder)
 
-    def steps(self, trainer: Trainer, check: Check) -> DilocoSteps:
-        return DilocoSteps(self.group, trainer, check)
+def policy_trainer(config: PolicyCoordinatorConfig, services: TrainerServices) -> Trainer:
+    """Return a pool's trainer whose policy steps are made by DiLoCo workers."""
+    pool = services.client.pool_config()
+    base = config.base or base_model(pool.model, pool.environments[0], config.seed)
+    placement = Placement(device=config.engine.device, memory=config.memory)
+    group = start_policy(config, services, base, placement)
+    return Trainer(config, services, placement, group, lambda trainer: DilocoSteps(group, trainer, trainer.check))

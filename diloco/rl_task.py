@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from environments.errors import ScoringUnavailable
+
 from diloco.config import DilocoRun, RlTaskConfig
 from diloco.messages import MAX_NAMED
 from diloco.partition import MAX_ITEMS
 from diloco.store import Saving
 from diloco.tasks import DataShare, FilesUnusableError, RlLearners
 from diloco.tensors import Tensors
-from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError

@@ -29,7 +29,7 @@ from localnet.onboarding import KeyRing, Onboarding, names
 from localnet.plan import POOL, DemoPlan
 from localnet.ports import claim_port
 from localnet.report import Outcome, write_results
-from orchestrator.summary import DilocoSummary
+from orchestrator.dashboard.results import DilocoSummary
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
@@ -38,7 +38,7 @@ from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
 from trainer.records import read_records
-from validator.selectors import deciding_round
+from validator.rounds import deciding_round
 
 SILENCE_SECONDS = 6.0
 

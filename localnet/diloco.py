@@ -15,7 +15,7 @@ from diloco.messages import CommitRecord, FilesAssigned
 from diloco.transport import Transport
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
-from orchestrator.summary import DilocoSummary, DilocoWorkerSummary
+from orchestrator.dashboard.results import DilocoSummary, DilocoWorkerSummary
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.identity import PoolId

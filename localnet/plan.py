@@ -11,7 +11,7 @@ from typing import Any
 from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
 from localnet.ports import claim_port
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.seeds import AUDIT_EVERYTHING
@@ -196,12 +196,12 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
     return nodes, validators
 
 
-BUDGET = 2_000 * GRAINS
-STEP_BUDGET = 4 * GRAINS
+BUDGET = 2_000 * TOKEN
+STEP_BUDGET = 4 * TOKEN
 """The most that one step's files can cost, with room: full length, every fee."""
-STAKE = 200 * GRAINS
-RATE = GRAINS // 10_000
-FEE = GRAINS // 100
+STAKE = 200 * TOKEN
+RATE = TOKEN // 10_000
+FEE = TOKEN // 100
 DEMO_ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/chain_sum",
     params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
@@ -239,7 +239,7 @@ def mixed_config(seed: int, steps: int) -> PoolConfig:
 
 
 def budget(steps: int) -> int:
-    """What the pool's owner escrows, in grains."""
+    """What the pool's owner escrows, in base units."""
     return max(BUDGET, steps * STEP_BUDGET)
 
 
@@ -267,7 +267,7 @@ def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
         juryCommitWindow=25 * patience,
         juryRevealWindow=20 * patience,
         receiptWindow=20 * patience,
-        class_=0,
+        group=0,
         inviteOnly=False,
         configHash=config.digest,
     )

@@ -10,8 +10,7 @@ from localnet.diloco import diloco_faults, diloco_highlights
 from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec
-from orchestrator.results import save_results
-from orchestrator.summary import (
+from orchestrator.dashboard.results import (
     Agreement,
     DilocoSummary,
     DodgedCanary,
@@ -20,11 +19,12 @@ from orchestrator.summary import (
     SilentCommittee,
     ValidatorSummary,
     VerdictDifference,
+    save_results,
 )
 from protocol.amounts import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
-from validator.compare import CODE, differences, largest
+from validator.replay import CODE, differences, largest
 
 
 def safeguards(state: State, pool: int) -> Safeguards:
@@ -251,7 +251,7 @@ def highlights(summary: RunSummary) -> Iterator[str]:
             f"honest validators ({validators}): {found.compared} files judged by more than one, "
             f"{len(found.differing)} verdicts differ"
         )
-    ledger = "yes, to the last grain" if summary.ledger_matches_chain else "NO"
+    ledger = "yes, to the last base unit" if summary.ledger_matches_chain else "NO"
     yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"
 
 

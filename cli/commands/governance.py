@@ -84,7 +84,7 @@ def mint(
     if token.read("owner") == session.suite.timelock.address:
         _propose(session, call, title, by)
     else:
-        act(session, [PlannedTransaction(title, call)], by, to=to, grains=amount)
+        act(session, [PlannedTransaction(title, call)], by, to=to, base_units=amount)
 
 
 @app.command()

@@ -118,17 +118,17 @@ def balance(
 
     found = who or keys.address_of(key_path(keystore))
     session = look.open()
-    grains, wei = session.suite.token.balance_of(found), session.client.balance(found)
-    text = f"{found}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
-    emit({"address": found, "grains": grains, "wei": wei}, look.json, lambda: text)
+    base_units, wei = session.suite.token.balance_of(found), session.client.balance(found)
+    text = f"{found}: {show_tokens(base_units)} tokens, {wei / 10**18:.6f} ETH"
+    emit({"address": found, "base_units": base_units, "wei": wei}, look.json, lambda: text)
 
 
 @app.command()
 def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amount: AmountOption, by: Paying) -> None:
     """Send tokens to somebody, such as a newcomer's first stake."""
     session = by.open()
-    call = replace(session.suite.token.transfer(to, amount), grains=amount)
-    act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, grains=amount)
+    call = replace(session.suite.token.transfer(to, amount), base_units=amount)
+    act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, base_units=amount)
 
 
 def _new_path(keystore: Path | None) -> Path:

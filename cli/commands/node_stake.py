@@ -40,7 +40,8 @@ def check(
     """Look at this machine's processors, memory, disk, GPUs and engines, and whether it scores as all others do, for a
     pool if its configuration is named. Exit code 1 if it cannot be a node."""
     from cli.hardware import GIB, survey
-    from environments.conformance import check_versions, quick_check
+    from environments.conformance import quick_check
+    from environments.registry import check_versions
     from protocol.config import PoolConfig
 
     found = survey(data)
@@ -167,11 +168,11 @@ def withdraw(
     session = by.open()
     stakes = session.suite.stakes
     known, free = stakes.node_of(node), stakes.withdrawable(node)
-    grains = free if amount is None else amount
-    if not free or grains > free:
+    base_units = free if amount is None else amount
+    if not free or base_units > free:
         raise ConfigError(f"{show_tokens(free)} tokens of {node} can be withdrawn now", _locked(known))
-    planned = PlannedTransaction(f"withdraw {show_tokens(grains)} tokens", stakes.withdraw(node, grains))
-    act(session, [planned], by, node=node, grains=grains)
+    planned = PlannedTransaction(f"withdraw {show_tokens(base_units)} tokens", stakes.withdraw(node, base_units))
+    act(session, [planned], by, node=node, base_units=base_units)
 
 
 def _locked(known: "NodeView") -> str:

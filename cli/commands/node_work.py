@@ -62,10 +62,10 @@ def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     if hint is None:
         raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", _next_vesting(state, pool, node))
     units = hint.cumulative - state.accounts[pool, node].units_spent
-    grains = units * state.pools[pool].terms.rate
-    title = f"claim {show_tokens(grains)} tokens for {units} output tokens"
+    base_units = units * state.pools[pool].terms.rate
+    title = f"claim {show_tokens(base_units)} tokens for {units} output tokens"
     planned = PlannedTransaction(title, session.suite.pools.claim(hint))
-    act(session, [planned], by, pool=pool, node=node, units=units, grains=grains)
+    act(session, [planned], by, pool=pool, node=node, units=units, base_units=base_units)
 
 
 def _next_vesting(state: "State", pool: int, node: str) -> str:
@@ -81,8 +81,8 @@ def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     session = by.open()
     sub = _submission(session, pool, file)
     call = session.suite.appeals.dispute(sub)
-    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.grains)} tokens"
-    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.grains)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
+    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
 
 
 def announce(

@@ -99,7 +99,7 @@ def judge_gas(purse: Purse) -> Prerequisite:
 
 
 def judge_stake(node: str, stake: int, least: int) -> Prerequisite:
-    """Grains at stake against the pool's least."""
+    """Base units at stake against the pool's least."""
     what = f"node {node} has {show_tokens(stake)} tokens at stake, the pool wants {show_tokens(least)}"
     return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node stake")
 
@@ -120,7 +120,7 @@ def look_at_custody(profile: "Profile") -> Iterator[Prerequisite]:
 def look_at_engines(profile: "Profile") -> Iterator[Prerequisite]:
     """With which engines a validator can measure files of node cases."""
     from runtime.process import EngineConfig
-    from validator.held_engines import others
+    from validator.judging.pipeline import others
 
     if profile.role != "validator":
         return

@@ -28,7 +28,7 @@ def get_ether(suite: Suite, address: str, missing: int, why: str) -> None:
 
 
 def get_tokens(suite: Suite, address: str, missing: int, why: str) -> None:
-    """Return once the address has `missing` grains more than now."""
+    """Return once the address has `missing` base units more than now."""
     have = suite.token.balance_of(address)
     if (faucet := LocalFaucet.of(suite)) is not None:
         faucet.tokens(address, missing)

@@ -37,7 +37,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass
 class NodeUp:
-    """One node's way into one pool. `wanted`: the stake that was asked for, in grains (0: the pool's least)."""
+    """One node's way into one pool. `wanted`: the stake that was asked for, in base units (0: the pool's least)."""
 
     profile: Profile
     pool: int

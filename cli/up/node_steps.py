@@ -12,7 +12,7 @@ from protocol.amounts import show_tokens
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is known of a node. Wei and grains. `operator` and `node` are empty while the keys are missing;
+    """What is known of a node. Wei and base units. `operator` and `node` are empty while the keys are missing;
     `registered_to`: the node's operator on chain, or empty; `least`: the pool's least stake, `wanted` the one that was
     asked for; `elsewhere`: another pool that the node is in, or 0."""
 

@@ -27,8 +27,8 @@ class UpDo(Enum):
 
 @dataclass(frozen=True)
 class UpStep:
-    """`why` is a line for people. `amount`: wei or grains that are missing, or grains to stake or bond; `address`:
-    whose."""
+    """`why` is a line for people. `amount`: wei or base units that are missing, or base units to stake or bond;
+    `address`: whose."""
 
     do: UpDo
     why: str
@@ -42,7 +42,7 @@ def ether_step(why: str, have: int, needs: int, address: str) -> UpStep | None:
 
 
 def tokens_step(what: str, have: int, needs: int, address: str) -> UpStep | None:
-    """Grains that a key lacks for `what`, if any."""
+    """Base units that a key lacks for `what`, if any."""
     why = f"{what} {show_tokens(needs)} tokens"
     return UpStep(UpDo.TOKENS, why, needs - have, address) if have < needs else None
 

@@ -11,8 +11,8 @@ from protocol.amounts import show_tokens
 
 @dataclass(frozen=True)
 class ValidatorFacts:
-    """What is known of a validator. Wei and grains. `voters`: address → wei; those in `seated` vote for an active seat
-    of ours that judges the pool, those in `idle` for one that does not yet; `foreign`: for somebody else's."""
+    """What is known of a validator. Wei and base units. `voters`: address → wei; those in `seated` vote for an active
+    seat of ours that judges the pool, those in `idle` for one that does not yet; `foreign`: for somebody else's."""
 
     pool: int
     owner: str = ""

@@ -18,12 +18,12 @@ _FEW_FILES = 20
 
 @dataclass(frozen=True)
 class PoolLook:
-    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pools), `free` (grains, not
-    reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused` (the
-    newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
+    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pools), `free` (base units,
+    not reserved and not owed), `file` (base units of the largest file), `now` and `settle_at` (chain time), `refused`
+    (the newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
     service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's processes
-    that do not run on this machine, where that is known, by their roles, with what they said last. `lawless`: why no
-    node case can convict in it, empty if one can or nobody knows."""
+    that do not run on this machine, where that is known, by their roles, with what they said last. `no_null_model`:
+    why no node case can convict in it, empty if one can or nobody knows."""
 
     pool: int
     now: float
@@ -32,7 +32,7 @@ class PoolLook:
     service: dict[str, Any] | None
     around: tuple[Alarm, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
-    lawless: str = ""
+    no_null_model: str = ""
 
 
 def pool_answers(look: PoolLook) -> FiveAnswers:
@@ -58,8 +58,10 @@ def _seen(look: PoolLook) -> list[str]:
         ]
     part = look.parts[1]
     lines.append(part.since if part.down else "the service: it answers")
-    if look.lawless:
-        lines.append(f"WARNING: {look.lawless}: cheats too small for any one file go unpunished (docs/evidence.md)")
+    if look.no_null_model:
+        lines.append(
+            f"WARNING: {look.no_null_model}: cheats too small for any one file go unpunished (docs/evidence.md)"
+        )
     return lines
 
 
@@ -82,7 +84,7 @@ def _earned(look: PoolLook) -> list[str]:
     if look.chain is None:
         return unknown(look.parts[0])
     view, free = look.chain["view"], look.chain["free"]
-    money = {name: show_tokens(grains) for name, grains in view["money"].items()}
+    money = {name: show_tokens(base_units) for name, base_units in view["money"].items()}
     lines = [
         f"{view['units_accepted']} output tokens were accepted, for {money['claimed']} tokens paid to nodes, "
         f"{money['owed']} owed to them and {money['fees_paid']} paid to validators, of {money['funded']} funded",

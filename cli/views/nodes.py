@@ -24,13 +24,13 @@ def node_view(state: State, node: str, now: int, pool: int | None = None) -> dic
 
 
 def withdrawable(state: State, node: str, now: int) -> int:
-    """Grains of stake that the operator could take out now: all or nothing, as `Stakes.withdrawable`."""
+    """Base units of stake that the operator could take out now: all or nothing, as `Stakes.withdrawable`."""
     known = state.nodes[node]
     return 0 if known.pool or known.frozen or now < known.release_at else known.stake
 
 
 def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
-    """Units and grains of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
+    """Units and base units of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
     `vesting`: accepted, not claimable yet; `claimable`: what `claim` would pay now."""
     rate = state.pools[account.pool].terms.rate
     units = state.claimable_units(account.pool, account.node, now)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibration.rehearsal import Judged, RehearsedFile
+from calibration.dry_run import Judged, RehearsedFile
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views.why import MEANING
@@ -24,8 +24,8 @@ _MS = 1000
 def rehearsal_view(
     work: Work, made: RehearsedFile, judged: Judged, terms: Terms, checks: ChecksConfig
 ) -> dict[str, Any]:
-    """Everything that `rehearsal_text` says; amounts in grains. `pay`: what a committee with this verdict would have
-    had paid; `at_stake`: the stake that a rejection would have cost, at least."""
+    """Everything that `rehearsal_text` says; amounts in base units. `pay`: what a committee with this verdict would
+    have had paid; `at_stake`: the stake that a rejection would have cost, at least."""
     verdict, units = judged.verdict, made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
     return {

@@ -14,7 +14,7 @@ _HOUR = 3600
 
 
 def terms_for_node(state: State, pool: Pool, config: PoolConfig, stake: int, now: int) -> str:
-    """What a node operator agrees to; `stake` in grains, `now` in chain time."""
+    """What a node operator agrees to; `stake` in base units, `now` in chain time."""
     terms, shape = pool.terms, config.work
     most = shape.rows * shape.max_new_tokens * terms.rate
     return fields(

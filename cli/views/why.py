@@ -30,7 +30,7 @@ MEANING = {
 
 
 def why_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
-    """Everything that `why_text` says of a file; amounts in grains, `now` in chain time."""
+    """Everything that `why_text` says of a file; amounts in base units, `now` in chain time."""
     rate, code = state.pools[sub.pool].terms.rate, Code(sub.code)
     votes = votes_on(state, sub)
     return {

@@ -61,7 +61,6 @@ def make_manifest(
     """The manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the DiLoCo
     workers that trained it, None where there are none."""
     return Manifest(
-        version=1 if made_by is None else 2,
         made_by=made_by,
         chain_id=scope.pool.chain_id,
         pools=scope.pool.pools,
