@@ -27,7 +27,8 @@ class FollowingEnvironments:
         self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """With the step's table of resting problems. Raises what `PoolEnvironments.of` and `at` raise."""
+        """Return the environments of a step with its curriculum mask. Raises what `PoolEnvironments.of` and `at`
+        raise."""
         digest = text_digest(folder)
         if self._made is None or digest != self._digest:
             self.prepare()

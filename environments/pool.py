@@ -40,8 +40,8 @@ class PoolEnvironments:
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
     folder of the environments' files by content hash (environments/data.py), or the configuration's environments where
     they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context in
-    tokens (None: unbounded). `resting`: the table by which a policy step's work is drawn (`at`). Raises ConfigError for
-    an unknown environment, one of another version, a missing file, or a context that holds no reply.
+    tokens (None: unbounded). `mask`: the curriculum mask by which a policy step's work is drawn (`at`). Raises
+    ConfigError for an unknown environment, one of another version, a missing file, or a context that holds no reply.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """The same with the table of resting problems of the policy step in `folder`, where the pool has a curriculum.
+        """The same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
         Raises IntegrityError where the step has none."""
         if not self.config.curricula:
             return self

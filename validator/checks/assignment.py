@@ -1,5 +1,5 @@
-"""Problems and target lengths are those that the step seed, the node, its counter and the step's table of resting
-problems assign."""
+"""Problems and target lengths are those that the step seed, the node, its counter and the step's curriculum
+mask assign."""
 
 from protocol.seeds import assignments
 from protocol.verdict import Code, Finding
