@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.attack_rows import Spec
 from benchmarks.attacks import table
-from benchmarks.learning import OfflineWork, batch_of
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, Progress
+from benchmarks.recipe import OfflineWork, batch_of
 from engines.loading import set_threads
 from localnet.plan import training
 from protocol.config import PoolConfig
