@@ -50,7 +50,7 @@ EXAMPLES = {
     "trainer sft": "muster trainer sft --config sft.toml",
     "validator up": "muster validator up --pool https://pool.example",
     "validator bond": "muster validator bond --pool 1 --voter ADDRESS --dry-run",
-    "validator opt-in": "muster validator opt-in --class qwen3-0.6b",
+    "validator opt-in": "muster validator opt-in --group qwen3-0.6b",
     "validator opt-out": "muster validator opt-out --pool 1 --seat 3",
     "validator status": "muster validator status --address ADDRESS",
     "validator claim": "muster validator claim --dry-run",

@@ -28,7 +28,7 @@ from dataset.document import (
 )
 from dataset.rows import ROWS_PER_FILE, DatasetRow, RowTally, RowWriter
 from engines.base import FINISH_EOS
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.environments import drawn

@@ -132,6 +132,8 @@ class Network:
             "owner": self.ring["owner"].address,
             "key": self.ring["service"].reference(),
             "s3": self.s3_settings().model_dump(mode="json"),
+            "heartbeat_seconds": 5,
+            "lease_seconds": 30,
         }
         self._start_role("orchestrator", "orchestrator", values | self.service_settings)
         self.wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")

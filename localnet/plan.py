@@ -271,7 +271,7 @@ def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
         juryCommitWindow=25 * patience,
         juryRevealWindow=20 * patience,
         receiptWindow=20 * patience,
-        class_=0,
+        group=0,
         inviteOnly=False,
         configHash=config.digest,
     )

@@ -10,8 +10,7 @@ from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec
 from localnet.sites_summary import shown_sites, wrong_with_sites
-from orchestrator.results import save_results
-from orchestrator.summary import (
+from orchestrator.dashboard.results import (
     Agreement,
     DodgedCanary,
     RunSummary,
@@ -20,11 +19,12 @@ from orchestrator.summary import (
     SitesSummary,
     ValidatorSummary,
     VerdictDifference,
+    save_results,
 )
 from protocol.amounts import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
-from validator.compare import CODE, differences, largest
+from validator.replay import CODE, differences, largest
 
 
 def safeguards(state: State, pool: int) -> Safeguards:

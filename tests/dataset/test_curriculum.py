@@ -27,8 +27,8 @@ from tests.conftest import Chain, deploy_on
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from trainer.curriculum import MaskWriter
-from validator.checks import FILE_CHECKS
-from validator.context import CheckContext, SubmissionFacts
+from validator.judging.checks import FILE_CHECKS
+from validator.judging.context import CheckContext, SubmissionFacts
 
 ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
 """What is masked once every problem was tried."""

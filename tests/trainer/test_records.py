@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation
-from protocol.api.work import StepRequest
+from protocol.api.work import Evaluation, SetResult, SignedEvaluation, StepRequest
 from protocol.errors import UnreachableError
 from runtime.signed_client import ServiceError
 from trainer.records import Records, Reports, read_records

@@ -7,12 +7,10 @@ from typing import Any
 
 from chain.indexer.records import Account, Pool, Step, Submission
 from chain.indexer.state import State
-from environments.pool import PoolEnvironments
-from environments.rewards import float32
+from environments.pool import PoolEnvironments, float32
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account as KeyPair
-from protocol.api.evaluation import SetResult
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, SetResult, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
@@ -117,7 +115,7 @@ class TrainersWorld:
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.beats.append(beat)
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None, version=VERSION)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None, version=VERSION)
 
     def make_file(self, number: int, node: str = NODE) -> Submission:
         book, tokenizer = PoolEnvironments.of(CONFIG, self.base), load_tokenizer(self.base)
