@@ -63,8 +63,8 @@ class PoolEnvironments:
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
     folder of the environments' files by content hash (environments/registry.py), or the configuration's environments
     where they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context
-    in tokens (None: unbounded). `resting`: the table by which a policy step's work is drawn (`at`). Raises ConfigError
-    for an unknown environment, one of another version, a missing file, or a context that holds no reply.
+    in tokens (None: unbounded). `mask`: the curriculum mask by which a policy step's work is drawn (`at`). Raises
+    ConfigError for an unknown environment, one of another version, a missing file, or a context that holds no reply.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """The same with the table of resting problems of the policy step in `folder`, where the pool has a curriculum.
+        """The same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
         Raises IntegrityError where the step has none."""
         if not self.config.curricula:
             return self
@@ -248,7 +248,8 @@ class FollowingEnvironments:
         self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """With the step's table of resting problems. Raises what `PoolEnvironments.of` and `at` raise."""
+        """Return the environments of a step with its curriculum mask. Raises what `PoolEnvironments.of` and `at`
+        raise."""
         digest = text_digest(folder)
         if self._made is None or digest != self._digest:
             self.prepare()
