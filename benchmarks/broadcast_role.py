@@ -171,7 +171,7 @@ def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, InFligh
     cache, sources = RelayCache(folder, 1 << 40), asked(options)
     fetches = InFlightFetches(sources, cache, 512 << 20)
     app = RelayApp(cache, fetches, RelayLimits(1e6, 1e6, 1000))
-    server = HttpServer(server_options(app, 1000, files=True))
+    server = HttpServer(server_options(app, 1000))
     listener = bound("0.0.0.0", options["port"])
     threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True).start()
     return cache, fetches, sources

@@ -237,18 +237,18 @@ class Seats(TokenTaker):
 
     name = "Seats"
 
-    def open_seat(self, voter: str, classes: Sequence[int]) -> ContractCall[int]:
-        """Bond one seat for the hot key `voter`; returns its number. Drawable for `classes` from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", voter, list(classes))
+    def open_seat(self, voter: str, groups: Sequence[int]) -> ContractCall[int]:
+        """Bond one seat for the hot key `voter`; returns its number. Drawable for `groups` from the next epoch."""
+        call = self._taking(self.bond(), "openSeat", voter, list(groups))
         return self._returning(call, "SeatOpened", "seat")
 
-    def opt_in(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+    def opt_in(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
         """Judge the pools of one class more, from the next epoch on."""
-        return self.call("optIn", seat, seat_class)
+        return self.call("optIn", seat, validator_group)
 
-    def opt_out(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+    def opt_out(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
         """Judge them no more; what is drawn from earlier epochs stays a duty."""
-        return self.call("optOut", seat, seat_class)
+        return self.call("optOut", seat, validator_group)
 
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
         return self.call("setVoter", seat, voter)
@@ -623,16 +623,16 @@ class Canaries(TokenTaker):
         return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
 
 
-# ---- Cases against nodes, for what several of their files say together
+# ---- Node challenges
 
 
 MOST_FILES = 256
-"""NodeCases.MAX_FILES."""
+"""NodeChallenges.MAX_FILES."""
 
 
 @dataclass(frozen=True)
-class CaseView:
-    """INodeCases.NodeCase; `bond` in base units. `outcome` is NONE for a number that no case has."""
+class NodeChallengeView:
+    """INodeChallenges.NodeChallenge; `bond` in base units. `outcome` is NONE for a number that no challenge has."""
 
     pool: int
     node: str
@@ -643,35 +643,35 @@ class CaseView:
     opened_at: int
 
 
-class NodeCases(TokenTaker):
+class NodeChallenges(TokenTaker):
     """Called by whoever accuses, and by keepers."""
 
-    name = "NodeCases"
+    name = "NodeChallenges"
 
     def open(self, files: Sequence[Submission], evidence: bytes) -> ContractCall[int]:
         """Accuse a node by some of its files, in their order: all of one pool, accepted and final. Takes the bond;
-        returns the case's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
+        returns the challenge's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
         pool, node = files[0].pool, files[0].node
         inners = [file.inner for file in files]
         sequences, bond = [file.sequence for file in files], self.bond(pool, len(files))
         call = self._taking(bond, "open", pool, node, sequences, inners, evidence)
-        return self._returning(call, "CaseOpened", "nodeCase")
+        return self._returning(call, "ChallengeOpened", "challenge")
 
-    def conclude(self, case: int) -> ContractCall[Receipt]:
-        """Keeper: once its jury is done, end a case or have its jury replaced."""
-        return self.call("conclude", case)
+    def conclude(self, challenge: int) -> ContractCall[Receipt]:
+        """Keeper: once its jury is done, end a challenge or have its jury replaced."""
+        return self.call("conclude", challenge)
 
     def bond(self, pool: int, files: int) -> int:
-        """What a case in a pool takes that names so many files, 1 to MOST_FILES: base units."""
+        """What a challenge in a pool takes that names so many files, 1 to MOST_FILES: base units."""
         return int(self.read("bondOf", pool, files))
 
     def tried(self, pool: int, sequences: Sequence[int]) -> int:
-        """The case over exactly these files that is open or was decided; 0 if there is none."""
+        """The challenge over exactly these files that is open or was decided; 0 if there is none."""
         return int(self.read("triedIn", pool, list(sequences)))
 
-    def case_of(self, case: int) -> CaseView:
-        values = self.read("caseOf", case)
-        return record(CaseView, values | {"outcome": CaseOutcome(values["outcome"])})
+    def challenge_of(self, challenge: int) -> NodeChallengeView:
+        values = self.read("challengeOf", challenge)
+        return record(NodeChallengeView, values | {"outcome": CaseOutcome(values["outcome"])})
 
 
 # ---- The timelock that owns the parameters

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from protocol.verdict import Verdict
     from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig
-    from validator.case_replay import CaseRecord, JurorReplay
-    from validator.case_verdict import CaseVerdict
+    from validator.challenges import ChallengeRecord, ChallengeVerdict, JurorReplay
 
 _CONFIG_SECONDS = 30.0
 
@@ -22,7 +21,7 @@ def replayed_case(config: "ProcessConfig", number: int, published: bool) -> dict
     """What a case comes to: by our own measurements of the rows that its jury's seed drew, and by what the jurors
     `published`; or by the latter alone. Raises MusterError."""
     from runtime.pool_client import PoolClient
-    from validator.case_replay import faults_of, juror_replay
+    from validator.challenges import faults_of, juror_replay
 
     client = PoolClient(config, None)
     try:
@@ -39,10 +38,9 @@ def replayed_case(config: "ProcessConfig", number: int, published: bool) -> dict
     return case_view(record, jurors, ours, faults)
 
 
-def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
+def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
     """Raises ConfigError for a case that there is not, or that is another pool's."""
-    from validator.case_replay import CaseRecord
-    from validator.node_evidence import law_of
+    from validator.challenges import ChallengeRecord, null_model_of
 
     if number not in state.cases:
         have = f"cases are 1 to {len(state.cases)}" if state.cases else "no node was ever accused"
@@ -53,23 +51,23 @@ def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
             f"case {number} is of pool {case.pool}", f"pass --pool {case.pool}, and --orchestrator of its service"
         )
     document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[case.pool]
-    return CaseRecord(
+    return ChallengeRecord(
         case=case,
         files=state.submissions_of(case.pool, case.node),
         named={sequence: state.submissions.get((case.pool, sequence)) for sequence in case.sequences},
         trials=[state.trials[trial] for trial in case.trials],
         account=state.accounts.get((case.pool, case.node)),
-        law=law_of(document, pool.terms),
+        model=null_model_of(document, pool.terms),
         audit_rate=pool.terms.auditRate,
         config_hash=pool.config_hash,
     )
 
 
-def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any) -> "JurorReplay":
+def _juror(client: "PoolClient", record: "ChallengeRecord", member: int, replay: Any) -> "JurorReplay":
     """An opened vote, with the document behind it if anybody has that."""
     from protocol.verdict import MAX_DOCUMENT_BYTES, Code
     from storage.keys import MissingObjectError, object_key
-    from validator.case_replay import JurorReplay
+    from validator.challenges import JurorReplay
 
     code, digest = record.trial.reveals[member]
     seat = record.trial.seats[member]
@@ -83,15 +81,14 @@ def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any)
     return found
 
 
-def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "CaseVerdict | None":
+def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
     """What we would have voted; None where no jury was drawn, or a named file is not on chain. Raises MusterError where
     a file that the jury had cannot be had any more."""
     from protocol.verdict import Code
-    from validator.case_replay import majority
-    from validator.case_verdict import CaseVerdict, judge_case
+    from validator.challenges import ChallengeVerdict, judge_challenge, majority
 
-    if record.law is None:
-        return CaseVerdict(Code.ACCEPT, "the pool names no law of evidence for its terms: it convicts nobody")
+    if record.model is None:
+        return ChallengeVerdict(Code.ACCEPT, "the pool names no null model for its terms: it convicts nobody")
     if not record.trial.drawn or None in record.named.values():
         return None
     verdicts = _measured(client, config, record)
@@ -99,12 +96,12 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -
     if gone and majority(record.trial) is not Code.UNAVAILABLE:
         what = f"the bytes of files {', '.join(map(str, gone))} cannot be had from {config.orchestrator}"
         raise MusterError(what, "another source may have them; or pass --published: by the jurors' documents")
-    return judge_case(record.case, record.files, record.law, verdicts)
+    return judge_challenge(record.case, record.files, record.model, verdicts)
 
 
-def _measured(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "dict[int, Verdict]":
+def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "dict[int, Verdict]":
     """Our own verdicts on the named files, by steps so that each step's weights are loaded once."""
-    from validator.held_engines import OtherEngines, others
+    from validator.judging.pipeline import OtherEngines, others
     from validator.replay import Replayer
 
     typer.echo("loading the engine and the weights", err=True)

@@ -117,28 +117,29 @@ class Paying(Acting):
 
 
 @dataclass(frozen=True)
-class ClassOptions:
+class GroupOptions:
     """Options that name what a seat judges."""
 
     pool: Annotated[list[int] | None, typer.Option("--pool", min=1, help="Judge this pool; can be repeated.")] = None
-    family: Annotated[
-        list[str] | None, typer.Option("--class", help="Judge all pools of this family, by its name or number.")
+    group: Annotated[
+        list[str] | None, typer.Option(help="Judge all pools of this validator group, by its name or number.")
     ] = None
 
-    def classes(self, session: "Session") -> list[int]:
-        """The classes that are named. Raises ConfigError if none is, or a pool is judged by a family's seats."""
-        from chain.indexer.state import family
+    def groups(self, session: "Session") -> list[int]:
+        """Return the validator groups that are named. Raise ConfigError if none is, or if a named pool has a
+        shared group."""
+        from chain.indexer.state import group_number
 
         named: list[int] = []
         for pool in self.pool or ():
             session.pool(pool)
-            of = session.suite.court.terms_of(pool).class_
+            of = session.suite.court.terms_of(pool).group
             if of not in (0, pool):
-                raise ConfigError(f"pool {pool} is judged by the seats of family {of}", f"pass --class {of}")
+                raise ConfigError(f"pool {pool} is judged by the seats of group {of}", f"pass --group {of}")
             named.append(pool)
-        named += map(family, self.family or ())
+        named += map(group_number, self.group or ())
         if not named:
-            raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --class NAME")
+            raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --group NAME")
         return list(dict.fromkeys(named))
 
 

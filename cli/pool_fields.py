@@ -3,7 +3,7 @@ not said here: the file takes them from the models themselves."""
 
 from protocol import config, curriculum, environments, problems, training
 from protocol.encoding import Document
-from protocol.evidence import law
+from protocol.evidence import null_model
 
 _MATRIX = "Decay of the weights of matrices; others do not decay."
 _BETA = "Decay of the running mean of gradients"
@@ -205,5 +205,5 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     },
 }
 
-MACHINE_WRITTEN: tuple[type[Document], ...] = (law.EvidenceConfig,)
+MACHINE_WRITTEN: tuple[type[Document], ...] = (null_model.EvidenceConfig,)
 """Parts that a command writes and nobody by hand: the file names them, and holds one only where it is set."""

@@ -97,7 +97,7 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
 
 def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """Programs that could take longer than committees or juries have."""
-    from environments.judging_time import too_slow
+    from environments.program import too_slow
 
     try:
         slow = too_slow(config, terms.commitWindow, terms.juryCommitWindow)
@@ -108,13 +108,13 @@ def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
 
 def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
-    from validator.node_evidence import lawless
+    from validator.challenges import no_null_model
 
     found = []
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
         found.append(PoolProblem(what, "copy that table from what `muster pool init` writes for these environments"))
-    why = lawless(config, terms.auditRate)
+    why = no_null_model(config, terms.auditRate)
     if not why:
         return found
     what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"
@@ -158,8 +158,8 @@ def _tries(config: PoolConfig, one: EnvironmentConfig, learn: Curriculum) -> flo
 
 def world_problems(config: PoolConfig) -> list[PoolProblem]:
     """An environment or model that does not exist, or a parameter that the environment does not have."""
-    from environments.catalogue import load_environment
-    from environments.checking.compare import sample_seeds
+    from environments.checking import sample_seeds
+    from environments.registry import load_environment
 
     found = []
     others = [one.environment for one in config.evaluation.sets if one.environment is not None]

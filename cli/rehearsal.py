@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from calibration.rehearsal import Draw as Draw
-from calibration.rehearsal import Judged, RehearsedFile, judge_file, make_file
+from calibration.dry_run import Draw as Draw
+from calibration.dry_run import Judged, RehearsedFile, judge_file, make_file
 from cli.alone import alone
 from protocol.config import PoolConfig
 from protocol.seeds import Work

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from protocol.config import PoolConfig
 
 
-def refuse_slow_pools(session: "Session", classes: "Iterable[int]") -> None:
+def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
     """Raise ConfigError for the first of these pools whose worst case does not fit into its windows: a seat that
     chooses it by its number is fined for what it does not judge in time. Families have no terms of their own; what is
     too slow of theirs, the process refuses. A pool whose configuration cannot be had is said on stderr."""
-    from validator.capacity import slow_pool
+    from validator.pools import slow_pool
 
     pools = session.state().pools
-    for pool in (pools[number] for number in classes if number in pools):
+    for pool in (pools[number] for number in groups if number in pools):
         try:
             config = _config(pool.pool, pool.service_url, pool.config_hash)
         except MusterError as error:

@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from chain.deployment import FOLDER
 from chain.indexer.records import Terms
-from chain.indexer.state import family
+from chain.indexer.state import group_number
 from protocol.amounts import parse_tokens
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
@@ -23,11 +23,11 @@ def _grains(value: Any) -> int:
         raise ValueError(error.what) from None
 
 
-def _class(value: Any) -> int:
+def _group(value: Any) -> int:
     if not isinstance(value, str):
-        raise ValueError('must be "own" or the name of a family of pools, in quotes')
+        raise ValueError('must be "own" or the name of a validator group, in quotes')
     try:
-        return 0 if value == "own" else family(value)
+        return 0 if value == "own" else group_number(value)
     except ConfigError as error:
         raise ValueError(error.what) from None
 
@@ -41,8 +41,8 @@ Seconds = Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]
 
 
 class TermsFile(BaseModel):
-    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds. `class`: the
-    seats that judge, those that opted into this one pool (`own`) or into a family that it names."""
+    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds. `group`: the
+    validator group that judges, `own` for the seats that opted into this one pool."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=AliasGenerator(serialization_alias=to_camel))
 
@@ -67,7 +67,7 @@ class TermsFile(BaseModel):
     jury_commit_window: Seconds
     jury_reveal_window: Seconds
     receipt_window: Seconds
-    class_: Annotated[int, BeforeValidator(_class), Field(alias="class")] = 0
+    group: Annotated[int, BeforeValidator(_group)] = 0
     invite_only: Annotated[bool, Field(strict=True)] = False
 
     def terms(self, config_hash: bytes) -> Terms:

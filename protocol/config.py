@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from protocol.encoding import Document, canonical_json, load_document, parse_document
 from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
-from protocol.evidence.law import EvidenceConfig
+from protocol.evidence.null_model import EvidenceConfig
 from protocol.training import AdvantageName, TrainConfig
 
 LEAST_SHARE = 64

@@ -18,12 +18,12 @@ from protocol.files import drop_old, write_folder
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.base_model import base_model
 from trainer.canaries import CanaryPlan
-from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.publish import StepPublisher
+from trainer.train import TrainerServices
 from trainer.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
 
 log = logging.getLogger("muster.trainer")
@@ -34,11 +34,9 @@ class DataBuyer:
     """Runs one data pool. `run` returns one of the codes of trainer/exits.py. Raises ConfigError for settings that only
     training uses."""
 
-    def __init__(
-        self, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None = None
-    ) -> None:
-        self.config, self.outside = config, outside
-        self.pool_config = pool = outside.client.pool_config()
+    def __init__(self, config: TrainerConfig, services: TrainerServices, placement: Placement | None = None) -> None:
+        self.config, self.services = config, services
+        self.pool_config = pool = services.client.pool_config()
         if pool.data is None:
             raise ConfigError(f"pool {config.pool} trains", "start its trainer")
         if config.decoy is not None:
@@ -48,12 +46,12 @@ class DataBuyer:
         self.wanted_rollouts = pool.data.rollouts
         self.base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         self.publisher = StepPublisher(
-            outside.client,
-            outside.bucket,
-            outside.account,
+            services.client,
+            services.bucket,
+            services.account,
             pool.model.dtype,
             pool.weights,
-            CanaryPlan.of(outside.account, config.pool, None),
+            CanaryPlan.of(services.account, config.pool, None),
         )
         self.stopping = threading.Event()
         self._stall = StallTimeout(config.stall_seconds, config.newcomer_seconds)
@@ -63,7 +61,7 @@ class DataBuyer:
         self.stopping.set()
 
     def run(self) -> int:
-        heartbeats = Heartbeats(self.outside.orchestrator, self._heartbeat, self.config.heartbeat_seconds)
+        heartbeats = Heartbeats(self.services.orchestrator, self._heartbeat, self.config.heartbeat_seconds)
         waiting = Waiting(self.stopping, self.config.poll_seconds, lambda: None)
         heartbeats.start()
         try:
@@ -73,23 +71,23 @@ class DataBuyer:
         finally:
             self.publisher.encoder.close()
             heartbeats.stop()
-            self.outside.client.close()
+            self.services.client.close()
 
     def _poll(self) -> bool | None:
         """Act on the chain's state once; True if the pool is over. Raises MusterError: what may be temporary is retried
         at the next poll."""
-        state = self.outside.client.refresh()
+        state = self.services.client.refresh()
         pool = state.pools[self.config.pool]
         if pool.status in _CLOSED:
             self._phase = "finished"
             return True
         self._step = max(0, pool.step)
-        now = self.outside.client.client.now()
+        now = self.services.client.client.now()
         accepted = final_rollouts(state, self.config.pool, now)
         self._phase = f"{accepted} of {self.wanted_rollouts} rollouts are accepted for good"
         if accepted >= self.wanted_rollouts:
             log.info("%s: closing the pool", self._phase)
-            self.outside.client.suite.pools.close_pool(self.config.pool).send()
+            self.services.client.suite.pools.close_pool(self.config.pool).send()
         elif not pool.steps or self._late_nodes_due(state, pool, now):
             self._publish(pool)
         able = eligible_nodes(state, self.config.pool, "")

@@ -61,13 +61,13 @@ class Terms:
     juryCommitWindow: int
     juryRevealWindow: int
     receiptWindow: int
-    class_: int
+    group: int
     inviteOnly: bool
     configHash: bytes
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Terms":
-        return cls(**{f.name: values[f.name.rstrip("_")] for f in fields(cls)})
+        return cls(**{f.name: values[f.name] for f in fields(cls)})
 
     def as_tuple(self) -> tuple[Any, ...]:
         """In ABI order."""
@@ -118,9 +118,9 @@ class Pool:
     sequences: list[int] = field(default_factory=list)
 
     @property
-    def seat_class(self) -> int:
-        """The seats that judge it: those that opted into this class."""
-        return self.terms.class_ or self.pool
+    def validator_group(self) -> int:
+        """Return the number of the validator group whose seats judge it."""
+        return self.terms.group or self.pool
 
     def is_service(self, key: str, now: int) -> bool:
         """Whether the chain takes what a key attests or signs at chain time `now`."""
@@ -276,7 +276,7 @@ class Node:
 @dataclass
 class Seat:
     """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
-    the `classes` it opted into, and of those in `left_classes` up to the epoch there."""
+    the validator `groups` it opted into, and of those in `left_groups` up to the epoch there."""
 
     seat: int
     owner: str
@@ -290,8 +290,8 @@ class Seat:
     closed: bool = False
     penalised: int = 0
     earned: int = 0
-    classes: tuple[int, ...] = ()
-    left_classes: dict[int, int] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+    left_groups: dict[int, int] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:

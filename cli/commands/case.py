@@ -41,7 +41,7 @@ def open_case(
     with a twentieth of the stake; else it is lost. Which run to name says: muster verify node ADDRESS."""
     import hashlib
 
-    from cli.lawless import refuse_lawless
+    from cli.no_null_model import refuse_no_null_model
 
     session = by.open()
     state = session.state()
@@ -53,8 +53,8 @@ def open_case(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
-    refuse_lawless(state.pools[pool])
-    call = session.suite.node_cases.open(files, said)
+    refuse_no_null_model(state.pools[pool])
+    call = session.suite.node_challenges.open(files, said)
     sequences = [file.sequence for file in files]
     title = (
         f"accuse node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
@@ -92,16 +92,16 @@ def show(
 def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case.")], by: Paying) -> None:
     """End a case whose jury is done, as validators do too, or have a jury that found no majority replaced."""
     session = by.open()
-    call = session.suite.node_cases.conclude(case)
+    call = session.suite.node_challenges.conclude(case)
     act(session, [PlannedTransaction(f"conclude case {case}", call)], by, case=case)
 
 
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
     """Of the `known` files of a node those that a case names at chain time `now`, between two that may be asked for.
     Raises ConfigError where these are more than it can name, or not all of them final."""
-    from validator.case_verdict import nameable
+    from validator.challenges import challengeable
 
-    files = newest(nameable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
+    files = newest(challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
     if files and last is not None:
         refuse_cut(files, known, last)
     return files

@@ -12,7 +12,7 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from environments.base import Problem
-    from environments.genesys.screen import ScreenReport
+    from environments.checking import ScreenReport
     from protocol.config import PoolConfig
     from trainer.problem_filter import FilterReport
 
@@ -81,7 +81,7 @@ def screen(
     """Keep the rows of a data file that can be asked and verified: of the schema, none twice, none too long, whose
     reference answer is worth 1 and whose question alone is not. What is dropped, and why, is written beside it."""
     from cli.task_target import keep_file
-    from environments.genesys.screen import Screen, screen_file
+    from environments.checking import Screen, screen_file
     from protocol.files import file_sha256
 
     if (pool_config is None) != (weights is None):
@@ -97,7 +97,7 @@ def screen(
 
 
 def _emit_screen(report: "ScreenReport", about: dict[str, "str | Path | None"], json: bool) -> None:
-    from environments.genesys.screen import REASONS
+    from environments.checking import REASONS
 
     kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
     summary = {"rows": total, "kept": kept, "task_types": dict(report.kept)}

@@ -96,9 +96,9 @@ def verify(
         "signer": made.signer or None,
         "newer_submissions": made.newer,
         "wrong": made.findings.count,
-        "findings": made.findings.told,
+        "findings": made.findings.messages,
     }
-    lines = [f"WRONG  {one}" for one in made.findings.told]
+    lines = [f"WRONG  {one}" for one in made.findings.messages]
     if made.findings.count > len(lines):
         lines.append(f"{made.findings.count - len(lines)} more things are wrong")
     lines += [_summary(made.document, made.rows, made.newer)]
@@ -118,12 +118,12 @@ def difficulty(
 ) -> None:
     """How many of each environment's problems were fresh, hard, fitting or easy to the models that tried them; by the
     thresholds of its own curriculum, where it has one."""
-    from dataset.curriculum import measure
+    from dataset.curriculum import measure_difficulty
     from protocol.curriculum import Curriculum, Difficulty
 
     if lowest > highest:
         raise ConfigError("--lowest is above --highest", "swap them")
-    report = measure(folder, before)
+    report = measure_difficulty(folder, before)
     found = report.counts(Curriculum(tries=tries, lowest=lowest, highest=highest))
     rows = [(name, sum(counts.values()), *(counts[one] for one in Difficulty)) for name, counts in found.items()]
     problems = [
@@ -141,9 +141,9 @@ def curriculum(
     orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
     look: Reading,
 ) -> None:
-    """Make a policy step's table of resting problems anew, from chain and bucket alone, and compare it with the one
+    """Recompute a policy step's curriculum mask from chain and bucket alone, and compare it with the one
     that the pool's owner published. Exit code 1 if it is another."""
-    from dataset.curriculum import check_table
+    from dataset.curriculum import check_mask
     from protocol.api.endpoints import OBJECTS
     from storage.transfers import HttpObjects
 
@@ -151,7 +151,7 @@ def curriculum(
     session.pool(pool)
     objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
     try:
-        found = check_table(_source(session, pool, 0), objects, step)
+        found = check_mask(_source(session, pool, 0), objects, step)
     finally:
         objects.close()
     findings = found.findings
@@ -159,19 +159,19 @@ def curriculum(
         "sound": not findings.count,
         "step": step,
         "files": found.files,
-        "left_out": list(found.table.left_out),
+        "left_out": list(found.mask.left_out),
         "environments": {
             name: {"problems": problems, "hard": hard, "easy": easy} for name, problems, hard, easy in found.rows()
         },
         "wrong": findings.count,
-        "findings": findings.told,
+        "findings": findings.messages,
     }
     lines = [table(("environment", "problems", "rest as too hard", "as too easy"), found.rows())]
-    lines += [f"WRONG  {one}" for one in findings.told]
-    if findings.count > len(findings.told):
-        lines.append(f"{findings.count - len(findings.told)} more things are wrong")
-    lines.append(f"counted from {found.files} files" + (f", without {len(found.table.left_out)} that the owner could "
-                 "not have" if found.table.left_out else ""))  # fmt: skip
+    lines += [f"WRONG  {one}" for one in findings.messages]
+    if findings.count > len(findings.messages):
+        lines.append(f"{findings.count - len(findings.messages)} more things are wrong")
+    lines.append(f"counted from {found.files} files" + (f", without {len(found.mask.left_out)} that the owner could "
+                 "not have" if found.mask.left_out else ""))  # fmt: skip
     lines += [] if findings.count else ["the table is the one that chain and bucket say"]
     emit(shown, look.json, lambda: "\n".join(lines))
     if findings.count:

@@ -15,7 +15,7 @@ app = Commands(help="A pool's accounts, from the chain's events alone.", no_args
 def verify(look: Reading, pool: PoolOption = 1) -> None:
     """Compare the ledger by the events with contracts and token, to the last base unit. Exit code 1 if anything
     differs."""
-    from orchestrator.reconcile import reconcile
+    from orchestrator.ledger import reconcile
 
     session = look.open()
     session.pool(pool)
@@ -36,7 +36,7 @@ def export(
     """Write a table: accounts, contributions, submissions, votes, slashes, disputes or payouts, as .csv, .json or
     .parquet. Amounts are base units."""
     from cli.table_files import write_table
-    from orchestrator.ledger_tables import NAMES, tables
+    from orchestrator.ledger import NAMES, tables
 
     if table not in NAMES:
         raise ConfigError(f"--table: there is no table {table!r}", f"choose of {', '.join(NAMES)}")

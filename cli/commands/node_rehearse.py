@@ -112,8 +112,8 @@ def engines(
 ) -> tuple["EngineConfig", "EngineConfig"]:
     """(the one that makes the file, the one that judges it): the pool's dtype unless another is written; what is not
     named is the profile's, and sets the environment that both are started in. Raises ConfigError."""
+    from calibration.dry_run import usual_verifier
     from calibration.plan import EngineSpec
-    from calibration.rehearsal import usual_verifier
     from cli.profile import ProfileEngine
     from engines.runtime import vllm_installed
     from runtime.process import EngineConfig

@@ -40,7 +40,8 @@ def check(
     """Look at this machine's processors, memory, disk, GPUs and engines, and whether it scores as all others do, for a
     pool if its configuration is named. Exit code 1 if it cannot be a node."""
     from cli.hardware import GIB, survey
-    from environments.conformance import check_versions, quick_check
+    from environments.conformance import quick_check
+    from environments.registry import check_versions
     from protocol.config import PoolConfig
 
     found = survey(data)

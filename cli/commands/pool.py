@@ -155,7 +155,7 @@ def review(pool: PoolOption, by: Acting) -> None:
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
     from chain.indexer.state import describe, needed
 
-    judges = describe(terms.class_) if terms.class_ else "this pool alone"
+    judges = describe(terms.group) if terms.group else "this pool alone"
     return fields(
         {
             "model": f"{config.model.source}, licence {config.model.license}",

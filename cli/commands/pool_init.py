@@ -58,7 +58,7 @@ def init(
 
 def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> "PoolConfig":
     """The configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
-    from environments.conformance import scoring_versions
+    from environments.registry import scoring_versions
     from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
     from protocol.environments import EnvironmentConfig
 
@@ -120,7 +120,7 @@ def task_parameters(task: str) -> dict[str, Any]:
 
     from reasoning_gym.factory import DATASETS
 
-    from environments.gym.environment import RESERVED, THRESHOLD
+    from environments.gym import RESERVED, THRESHOLD
 
     _, config = DATASETS[task.partition("/")[2]]
     found: dict[str, Any] = {}

@@ -25,8 +25,8 @@ def status(
 ) -> None:
     """Is the pool seen, what is it doing, what was paid, what was refused, what must its owner do? It answers what it
     can when chain or service are down, and says which is, since when."""
-    from cli.lawless import lawless_pool
     from cli.looks import look_at_chain, look_at_process, look_at_service
+    from cli.no_null_model import pool_without_null_model
     from cli.surroundings import Around, look_around
     from cli.views.answers_pool import PoolLook, pool_answers
     from cli.views.texts import pool_text
@@ -41,12 +41,12 @@ def status(
     looks = {role: look_at_process(home / role, role) for role in ("orchestrator", "trainer")} if home else {}
     down = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
     parts = (chain.part, service.part)
-    lawless = "" if service.part.down else lawless_pool(url, known)
-    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around, down, lawless)
+    no_null_model = "" if service.part.down else pool_without_null_model(url, known)
+    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around, down, no_null_model)
     answers = pool_answers(found)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
-    view |= {"lawless": lawless} if lawless else {}
+    view |= {"no_null_model": no_null_model} if no_null_model else {}
     emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
 
 

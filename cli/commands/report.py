@@ -23,9 +23,8 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Keep a run as one page: rewards, training, nodes, files with verdicts and completions, money."""
-    from orchestrator.page import report_page
-    from orchestrator.report import documents
-    from orchestrator.results import fetch_details, fetch_record, read_results
+    from orchestrator.dashboard.page import report_page
+    from orchestrator.dashboard.results import documents, fetch_details, fetch_record, read_results
     from protocol.files import explained
 
     if (orchestrator is None) == (run is None):

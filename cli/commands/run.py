@@ -12,7 +12,7 @@ _ROLES = {
     "worker": "Generate rollouts for a pool and earn from them.",
     "validator": "Check submissions for the seats in the configuration and earn fees.",
     "trainer": "Train a pool's model on accepted rollouts and publish every policy step.",
-    "orchestrator": "Serve a pool: work slots, upload tickets, the dashboard.",
+    "orchestrator": "Serve a pool: leases, upload tickets, the dashboard.",
 }
 
 _SFT = "Fine-tune a model on conversations: what a pool can start from."

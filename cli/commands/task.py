@@ -12,7 +12,7 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from cli.task_target import CheckTarget
-    from environments.checking.compare import EnvironmentCheck
+    from environments.checking import EnvironmentCheck
 
 app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ def new(
     json: JsonOption = False,
 ) -> None:
     """Write an environment of your own to start from: a small program that makes problems and scores answers."""
-    from environments.program import template
+    from environments import program
     from protocol.files import explained, write_atomic
 
     if file.suffix != ".py":
@@ -32,7 +32,7 @@ def new(
     if file.exists() and not force:
         raise ConfigError(f"{file} exists", "choose another name, or pass --force")
     with explained(f"write {file}", "check the folder"):
-        write_atomic(file, template.read().encode())
+        write_atomic(file, program.read().encode())
     emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster task check {file}")
 
 
@@ -59,9 +59,9 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
-    from environments.data import data_folder
+    from environments.registry import data_folder
+    from environments.verifiers.environment import AskedPackage, lock_package, pinned_name
     from environments.verifiers.install import wheel_requirement
-    from environments.verifiers.locking import AskedPackage, lock_package, pinned_name
     from protocol.files import explained, write_atomic
 
     wheels, path = list(wheel or ()), Path(package).expanduser()
@@ -99,7 +99,7 @@ def check(
     """Make and score problems in two processes that differ in hash seed, time zone, locale and threads, and try hostile
     answers. Exit code 1 if anything differs, wins, hangs or cannot be made."""
     from cli.task_target import keep_file, targets
-    from environments.checking.compare import check_environment, sample_seeds
+    from environments.checking import check_environment, sample_seeds
 
     path = Path(target).expanduser()
     with targets(target, dict(map(parameter, param or ()))) as found:

@@ -6,7 +6,7 @@ import typer
 
 from cli.commands.validator_status import status
 from cli.commands.validator_up import up
-from cli.options import Acting, ClassOptions, Commands, Paying, address_option
+from cli.options import Acting, Commands, GroupOptions, Paying, address_option
 from cli.output import clock, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
@@ -33,7 +33,7 @@ SeatsOption = Annotated[
 @app.command()
 def bond(
     by: Paying,
-    judge: ClassOptions,
+    judge: GroupOptions,
     voter: Annotated[
         list[str] | None, address_option("--voter", "Address of the seat's voting key; repeat for several seats.")
     ] = None,
@@ -43,11 +43,11 @@ def bond(
     from cli.slow_pools import refuse_slow_pools
 
     session = by.open()
-    seats, owner, classes = session.suite.seats, session.client.address, judge.classes(session)
-    refuse_slow_pools(session, classes)
+    seats, owner, groups = session.suite.seats, session.client.address, judge.groups(session)
+    refuse_slow_pools(session, groups)
     planned = []
     for key in voter or [owner]:
-        call = seats.open_seat(key, classes)
+        call = seats.open_seat(key, groups)
         title = f"bond {show_tokens(call.base_units)} tokens for a seat with voting key {key}"
         planned.append(PlannedTransaction(title, call))
 
@@ -56,36 +56,36 @@ def bond(
         lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
         return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
 
-    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.base_units, classes=classes)
+    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.base_units, groups=groups)
 
 
 @app.command("opt-in")
-def opt_in(judge: ClassOptions, by: Acting, seat: SeatsOption = None) -> None:
-    """Let seats judge a pool or a family of pools more, five at most, from the next epoch on."""
+def opt_in(judge: GroupOptions, by: Acting, seat: SeatsOption = None) -> None:
+    """Let seats judge one more pool or validator group, five at most, from the next epoch on."""
     _choose(judge, by, seat, joining=True)
 
 
 @app.command("opt-out")
-def opt_out(judge: ClassOptions, by: Acting, seat: SeatsOption = None) -> None:
+def opt_out(judge: GroupOptions, by: Acting, seat: SeatsOption = None) -> None:
     """Let seats judge it no more. They can be drawn until the epoch ends, and from its draws three epochs longer: keep
     the process running until then."""
     _choose(judge, by, seat, joining=False)
 
 
-def _choose(judge: ClassOptions, by: Acting, seat: list[int] | None, *, joining: bool) -> None:
+def _choose(judge: GroupOptions, by: Acting, seat: list[int] | None, *, joining: bool) -> None:
     from chain.indexer.state import describe
     from cli.slow_pools import refuse_slow_pools
     from cli.views.seats import seats_of
 
     session = by.open()
-    seats, state, classes = session.suite.seats, session.state(), judge.classes(session)
+    seats, state, groups = session.suite.seats, session.state(), judge.groups(session)
     if joining:
-        refuse_slow_pools(session, classes)
+        refuse_slow_pools(session, groups)
     owned = [one for one in seats_of(state, session.client.address) if one.owner == session.client.address]
     planned = []
     for one in owned:
-        for chosen in classes:
-            wanted = one.active and (chosen in one.classes) != joining
+        for chosen in groups:
+            wanted = one.active and (chosen in one.groups) != joining
             if wanted and (seat is None or one.seat in seat):
                 call = seats.opt_in(one.seat, chosen) if joining else seats.opt_out(one.seat, chosen)
                 verb = "judges" if joining else "stops judging"

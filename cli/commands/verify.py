@@ -29,7 +29,7 @@ def verify(
         ),
     ] = None,
     pool: PoolOption = 1,
-    law: Annotated[
+    null_model: Annotated[
         Path | None, typer.Option(help="With `node`: a calibration of the pool's owner, if the pool names no law.")
     ] = None,
     published: Annotated[
@@ -48,23 +48,23 @@ def verify(
     home = cache or user_cache("verify")
     private = allow_private_sources
     config = observer_config(look, pool, orchestrator, engine.config(), home, home / "weights", private)
-    asked = _asked(files or [], law, published)
+    asked = _asked(files or [], null_model, published)
     if not published:
         engine.set_threads()
     if asked.node or asked.case:
-        raise typer.Exit(_told(config, asked, law, published, look))
+        raise typer.Exit(_told(config, asked, null_model, published, look))
     document = _replayed(config, asked.sequences)
     emit(document, look.json, lambda: _text(document))
     if document["differing"]:
         raise typer.Exit(1)
 
 
-def _told(config: "ProcessConfig", asked: "_Asked", law: Path | None, published: bool, look: Reading) -> int:
+def _told(config: "ProcessConfig", asked: "_Asked", null_model: Path | None, published: bool, look: Reading) -> int:
     """Say what a node's files, or a case, come to; the exit code."""
     if asked.node:
         from cli.node_case import case_of, case_text
 
-        found = case_of(config, asked.node, law, published)
+        found = case_of(config, asked.node, null_model, published)
         emit(found, look.json, lambda: case_text(found))
         return int(found["accused"])
     from cli.case_replay import replayed_case
@@ -103,11 +103,13 @@ class _Asked:
     sequences: tuple[int, ...] = ()
 
 
-def _asked(words: list[str], law: Path | None, published: bool) -> _Asked:
+def _asked(words: list[str], null_model: Path | None, published: bool) -> _Asked:
     """Raises ConfigError for words or options that do not go together."""
     kind = words[0] if words[:1] in (["node"], ["case"]) else ""
-    if law and kind != "node":
-        raise ConfigError("--law is for a node", "write `muster verify node ADDRESS`; a case has its pool's law")
+    if null_model and kind != "node":
+        raise ConfigError(
+            "--null-model is for a node", "write `muster verify node ADDRESS`; a case has its pool's null model"
+        )
     if published and not kind:
         raise ConfigError("--published is for a node or a case", "write `muster verify node ADDRESS`, or `case NUMBER`")
     if kind == "node":
@@ -155,8 +157,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
 def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
     """A member's vote beside ours: with its published verdict, check by check and measurement by measurement."""
     from protocol.verdict import BallotDocument
-    from validator.compare import differences
-    from validator.replay import alike
+    from validator.replay import alike, differences
 
     row: dict[str, Any] = {
         "seat": opened.seat,
@@ -178,7 +179,7 @@ def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
 
 def _largest_differences(rows: list[dict[str, Any]]) -> dict[str, float]:
     """How far two engines' measurements lie apart at most, over all votes like ours whose verdict is published."""
-    from validator.compare import Difference, largest
+    from validator.replay import Difference, largest
 
     like = [vote for row in rows for vote in row["votes"] if vote["agrees"]]
     return largest(Difference(**found) for vote in like for found in vote.get("differences", ()))
@@ -197,7 +198,7 @@ def _text(document: dict[str, Any]) -> str:
 
 def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
     """Who came to another code, and by which check and measurements."""
-    from validator.compare import Difference
+    from validator.replay import Difference
 
     lines = []
     for row in rows:

@@ -5,7 +5,7 @@ from cli.doctor.base import Prerequisite, note, ok
 
 def look(image: str) -> Prerequisite:
     """One line: what `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
-    from sandbox.choose import choose
+    from sandbox.launch import choose
     from sandbox.policy import Mode
 
     choice = choose("auto", image)

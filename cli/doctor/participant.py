@@ -120,7 +120,7 @@ def look_at_custody(profile: "Profile") -> Iterator[Prerequisite]:
 def look_at_engines(profile: "Profile") -> Iterator[Prerequisite]:
     """With which engines a validator can measure files of node cases."""
     from runtime.process import EngineConfig
-    from validator.held_engines import others
+    from validator.judging.pipeline import others
 
     if profile.role != "validator":
         return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from cli.profile import Profile
-    from protocol.api.uploads import UploadTicket
+    from protocol.api.work import UploadTicket
     from protocol.http.reach import Reach
 
 SIZE = 4 << 20
@@ -61,9 +61,9 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
     """A ticket of the node's, and where it may lead. Raises ServiceError, MusterError."""
     from chain.deployment import Deployment
     from protocol.api.endpoints import UPLOADS
-    from protocol.api.uploads import UploadExists, UploadRequest
+    from protocol.api.work import UploadExists, UploadRequest
     from protocol.http.reach import Reach
-    from protocol.http.signing import Realm
+    from protocol.http.signing import AuthScope
     from runtime.keystore import open_key
     from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
     from storage.transfers import check_headers
@@ -72,14 +72,14 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
     assert profile.deployment is not None
     deployment = Deployment.load(profile.deployment)
     account = open_key(profile.node.keystore, profile.node.password_file)
-    realm = Realm.of(service, deployment.chain_id, deployment.address("Pools"))
+    auth_scope = AuthScope.of(service, deployment.chain_id, deployment.address("Pools"))
     digest, limits = promised(account.address), ClientLimits(timeout=5.0, attempts=1, exchange=20.0)
-    client = SignedClient(realm.audience, RequestSigner(account, realm), limits)
+    client = SignedClient(auth_scope.audience, RequestSigner(account, auth_scope), limits)
     try:
         answer = client.post(UPLOADS, UploadRequest(kind="rollouts", sha256=digest.hex(), size=SIZE))
     finally:
         client.close()
-    reach = Reach(own=(realm.audience,), private=profile.allow_private_sources)
+    reach = Reach(own=(auth_scope.audience,), private=profile.allow_private_sources)
     if isinstance(answer, UploadExists):
         return None, reach
     check_headers(answer, SIZE, digest)

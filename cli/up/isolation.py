@@ -26,9 +26,9 @@ def isolation_values(profile: Profile) -> dict[str, Any]:
 def isolation_words(config_path: Path) -> str:
     """The mode that a worker's configuration comes to on this machine, and what that protects. Raises ConfigError when
     the one asked for does not work here."""
-    from sandbox.choose import choose
+    from sandbox.launch import choose
     from worker.config import WorkerConfig
-    from worker.isolation import absolute, words, worker_policy
+    from worker.main import absolute, words, worker_policy
 
     config = load_document(config_path, WorkerConfig)
     choice = choose(config.isolation, config.isolation_image)

@@ -73,8 +73,8 @@ class ValidatorUp:
             voter_needs=VOTING_GAS * price,
             tokens=self.session.suite.token.balance_of(owner),
             bond=self.session.suite.seats.bond(),
-            seated=frozenset(voter for voter in voters if _judges(ours.get(voter), pool.seat_class)),
-            idle=frozenset(v for v in voters if v in ours and not _judges(ours[v], pool.seat_class)),
+            seated=frozenset(voter for voter in voters if _judges(ours.get(voter), pool.validator_group)),
+            idle=frozenset(v for v in voters if v in ours and not _judges(ours[v], pool.validator_group)),
             foreign=frozenset(seat.voter for seat in seats if seat.voter in voters and seat.owner != owner),
             warm=self.process is not None and self.ready.exists(),
             pool_status=pool.status,
@@ -158,7 +158,7 @@ class ValidatorUp:
             open_profile_key(self.profile.key, "owner key"),
         )
         seats, state = Suite(client, self.session.deployment, check=False).seats, self.session.state()
-        wanted = state.pools[self.pool].seat_class
+        wanted = state.pools[self.pool].validator_group
         if step.do is UpDo.BOND:
             number = seats.open_seat(step.address, [wanted]).send()
         else:
@@ -169,4 +169,4 @@ class ValidatorUp:
 
 
 def _judges(seat: Seat | None, wanted: int) -> bool:
-    return seat is not None and wanted in seat.classes
+    return seat is not None and wanted in seat.groups

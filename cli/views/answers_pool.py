@@ -22,8 +22,8 @@ class PoolLook:
     not reserved and not owed), `file` (base units of the largest file), `now` and `settle_at` (chain time), `refused`
     (the newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
     service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's processes
-    that do not run on this machine, where that is known, by their roles, with what they said last. `lawless`: why no
-    node case can convict in it, empty if one can or nobody knows."""
+    that do not run on this machine, where that is known, by their roles, with what they said last. `no_null_model`:
+    why no node case can convict in it, empty if one can or nobody knows."""
 
     pool: int
     now: float
@@ -32,7 +32,7 @@ class PoolLook:
     service: dict[str, Any] | None
     around: tuple[Alarm, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
-    lawless: str = ""
+    no_null_model: str = ""
 
 
 def pool_answers(look: PoolLook) -> FiveAnswers:
@@ -58,8 +58,10 @@ def _seen(look: PoolLook) -> list[str]:
         ]
     part = look.parts[1]
     lines.append(part.since if part.down else "the service: it answers")
-    if look.lawless:
-        lines.append(f"WARNING: {look.lawless}: cheats too small for any one file go unpunished (docs/evidence.md)")
+    if look.no_null_model:
+        lines.append(
+            f"WARNING: {look.no_null_model}: cheats too small for any one file go unpunished (docs/evidence.md)"
+        )
     return lines
 
 

@@ -151,7 +151,7 @@ def _chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:
     lines = []
     for seat in look.seats:
         number = seat["seat"]
-        if seat["standing"] == "active" and not seat["classes"]:
+        if seat["standing"] == "active" and not seat["groups"]:
             lines.append(f"seat {number} judges nothing: muster validator opt-in --pool NUMBER")
         if seat["standing"] == "active" and seat["bond"] < chain["bond"]:
             lacks = show_tokens(chain["bond"] - seat["bond"])

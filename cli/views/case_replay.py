@@ -6,17 +6,16 @@ from cli.output import clock, fields, table
 from protocol.errors import printable
 
 if TYPE_CHECKING:
-    from validator.case_replay import CaseRecord, JurorReplay
-    from validator.case_verdict import CaseVerdict
+    from validator.challenges import ChallengeRecord, ChallengeVerdict, JurorReplay
 
 
 def case_view(
-    record: "CaseRecord", jurors: "list[JurorReplay]", ours: "CaseVerdict | None", faults: list[str]
+    record: "ChallengeRecord", jurors: "list[JurorReplay]", ours: "ChallengeVerdict | None", faults: list[str]
 ) -> dict[str, Any]:
     """A recomputed case as JSON. `faults`: everything that is not as it should be; `follows`: whether nothing is."""
     from chain.indexer.records import CaseOutcome
     from protocol.verdict import Code
-    from validator.case_replay import contradicts, majority, outcome_for
+    from validator.challenges import contradicts, majority, outcome_for
 
     case, trial = record.case, record.trial
     faults = faults + [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]
@@ -31,7 +30,7 @@ def case_view(
             {"submission": name, "rows": file.rows if file else 0, "drawn": record.rows(name)}
             for name, file in record.named.items()
         ],
-        "law": record.law is not None,
+        "null_model": record.model is not None,
         "jury": {
             "trial": trial.trial,
             "seats": list(trial.seats),
@@ -60,13 +59,13 @@ def case_view(
     }
 
 
-def _evidence(judged: "CaseVerdict | None") -> dict[str, Any] | None:
+def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
     """A verdict on the case as JSON; nats by accumulator where something was added up."""
-    from protocol.evidence.process import LIMIT_NATS
+    from protocol.evidence.null_model import LIMIT_NATS
 
     if judged is None:
         return None
-    summed = judged.case
+    summed = judged.evidence
     out: dict[str, Any] = {"code": judged.code.label, "why": judged.why, "limit": LIMIT_NATS}
     if summed is None:
         return out
@@ -84,7 +83,9 @@ def case_replay_text(document: dict[str, Any]) -> str:
         "opened": f"{clock(document['opened'])}, in block {jury['block']}",
         "files": ", ".join(map(_file, document["files"])),
         "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
-        "law": "the pool's own" if document["law"] else "none that holds for the pool's terms: no case can convict",
+        "null_model": "the pool's own"
+        if document["null_model"]
+        else "none that holds for the pool's terms: no case can convict",
     }
     if ours is not None:
         head["by us"] = f"{ours['code']}: {ours['why']}"

@@ -42,7 +42,7 @@ def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
     found = seats_in(state, pool)
     owners = len({seat.owner for seat in found})
     return {
-        "class": describe(pool.seat_class),
+        "group": describe(pool.validator_group),
         "count": len(found),
         "needed": needed(pool.terms),
         "owners": owners,
@@ -89,7 +89,7 @@ def phase(pool: dict[str, Any]) -> str:
         seats = pool["seats"]
         if seats["count"] >= seats["needed"]:
             return "understaffed until its seats are counted in the epoch to come: muster pool review"
-        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['class']}, it takes no work"
+        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['group']}, it takes no work"
     if pool["step"] < 0:
         return "waiting for its owner to publish policy step 0"
     if not any(node["standing"] == "member" for node in pool["nodes"]):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibration.rehearsal import Judged, RehearsedFile
+from calibration.dry_run import Judged, RehearsedFile
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views.why import MEANING

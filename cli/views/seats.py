@@ -21,8 +21,8 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
     return {
         **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
         "standing": standing(seat),
-        "classes": [describe(one) for one in seat.classes],
-        "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.seat_class in seat.classes],
+        "groups": [describe(one) for one in seat.groups],
+        "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.validator_group in seat.groups],
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
         "due": len(list(due(state, seat.seat, now))),

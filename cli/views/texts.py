@@ -81,7 +81,7 @@ def pool_text(view: dict[str, Any]) -> str:
 
 def seats_line(seats: dict[str, Any]) -> str:
     """How many seats judge a pool, from its view."""
-    return f"{seats['count']} of {seats['needed']} needed judge {seats['class']}, of {seats['owners']} owners"
+    return f"{seats['count']} of {seats['needed']} needed judge {seats['group']}, of {seats['owners']} owners"
 
 
 def _service(service: dict[str, str]) -> str:
@@ -110,7 +110,7 @@ def seats_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
 
 def _judges(seat: dict[str, Any]) -> str:
     pools = ", ".join(map(str, seat["pools"])) or "none"
-    return f"{', '.join(seat['classes'])}: pools {pools}" if seat["classes"] else "nothing: muster validator opt-in"
+    return f"{', '.join(seat['groups'])}: pools {pools}" if seat["groups"] else "nothing: muster validator opt-in"
 
 
 def _cause(code: Code) -> str:

@@ -44,7 +44,7 @@ def terms(**changes: object) -> Terms:
         "juryCommitWindow": 30,
         "juryRevealWindow": 30,
         "receiptWindow": 30,
-        "class": 0,
+        "group": 0,
         "inviteOnly": False,
         "configHash": hashlib.sha256(b"config").digest(),
     }

@@ -72,11 +72,11 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
 
     assert "has no accepted and final files there" in muster.refused(*opening)
     deployed.chain.later(61)
-    bond = game.suite.node_cases.bond(game.pool, 2)
+    bond = game.suite.node_challenges.bond(game.pool, 2)
     priced = muster.ok(*opening, "--first", files[1].sequence, "--dry-run", "--json").json
     assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
     assert not game.state.cases
-    bond = game.suite.node_cases.bond(game.pool, 3)
+    bond = game.suite.node_challenges.bond(game.pool, 3)
     assert muster.ok(*opening, "--json").json["case"] == 1
     case = game.state.cases[1]
     assert case.sequences == tuple(file.sequence for file in files)

@@ -98,7 +98,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(muster: Muster, deployed: Depl
     url = ["--orchestrator", "http://127.0.0.1:1"]
     for words in (["case"], ["case", "x"], ["case", "1", "2"], ["case", "0"]):
         assert "`verify case` takes the number of one case" in muster.refused("verify", *words, *url)
-    assert "--law is for a node" in muster.refused("verify", "case", 1, "--law", tmp_path, *url)
+    assert "--null-model is for a node" in muster.refused("verify", "case", 1, "--null-model", tmp_path, *url)
     assert "no node was ever accused" in muster.refused("verify", "case", 1, *url)
 
 
@@ -114,6 +114,6 @@ def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
     with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
         _ours(Any, config, record)  # type: ignore[arg-type]
-    lawless = _ours(Any, config, tried(law=None))  # type: ignore[arg-type]
-    assert lawless is not None
-    assert lawless.code is Code.ACCEPT
+    no_null_model = _ours(Any, config, tried(model=None))  # type: ignore[arg-type]
+    assert no_null_model is not None
+    assert no_null_model.code is Code.ACCEPT

@@ -11,8 +11,8 @@ from cli.profile_defaults import option_values
 from cli.profile_file import profile_text
 from cli.up.isolation import isolation_values, isolation_words, with_isolation
 from protocol.errors import ConfigError
-from sandbox import choose as choosing
-from sandbox.choose import Probed
+from sandbox import launch as choosing
+from sandbox.launch import Probed
 from sandbox.policy import Mode
 
 IMAGE = "sha256:" + "12" * 32

@@ -13,7 +13,7 @@ from protocol.amounts import TOKEN
 from protocol.config import DataConfig, PoolConfig
 from protocol.curriculum import Curriculum
 from protocol.environments import EnvironmentConfig
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.problems import ProblemFilter
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
@@ -100,16 +100,16 @@ def test_the_command_says_what_a_curriculum_does(tmp_path: Path) -> None:
     (line,) = curriculum_lines(config)
     assert line in done.out.splitlines()
     (warning,) = [line for line in done.out.splitlines() if line.startswith("WARNING")]
-    assert "names no law of evidence, so cheats too small for any one file go unpunished" in warning
+    assert "names no null model, so cheats too small for any one file go unpunished" in warning
 
 
 def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
-    law = EvidenceConfig(audit_rate=65536, laws=(PairLaw(worker="a", verifier="b", bets={}),))
+    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker="a", verifier="b", bets={}),))
     versions = {"scoring_versions": {"numpy": "1"}}
     config, terms = CONFIG.model_copy(update={"evidence": law, **versions}), replace(TERMS, auditRate=65536)
     assert warnings(config, terms) == []
     (other,) = warnings(config, replace(terms, auditRate=4096))
-    assert other.what.startswith("the pool names a law of audit rate 65536, and its terms 4096, so cheats")
+    assert other.what.startswith("the pool's null model is of audit rate 65536, and its terms say 4096, so cheats")
     unnamed, none = warnings(CONFIG, terms)
     assert "names no `scoring_versions`" in unnamed.what
     assert "muster calibrate … --apply" in none.hint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibration.rehearsal import Draw, judge_file, make_file
+from calibration.dry_run import Draw, judge_file, make_file
 from cli.alone import alone
 from cli.commands.node_rehearse import engines
 from cli.terms import load_terms

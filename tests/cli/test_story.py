@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from chain.abi import CONTRACTS
-from chain.indexer.state import family
+from chain.indexer.state import group_number
 from protocol.verdict import Code
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
@@ -60,7 +60,7 @@ def test_an_owner_creates_and_funds_a_pool_that_no_seat_judges_yet(stage: Stage)
     view = stage.muster.ok("pool", "status", "--pool", 1, "--json").json
     assert view["money"]["escrow"] == view["free"] == 500_500_000_001
     assert view["service"] == {"key": stage.key("service").address, "url": "https://pool.example"}
-    assert view["seats"] == {"class": "pool 1", "count": 0, "needed": SEATS, "owners": 0}
+    assert view["seats"] == {"group": "pool 1", "count": 0, "needed": SEATS, "owners": 0}
     assert "understaffed: 0 of 11 seats judge pool 1" in stage.muster.ok("pool", "status", "--pool", 1).out
     assert "pools are 1 to 1" in stage.muster.refused("pool", "pause", *owner.options, "--pool", 7)
 
@@ -84,7 +84,7 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
     order = ("validator", "bond", *validator.options, *voters)
     assert "nothing to judge is named" in stage.muster.refused(*order, "--yes")
     assert "there is no pool 9" in stage.muster.refused(*order, "--pool", 9, "--yes")
-    chosen = ("--pool", 1, "--class", "qwen3-0.6b")
+    chosen = ("--pool", 1, "--group", "qwen3-0.6b")
     poor = stage.muster.refused(*order, *chosen, "--yes")
     assert "has 0 tokens and needs 1100" in poor
     stage.mint("validator")
@@ -95,32 +95,32 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
     assert sum(move["base_units"] for move in plan["plan"]) == 1100 * TOKEN
     assert stage.tokens("validator") == 2000 * TOKEN
     done = stage.muster.ok(*order, *chosen, "--yes", "--json").json
-    assert (len(done["seats"]), done["classes"]) == (SEATS, [1, family("qwen3-0.6b")])
+    assert (len(done["seats"]), done["groups"]) == (SEATS, [1, group_number("qwen3-0.6b")])
     assert stage.tokens("validator") == 900 * TOKEN
     view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
     assert [seat["standing"] for seat in view["seats"]] == ["active"] * SEATS
-    assert view["seats"][0]["classes"] == ["pool 1", f"family {family('qwen3-0.6b')}"]
+    assert view["seats"][0]["groups"] == ["pool 1", f"group {group_number('qwen3-0.6b')}"]
     assert view["seats"][0]["pools"] == [1]
 
 
 def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     validator = stage.key("validator")
     seats = [own.seat for voter in stage.voters for own in stage.actors.state().seats_of_voter(voter.address)]
-    out = ("validator", "opt-out", *validator.options, "--class", "qwen3-0.6b")
+    out = ("validator", "opt-out", *validator.options, "--group", "qwen3-0.6b")
     stage.muster.ok(*out, "--seat", seats[0], "--seat", seats[1])
     stage.muster.ok(*out)  # the other nine
     assert "no seat of yours is left to change" in stage.muster.refused(*out)
-    rehearsed = ("validator", "opt-in", *validator.options, "--class", "llama", "--seat", seats[0], "--dry-run")
-    assert f"seat {seats[0]} judges family {family('llama')}" in stage.muster.ok(*rehearsed).out
+    rehearsed = ("validator", "opt-in", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
+    assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*rehearsed).out
     state = stage.actors.state()
-    assert all(state.seats[seat].classes == (1,) for seat in seats)
+    assert all(state.seats[seat].groups == (1,) for seat in seats)
     stage.muster.ok("validator", "opt-out", *validator.options, "--pool", 1, "--seat", seats[0])
     text = stage.muster.ok("validator", "status", "--address", validator.address).out
     assert "nothing: muster validator opt-in" in text
     assert "pool 1: pools 1" in text
     assert "understaffed: 10 of 11" in stage.muster.ok("pool", "status", "--pool", 1).out
     stage.muster.ok("validator", "opt-in", *validator.options, "--pool", 1)
-    assert stage.actors.state().seats[seats[0]].classes == (1,)
+    assert stage.actors.state().seats[seats[0]].groups == (1,)
 
 
 def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:

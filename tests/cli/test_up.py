@@ -19,7 +19,7 @@ from cli.up.start import open_up_profile
 from cli.up.steps import UpDo
 from cli.up.validator import ValidatorUp
 from cli.up.validator_steps import next_step as next_validator_step
-from orchestrator.server import pool_access
+from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Muster
@@ -83,7 +83,7 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
     ]  # fmt: skip
     assert len(processes) == 1
     (seat,) = [one for one in way.session.state().seats.values() if one.owner == facts.owner]
-    assert (seat.classes, seat.voter) == ((pool,), facts.voters[0][0])
+    assert (seat.groups, seat.voter) == ((pool,), facts.voters[0][0])
     again = ValidatorUp(open_up_profile("validator", None, None), pool, yes=True)
     assert next_validator_step(again.facts()).do is UpDo.WARM, "after a restart nothing is bonded twice"
 

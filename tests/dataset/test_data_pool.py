@@ -23,8 +23,8 @@ from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
 from tests.validator.world import CONFIG
-from trainer.collaborators import TrainerCollaborators
 from trainer.data_pool import DataBuyer
+from trainer.train import TrainerServices
 
 ROLLOUTS = 20
 BOUGHT = CONFIG.model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
@@ -67,7 +67,7 @@ class Keepers:
     def make(self, **changes: object) -> DataBuyer:
         fakes: Any = {"client": KeptPool(self.work, self.home), "bucket": self.work.bucket, "orchestrator": None}
         fakes |= {"account": self.work.game.owner, "decoy": None, "evaluator": SimpleNamespace()}
-        return DataBuyer(self.config.model_copy(update=changes), TrainerCollaborators(**fakes))
+        return DataBuyer(self.config.model_copy(update=changes), TrainerServices(**fakes))
 
     def look(self, **changes: object) -> bool:
         return bool(self.make(**changes)._poll())
@@ -76,8 +76,8 @@ class Keepers:
         """How often it had to be started until one was let live: each dies one upload later than the one before."""
         for most in range(100):
             keeper = self.make()
-            keeper.outside = replace(keeper.outside, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
-            keeper.publisher._bucket = keeper.outside.bucket
+            keeper.services = replace(keeper.services, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
+            keeper.publisher._bucket = keeper.services.bucket
             try:
                 keeper._poll()
                 return most
@@ -151,7 +151,7 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
     stored = bought.export(tmp_path / "data-set")
     assert stored.dataset.totals.rows == 24
     assert set(stored.dataset.manifests) == {"1", "2"}
-    assert bought.verify(tmp_path / "data-set").findings.told == []
+    assert bought.verify(tmp_path / "data-set").findings.messages == []
 
 
 def test_settings_that_only_training_uses_are_refused(bought: SoldWork, tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.page import report_page, script
-from orchestrator.report import documents
-from orchestrator.status import record
-from orchestrator.summary import build_summary
+from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.page import report_page, script
+from orchestrator.dashboard.results import build_summary, documents
 from protocol.api.run import ReconciliationEntry, RunRecord
 from protocol.verdict import Code
 from tests.cli.muster import Muster

@@ -7,12 +7,11 @@ from typing import Any
 
 from chain.indexer.records import Account, Pool, Step, Submission
 from chain.indexer.state import State
-from environments.pool import PoolEnvironments
-from environments.rewards import float32
+from diloco.config import PolicyCoordinatorConfig
+from environments.pool import PoolEnvironments, float32
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account as KeyPair
-from protocol.api.evaluation import SetResult
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, SetResult, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
@@ -27,11 +26,10 @@ from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
 from storage.s3 import S3Settings
 from tests.chain.game import terms
-from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.daemon import Trainer
 from trainer.model.sharding import Placement
 from trainer.tiny_model import tiny_model_config
+from trainer.train import Trainer, TrainerServices
 
 OWNER = KeyPair.from_key(b"\x07" * 32)
 NODE = KeyPair.from_key(b"\x08" * 32).address
@@ -117,7 +115,7 @@ class TrainersWorld:
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.beats.append(beat)
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None, version=VERSION)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None, version=VERSION)
 
     def make_file(self, number: int, node: str = NODE) -> Submission:
         book, tokenizer = PoolEnvironments.of(CONFIG, self.base), load_tokenizer(self.base)
@@ -183,9 +181,14 @@ class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
     def __init__(
-        self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None
+        self,
+        world: TrainersWorld,
+        config: TrainerConfig,
+        services: TrainerServices,
+        placement: Placement | None,
+        *coordinated: Any,
     ) -> None:
-        super().__init__(config, outside, placement)
+        super().__init__(config, services, placement, *coordinated)
         self._world = world
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
@@ -207,9 +210,18 @@ def config_of(base: Path, home: Path) -> TrainerConfig:
 def start(world: TrainersWorld, placement: Placement | None = None, **changes: object) -> Trainer:
     """A trainer in a world."""
     config = config_of(world.base, world.home).model_copy(update=changes)
+    if "run" in changes:
+        config = PolicyCoordinatorConfig.model_validate(config.model_dump() | {"run": changes["run"]})
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = TrainerCollaborators(**fakes, decoy=None, evaluator=QuarterSolver())
-    return MortalTrainer(world, config, outside, placement)
+    services = TrainerServices(**fakes, decoy=None, evaluator=QuarterSolver())
+    if not isinstance(config, PolicyCoordinatorConfig):
+        return MortalTrainer(world, config, services, placement)
+    from diloco.policy import DilocoSteps, start_policy
+
+    group = start_policy(config, services, world.base, placement or Placement())
+    return MortalTrainer(
+        world, config, services, placement, group, lambda trainer: DilocoSteps(group, trainer, trainer.check)
+    )
 
 
 def vars_of(score: Any) -> tuple[float, float, float]:

@@ -8,12 +8,11 @@ from protocol.errors import MusterError
 from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
-from validator.context import SubmissionFacts, verdict_on
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.kept_files import KeptFiles
-from validator.sources import Sources
-from validator.verdict_store import VerdictStore
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
+from validator.retention import RetentionStore
 
 
 class ScriptedObjects:
@@ -53,7 +52,7 @@ def judge_of(
     objects: ScriptedObjects,
     judge: ScriptedJudge,
     weights: Callable[[Work], Path] = tiny_weights,
-    files: KeptFiles | None = None,
+    files: RetentionStore | None = None,
 ) -> FileJudge:
     """A judge of files that keeps its verdicts in `folder`, and the files in `files`."""
     sources = Sources(objects)  # type: ignore[arg-type]

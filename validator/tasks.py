@@ -1,0 +1,99 @@
+"""Work in the background, transactions above all: one task at a time per key, retried after a pause, none of them
+blocking the others."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from chain.transactions import Receipt
+from protocol.errors import MusterError
+
+log = logging.getLogger("muster.validator")
+_RETRY = 2.0
+_FORGET_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class _Failures:
+    """How often a task failed in a row, when it did last, and the pause after the first time."""
+
+    count: int
+    when: float
+    pause: float
+
+    def over(self, longest: float) -> bool:
+        """Whether it may be tried again: pauses double, up to `longest` seconds."""
+        pause = self.pause * 2.0 ** min(self.count - 1, 30)
+        return time.monotonic() >= self.when + min(pause, max(longest, self.pause))
+
+
+class TransactionTasks:
+    """Runs keyed tasks in threads. After success a key is not rerun before the chain's state reaches its block."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="transaction")
+        self._lock = threading.Lock()
+        self._running: set[Hashable] = set()
+        self._failed: dict[Hashable, _Failures] = {}
+        self._mined: dict[Hashable, int] = {}
+        self._pruned_at = 0
+
+    def run(
+        self,
+        key: Hashable,
+        head: int,
+        what: str,
+        task: Callable[[], object],
+        quiet: bool = False,
+        longest: float = _RETRY,
+    ) -> bool:
+        """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`. The pause after a
+        failure is two seconds, and doubles with every further one up to `longest`. Returns whether it was started."""
+        with self._lock:
+            self._prune(head)
+            failed = self._failed.get(key)
+            pausing = failed is not None and not failed.over(longest)
+            if key in self._running or pausing or head < self._mined.get(key, -1):
+                return False
+            self._running.add(key)
+        self._pool.submit(self._run, key, head, what, task, quiet)
+        return True
+
+    def forget(self) -> None:
+        """After a reorganisation, assume that mined transactions were undone."""
+        with self._lock:
+            self._mined.clear()
+
+    def stop(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _prune(self, head: int) -> None:
+        """Once a block, drop what keeps no task from being run."""
+        if head == self._pruned_at:
+            return
+        self._pruned_at, now = head, time.monotonic()
+        self._mined = {key: block for key, block in self._mined.items() if block > head}
+        self._failed = {key: one for key, one in self._failed.items() if now < one.when + _FORGET_SECONDS}
+
+    def _run(self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool) -> None:
+        mined, pause = head + 1, 0.0
+        try:
+            done = task()
+            if isinstance(done, Receipt):
+                mined = done.block
+            log.info("%s: done", what)
+        except MusterError as error:
+            mined, pause = -1, _RETRY
+            log.log(logging.DEBUG if quiet else logging.INFO, "%s: %s", what, error)
+        except Exception:
+            mined, pause = -1, 5 * _RETRY
+            log.exception("%s failed", what)
+        with self._lock:
+            self._running.discard(key)
+            before = self._failed.pop(key, None)
+            if pause:
+                self._failed[key] = _Failures(1 + (before.count if before else 0), time.monotonic(), pause)
+            self._mined[key] = mined
