@@ -37,9 +37,34 @@ def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
     return typer.Option(name, parser=lambda text: parse_tokens(text, name), metavar="TOKENS", help=help)
 
 
+@dataclass(frozen=True)
+class PoolRef:
+    """A pool that a person named: by its number on chain, by the URL of its service, or by both (`3@https://…`)."""
+
+    number: int | None = None
+    url: str | None = None
+
+    @classmethod
+    def parse(cls, text: "str | PoolRef") -> "PoolRef":
+        """Raises ConfigError for what is neither a number nor a URL."""
+        from protocol.http.signing import service_url
+
+        if isinstance(text, cls):
+            return text
+        number, at, url = str(text).strip().rpartition("@")
+        if not at and url.isdecimal():
+            number, url = url, ""
+        if (number and not (number.isdecimal() and 0 < int(number) < 1 << 32)) or (not number and not url):
+            raise ConfigError(f"--pool {str(text)[:80]!r} is no pool", "write its number, or the URL of its service")
+        return cls(int(number) if number else None, service_url(url) if url else None)
+
+    def __str__(self) -> str:
+        return "@".join(filter(None, (self.number and str(self.number), self.url)))
+
+
 KeystoreOption = Annotated[
     Path | None,
-    typer.Option("--keystore", envvar="MUSTER_KEYSTORE", help="Encrypted key file. [see: muster keys create]"),
+    typer.Option("--keystore", envvar="MUSTER_KEYSTORE", help="Encrypted key file (muster keys create)."),
 ]
 PasswordFileOption = Annotated[
     Path | None,
@@ -56,7 +81,10 @@ DeploymentOption = Annotated[
 RpcOption = Annotated[
     str | None, typer.Option("--rpc", envvar="MUSTER_RPC", help="RPC URL instead of the deployment file's.")
 ]
-PoolOption = Annotated[int, typer.Option("--pool", min=0, help="Number of the pool.")]
+PoolOption = Annotated[
+    PoolRef | None,
+    typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."),
+]
 NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
 AmountOption = Annotated[int, tokens_option("--amount")]
 OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
@@ -115,29 +143,38 @@ class Paying(Acting):
 
 
 @dataclass(frozen=True)
-class ClassOptions:
-    """Options that name what a seat judges."""
+class PoolReading(Reading):
+    """Options of a command that only looks at a pool."""
 
-    pool: Annotated[list[int] | None, typer.Option("--pool", min=1, help="Judge this pool; can be repeated.")] = None
-    family: Annotated[
-        list[str] | None, typer.Option("--class", help="Judge all pools of this family, by its name or number.")
-    ] = None
+    pool: PoolOption = None
 
-    def classes(self, session: "Session") -> list[int]:
-        """The classes that are named. Raises ConfigError if none is, or a pool is judged by a family's seats."""
-        from chain.seat_classes import family
+    def number(self, session: "Session") -> int:
+        """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
+        return session.pool_number(self.pool)
 
-        named: list[int] = []
-        for pool in self.pool or ():
-            session.pool(pool)
-            of = session.suite.court.terms_of(pool).class_
-            if of not in (0, pool):
-                raise ConfigError(f"pool {pool} is judged by the seats of family {of}", f"pass --class {of}")
-            named.append(pool)
-        named += map(family, self.family or ())
-        if not named:
-            raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --class NAME")
-        return list(dict.fromkeys(named))
+    def service(self, session: "Session | None") -> str:
+        """Return the URL of the pool's service: the one that was named, else the one that its owner announced on chain;
+        empty if neither is known."""
+        if self.pool is not None and self.pool.url:
+            return self.pool.url
+        pool = session.state().pools.get(self.number(session)) if session is not None else None
+        return pool.service_url if pool else ""
+
+
+@dataclass(frozen=True)
+class PoolActing(Acting):
+    """Options of a command that sends something about a pool."""
+
+    pool: PoolOption = None
+
+    def number(self, session: "Session") -> int:
+        """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
+        return session.pool_number(self.pool)
+
+
+@dataclass(frozen=True)
+class PoolPaying(PoolActing, Paying):
+    """Options of a command about a pool that moves money or cannot be undone."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +217,12 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 class Commands(typer.Typer):
-    """Commands whose parameters may be groups of options."""
+    """Commands whose parameters may be groups of options (dataclasses)."""
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+    def command(self, name: str | None = None, example: str = "", **settings: Any) -> Callable[[Command], Command]:
+        """Register a command; `example` stands at the end of its help."""
+        if example:
+            settings["epilog"] = f"Example: {example}"
         register = super().command(name, **settings)
 
         def add(command: Command) -> Command:
@@ -205,12 +245,15 @@ def _grouped(command: Callable[..., None]) -> Callable[..., None]:
             shared += inspect.signature(group).parameters.values()
         else:
             own.append(parameter)
+    own_names = {parameter.name for parameter in own}
+    shared = list({parameter.name: parameter for parameter in shared}.values())
     spread = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own + shared]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+            given[name] = group(**{f.name: given[f.name] for f in dataclasses.fields(group)})
+        given = {name: value for name, value in given.items() if name in own_names | groups.keys()}
         command(**given)
 
     run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from attacks.weights import altered, noisy
 from calibration.calibrate import evidence_config
 from calibration.document import Calibration
 from calibration.process import context_of
-from cli.pool_file import pool_file
+from cli.pool_config import pool_file
 from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments

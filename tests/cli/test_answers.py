@@ -10,15 +10,19 @@ from filelock import FileLock
 
 from chain.judging import Lane
 from chain.records import Seat, Slash, Step
-from cli.answers import QUESTIONS, FiveAnswers, StatusPart
-from cli.last_seen import LastSeen
-from cli.looks import look_at_process, look_at_service
-from cli.views.answers_node import NodeLook, node_answers
-from cli.views.answers_pool import PoolLook, pool_answers
-from cli.views.answers_seats import SeatsLook, seats_answers
-from cli.views.nodes import node_view
-from cli.views.pools import pool_view
-from cli.views.seats import open_rounds, seat_view
+from cli.answers import (
+    QUESTIONS,
+    FiveAnswers,
+    NodeLook,
+    PoolLook,
+    SeatsLook,
+    StatusPart,
+    node_answers,
+    pool_answers,
+    seats_answers,
+)
+from cli.diagnose import LastSeen, look_at_process, look_at_service
+from cli.views import node_view, open_rounds, pool_view, seat_view
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
 from runtime.presence import last_line

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.views.answers_seats import seats_answers
+from cli.answers import seats_answers
 from tests.cli.test_answers import NOW, PROCESS, flat, seats_look
 
 
@@ -30,7 +30,7 @@ def test_a_validator_is_told_with_which_engines_it_judges() -> None:
 
 
 def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cli.doctor.participant import look_at_engines
+    from cli.checks import look_at_engines
     from cli.profile import Profile, ProfileKey
     from validator import held_engines
 

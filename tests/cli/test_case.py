@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chain.judging import CaseOutcome
-from cli.commands.case import named_run, newest, refuse_cut
+from cli.challenge import named_run, newest, refuse_cut
 from protocol.accounts import Account
 from protocol.errors import ConfigError
 from protocol.verdict import Code

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from chain.judging import CaseOutcome
-from cli import case_replay
-from cli.case_replay import _ours
-from cli.views.case_replay import case_replay_text
+from cli import verify
+from cli.verify import _ours, case_replay_text
 from protocol.errors import MusterError
 from protocol.keccak import keccak
 from protocol.verdict import Code
@@ -106,7 +105,7 @@ def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
 
     record: Any = tried()
     verdicts = {file.sequence: on(file, 1, record.trial.seed) for file in record.files}
-    monkeypatch.setattr(case_replay, "_measured", lambda *_: verdicts)
+    monkeypatch.setattr(verify, "_measured", lambda *_: verdicts)
     config: Any = SimpleNamespace(orchestrator="https://pool.example")
     ours = _ours(Any, config, record)  # type: ignore[arg-type]
     assert ours is not None

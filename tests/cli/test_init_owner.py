@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from cli.profile import load_profile
-from cli.profile_file import name_pool
+from cli.profile import load_profile, name_pool
 from runtime.keystore import address_of
 from tests.cli.muster import Muster
 

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.doctor import isolation as doctor
-from cli.profile import Profile, load_profile
-from cli.profile_defaults import option_values
-from cli.profile_file import profile_text
-from cli.up.isolation import isolation_values, isolation_words, with_isolation
+from cli import checks as doctor
+from cli.joining import isolation_values, isolation_words, with_isolation
+from cli.profile import Profile, load_profile, option_values, profile_text
 from protocol.errors import ConfigError
 from sandbox import choose as choosing
 from sandbox.choose import Probed
@@ -68,7 +66,7 @@ def test_the_plain_mode_is_announced_with_what_it_leaves_open(tmp_path: Path, mo
 
 def test_the_doctor_has_one_line_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "try_mode", nothing_works)
-    found = doctor.look("")
+    found = doctor.look_isolation("")
     assert found.state == "note"
     assert "not be kept apart from this machine (podman: no podman here; docker: no docker here;" in found.line()
     assert "apt-get install bubblewrap" in found.line()
@@ -77,6 +75,6 @@ def test_the_doctor_has_one_line_for_it(monkeypatch: pytest.MonkeyPatch) -> None
         return Probed() if mode is Mode.BUBBLEWRAP else Probed("no image is named")
 
     monkeypatch.setattr(choosing, "try_mode", only_bubblewrap)
-    found = doctor.look("")
+    found = doctor.look_isolation("")
     assert found.state == "ok"
     assert found.detail.startswith("bubblewrap works, limits per process only: no cgroup can be made (podman: no image")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.follow import LogTail, last_lines
-from cli.views.local_network import LocalNetwork, all_well, process_table
+from cli.local import LocalNetwork, LogTail, all_well, last_lines, process_table
 from localnet.background import LastingSettings, NetworkFolder, NetworkPhase, NetworkState, ProcessEntry, ProcessState
 from tests.cli.muster import Muster
 

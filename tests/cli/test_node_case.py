@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chain.judging import Round
-from cli.lawless import lawless_pool, refuse_lawless
-from cli.node_case import case_text, named_law, published_case
+from cli.pool_document import lawless_pool, refuse_lawless
+from cli.verify import case_text, named_law, published_case
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw

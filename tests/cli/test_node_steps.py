@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.standing import Standing
-from cli.up.node_steps import NodeFacts, next_step
-from cli.up.steps import UpDo, UpStep
+from cli.joining import NodeFacts, UpDo, UpStep, next_step
 
 NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10, node_needs=5)
 READY = replace(

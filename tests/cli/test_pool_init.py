@@ -7,9 +7,8 @@ from typing import get_args
 
 import pytest
 
-from cli.commands.pool_init import model_config, parameter, pool_config, task_parameters
-from cli.pool_fields import EXPLAINED, MACHINE_WRITTEN
-from cli.pool_file import pool_file
+from cli.pool import model_config, parameter, pool_config, task_parameters
+from cli.pool_config import EXPLAINED, MACHINE_WRITTEN, pool_file
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.documents import Document, parse_document
 from protocol.errors import ConfigError

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, warnings, world_problems
-from cli.terms import load_terms
+from cli.pool_config import contradictions, costs, curriculum_lines, load_terms, missing_model, warnings, world_problems
 from localnet.plan import BUDGET, pool_config, pool_terms
 from protocol.amounts import GRAINS
 from protocol.config import DataConfig, PoolConfig

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
+from cli import joining
+from cli.joining import ensure_key, joined_config, open_up_profile, profile_config
 from cli.profile import load_profile, profile_path
-from cli.up import process_config
-from cli.up.keys import ensure_key
-from cli.up.process_config import joined_config, profile_config
-from cli.up.start import open_up_profile
 from orchestrator.config import OrchestratorConfig
 from protocol.documents import load_document
 from protocol.errors import ConfigError
@@ -31,7 +29,7 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
     pool: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_config, "fetch_pool_config", lambda url, digest: BF16)
+    monkeypatch.setattr(joining, "fetch_pool_config", lambda url, digest: BF16)
     for role in ("operator", "validator"):
         open_up_profile(role, service.url, None)
     worker = load_document(profile_config("worker"), WorkerConfig)

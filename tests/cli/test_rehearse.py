@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from calibration.rehearsal import Draw, judge_file, make_file
-from cli.alone import alone
-from cli.commands.node_rehearse import engines
-from cli.terms import load_terms
-from cli.views.rehearsal import rehearsal_text, rehearsal_view
+from cli.dry_run import alone, rehearsal_text, rehearsal_view
+from cli.node import engines
+from cli.pool_config import load_terms
 from protocol.api.endpoints import OBJECTS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import ConfigError, MusterError

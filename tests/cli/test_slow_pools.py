@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from chain.suite import Suite
-from cli.faucet import LocalFaucet
-from cli.terms import load_terms
+from cli.joining import LocalFaucet
+from cli.pool_config import load_terms
 from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig
 from tests.cli.actors import TERMS

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.support.bundle import cleaned, tail, write_bundle
-from cli.support.secrets import REMOVED, known_secrets, remaining, removed
+from cli.bundle import REMOVED, cleaned, known_secrets, remaining, removed, tail, write_bundle
 from protocol.errors import IntegrityError
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
@@ -80,7 +79,7 @@ def test_known_values_are_found_however_they_are_written(tmp_path: Path) -> None
 
 
 def test_nothing_is_written_when_the_second_look_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.support.bundle.removed", lambda text, known: text)
+    monkeypatch.setattr("cli.bundle.removed", lambda text, known: text)
     with pytest.raises(IntegrityError, match="line 2 holds a private key") as error:
         cleaned({"logs/worker.log": f"a\n{PRIVATE}\n"}, {}, [])
     assert PRIVATE not in str(error.value)

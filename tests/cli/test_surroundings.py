@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from cli import surroundings
-from cli.answers import StatusPart
-from cli.surroundings import Around, chores, look_around
-from cli.views.answers_node import node_answers
-from cli.views.answers_pool import pool_answers
-from cli.views.answers_seats import seats_answers
+from cli import diagnose
+from cli.answers import StatusPart, node_answers, pool_answers, seats_answers
+from cli.diagnose import Around, chores, look_around
 from runtime.diagnose import Facts, WatchLimits
 from runtime.diagnose import surroundings as alarms_around
 from runtime.presence import STALLED
@@ -56,7 +53,7 @@ def test_a_full_disk_and_a_device_that_hangs_are_named(
     home = tmp_path / "operator"
     assert said(service, home=home) == "", "a home that is not there yet"
     home.mkdir()
-    monkeypatch.setattr(surroundings, "free_bytes", lambda path: GIB)
+    monkeypatch.setattr(diagnose, "free_bytes", lambda path: GIB)
     lock = FileLock(home / "events.sqlite.lock")
     lock.acquire()
     (home / STALLED).write_text(f"{time.time() - 9:.0f} a step of the model does not end")

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from cli.pool_plan import world_problems
+from cli.pool_config import world_problems
 from environments.data import data_folder
 from localnet.plan import pool_config
 from protocol.environments import EnvironmentConfig

@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.access import ask_access, check_access
-from cli.faucet import LocalFaucet
+from cli.init import ask_access, check_access
+from cli.joining import LocalFaucet, NodeUp, UpDo, UpProcess, ValidatorUp, next_step, open_up_profile
+from cli.joining import next_step_validator_steps as next_validator_step
 from cli.profile import find_profile, load_profile, profile_path
 from cli.session import open_session
-from cli.up.node import NodeUp
-from cli.up.node_steps import next_step
-from cli.up.process import UpProcess
-from cli.up.start import open_up_profile
-from cli.up.steps import UpDo
-from cli.up.validator import ValidatorUp
-from cli.up.validator_steps import next_step as next_validator_step
 from orchestrator.server import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from tests.cli.joining import CONFIG, StubService
@@ -68,7 +62,7 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
         processes.append(way.process)
 
     monkeypatch.setattr(ValidatorUp, "start", start)
-    monkeypatch.setattr("cli.up.validator._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("cli.joining._LOOK_SECONDS_validator", 0.0)
     way = ValidatorUp(open_up_profile("validator", service.url, None), pool, yes=True)
     taken: list[UpDo] = []
     while (step := next_validator_step(facts := way.facts())).do is not UpDo.RUN:

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from chain.state import State
+from cli.joining import UpProcess, earned_line
 from cli.profile import Profile, ProfileKey
-from cli.up.process import UpProcess
-from cli.up.reports import earned_line
 from protocol.errors import MusterError
 from runtime.entry import Exit
 
@@ -33,7 +32,7 @@ SLEEPING = "import time\nprint('up', flush=True)\ntime.sleep(300)\n"
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The loop takes signals for itself; afterwards they are as before. It looks ten times as often as usual."""
-    monkeypatch.setattr("cli.up.process._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("cli.joining._POLL_SECONDS_process", 0.1)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

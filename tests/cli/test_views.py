@@ -8,10 +8,7 @@ from chain.judging import Lane, Round
 from chain.records import Account, Node, Pool, Seat, Slash, Step, Submission, Terms
 from chain.seat_classes import family
 from chain.state import State
-from cli.views.nodes import account_view, node_view, standing
-from cli.views.pools import phase, pool_view
-from cli.views.progress import reason, waiting
-from cli.views.seats import due, seat_view
+from cli.views import account_view, due, node_view, phase, pool_view, reason, seat_view, standing, waiting
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20

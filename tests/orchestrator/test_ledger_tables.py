@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from chain.reducers import replay
-from cli.table_files import write_table
+from cli.ledger import write_table
 from orchestrator.ledger import escrow
 from orchestrator.ledger_tables import NAMES, tables
 from protocol.errors import ConfigError

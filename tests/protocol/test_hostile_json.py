@@ -18,8 +18,8 @@ from chain.network import NetworkConfig
 from chain.provider import FailoverProvider
 from chain.reader import ChainReader
 from cli.authorisations import Consent, Invite
-from cli.doctor.chain import post_json
-from cli.terms import load_terms
+from cli.checks import post_json
+from cli.pool_config import load_terms
 from environments.pool import _sizes
 from orchestrator.bodies import strict_object
 from protocol.accounts import Account, LocalAccount
