@@ -1,5 +1,5 @@
-# Two commands: `make demo` and `make test`; both set everything up first.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Two commands: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 # not .bin/forge, which exits with 0 whatever forge says
 FORGE := node_modules/@foundry-rs/forge-*/bin/forge
@@ -10,10 +10,10 @@ ARGS ?=
 # wait, and each takes up to 5 GB with what it starts.
 JOBS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 5e6); print (n > 4 ? 4 : n < 1 ? 1 : n) }' /proc/meminfo 2>/dev/null || echo 3)
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench long real swarm wheel lock clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench long real swarm wheel lock docs clean
 
 setup:
-	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11, 3.12 or 3.13" >&2; exit 2; }
 	@$(PYTHON) tools/setup.py
 
 demo: setup  ## the whole network on this machine: SEED=7 STEPS=30 ARGS="--keep"
@@ -61,7 +61,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/python -m tools.structure
-	$(BIN)/python -m tools.dependencies
+	$(BIN)/deptry .
 	$(FORGE) fmt --check contracts
 	node contracts/tools/figures.mjs --check
 
@@ -91,8 +91,11 @@ wheel: setup  ## build/wheel/muster-*.whl, which needs no checkout
 	rm -rf build/lib build/bdist.*
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w build/wheel .
 
-lock:
-	tools/lock.sh
+lock: setup  ## uv.lock, after a change of pyproject.toml
+	$(BIN)/uv lock
+
+docs: setup  ## the documentation site, in build/site
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf build contracts/out contracts/cache .mypy_cache .ruff_cache

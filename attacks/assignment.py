@@ -7,7 +7,7 @@ from dataclasses import replace
 from attacks.base import Cheat, attack
 from engines.base import Completion
 from protocol.length_tiers import all_targets
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
 from worker.produce import Planned
 

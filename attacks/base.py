@@ -36,7 +36,7 @@ class Cheat(Producer):
         """Honest proofs and log-probabilities for given text (prompt, output, finish): the true model prefills it."""
         import torch
 
-        from protocol.proofs.toploc import build
+        from protocol.toploc.proofs import build
 
         done = []
         with torch.inference_mode():

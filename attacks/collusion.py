@@ -4,8 +4,8 @@ and the next time it keeps silent."""
 import dataclasses
 import logging
 
-from chain.records import Pool
-from chain.state import State
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from protocol.verdict import Code
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.committees import ours

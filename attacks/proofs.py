@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from attacks.base import Cheat, attack, other
 from engines.base import Completion
-from protocol.proofs.codec import PRIME, PROOF_BYTES
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
+from protocol.toploc.codec import PRIME, PROOF_BYTES
 from worker.produce import Planned, Produced
 
 Proofs = tuple[bytes, ...]
@@ -66,8 +66,8 @@ def _miscounted(name: str, help: str, forge: Callable[[Proofs], Proofs]) -> None
     @attack(name, help)
     class Miscounted(Cheat):
         def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
-            from protocol.rollouts.commitment import commit
-            from protocol.rollouts.parquet import to_parquet
+            from protocol.rollout_file.reader import to_parquet
+            from protocol.rollout_file.rows import commit
 
             rows = [replace(row, proofs=forge(row.proofs)) for row in rollouts]
             header = self.header(work)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from attacks.base import Cheat, attack
 from engines.base import Completion
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
 from worker.produce import Planned, Produced
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from attacks.base import Cheat
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion
-from protocol.sampling.noise import U32, Floats32, verify_choices
-from protocol.sampling.philox import fill
+from protocol.sampling.noise import U32, Floats32, fill, verify_choices
 from protocol.seeds import Work
 from worker.produce import Planned
 

@@ -182,9 +182,8 @@ class Poisoner:
         kept = [one for one in groups if len(set(one.rewards)) > 1]
         if not kept:
             return None
-        swarm = limits.swarm
         envelope = Envelope(
-            chain_id=swarm.chain_id, swarms=swarm.swarms, swarm=swarm.swarm, document=limits.document, member=member,
+            document=limits.document, member=member,
             round=number, groups=kept,
         )  # fmt: skip
         return seal(envelope, self._account)

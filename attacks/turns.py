@@ -12,7 +12,7 @@ from engines.base import FINISH_EOS, Completion
 from environments.pool import PoolEnvironments
 from environments.turns.replay import replay
 from protocol.models import load_tokenizer
-from protocol.rollouts.transcript import Tokens, Transcript, interleaved, sampled_places
+from protocol.rollout_file.rows import Tokens, Transcript, interleaved, sampled_places
 from protocol.seeds import Work
 from runtime.turns import RolloutTask, converse
 from worker.produce import Planned
@@ -51,7 +51,7 @@ class _InTurns(Cheat):
         """Honest proofs and log-probabilities for sampled tokens, among the true replies."""
         import torch
 
-        from protocol.proofs.toploc import build
+        from protocol.toploc.proofs import build
 
         inserted = self.environment.transcript(planned.assignment.problem_seed, made.tokens).inserted
         places = sampled_places(len(made.tokens), inserted)

@@ -15,21 +15,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.environments import types
-from chain.records import Submission
+from chain.indexer.records import Submission
 from engines.base import Completion, EngineInfo
 from environments.base import Problem
 from environments.checking.probe import answers_to
 from environments.data import data_folder
 from environments.pool import PoolEnvironments, Score
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer, save_byte_tokenizer
-from protocol.proofs.codec import PROOF_BYTES, proof_count
-from protocol.rollouts.commitment import commit
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
-from protocol.seeds import Work
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, commit
+from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.toploc.codec import PROOF_BYTES, proof_count
 from storage.keys import object_key
 from trainer.data import Loader
 from trainer.tiny_model import PHRASES

@@ -12,8 +12,8 @@ from typing import Any
 
 from attacks.registry import REGISTRY
 from benchmarks.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Progress, interval, work_of
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import canonical_json, sha256_hex
+from protocol.seeds import AUDIT_EVERYTHING
 from worker.produce import Producer
 
 LEARNING_RATES = (1e-6, 1e-5, 1e-4, 3e-4)

@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks.attack_rows import Spec, producing, specs
 from benchmarks.journal import append, resumed
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK, OfflinePool, Progress
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import tagged_hash
 from protocol.errors import MusterError
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code
 from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config

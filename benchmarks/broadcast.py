@@ -31,12 +31,11 @@ from typing import Any
 from benchmarks.broadcast_hosts import PEER, compared
 from protocol.errors import ConfigError
 from runtime.http_server import HttpServer, bound, server_options
-from storage.download import HttpObjects
 from storage.keys import object_key
-from storage.relay.app import RelayApp, RelayLimits
-from storage.relay.flights import Flights
-from storage.relay.shelf import RelayShelf
-from storage.spread import SpreadSources
+from storage.relay.cache import Flights, RelayShelf
+from storage.relay.server import RelayApp, RelayLimits
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects
 
 SHARD = 1 << 20
 SHARDS, QUICK_SHARDS = 96, 16

@@ -20,9 +20,8 @@ from protocol.lifetime import die_with_parent
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
-    from storage.relay.flights import Flights
-    from storage.relay.shelf import RelayShelf
-    from storage.spread import SpreadSources
+    from storage.relay.cache import Flights, RelayShelf
+    from storage.sources import SpreadSources
     from storage.weights.manifest import ManifestScope
 
 PORT = 8000
@@ -108,8 +107,8 @@ def published(options: dict[str, Any]) -> bytes:
 
 
 def asked(options: dict[str, Any]) -> "SpreadSources":
-    from storage.download import HttpObjects
-    from storage.spread import SpreadSources
+    from storage.sources import SpreadSources
+    from storage.transfers import HttpObjects
 
     upstreams = options["upstreams"] or ["http://127.0.0.1:1"]
     return SpreadSources(HttpObjects(upstreams, 60.0, allow_private=True).each())
@@ -165,9 +164,8 @@ def relaying(options: dict[str, Any], shelf: "RelayShelf", flights: "Flights", s
 def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayShelf, Flights, SpreadSources]":
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
     from runtime.http_server import HttpServer, bound, server_options
-    from storage.relay.app import RelayApp, RelayLimits
-    from storage.relay.flights import SWITCH_SECONDS, Flights
-    from storage.relay.shelf import RelayShelf
+    from storage.relay.cache import SWITCH_SECONDS, Flights, RelayShelf
+    from storage.relay.server import RelayApp, RelayLimits
 
     sys.setswitchinterval(SWITCH_SECONDS)  # as `muster relay run` does
     shelf, sources = RelayShelf(folder, 1 << 40), asked(options)

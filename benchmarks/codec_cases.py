@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.delta.delta import apply_delta, encode_delta
-from protocol.delta.index import BITS, TensorEntry, WeightIndex
-from protocol.delta.tensor import FORMATS
+from protocol.delta.delta import BITS, TensorEntry, WeightIndex, apply_delta, encode_delta
+from protocol.delta.tensors import FORMATS
 from protocol.errors import IntegrityError
 
 Bytes = NDArray[np.uint8]

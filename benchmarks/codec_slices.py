@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.codec_peers import entropy_bytes, pulse_bytes
-from protocol.delta.delta import apply_delta, encode_delta
-from protocol.delta.index import TensorEntry, WeightIndex
-from protocol.delta.tensor import decode_tensor, encode_tensor
+from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
+from protocol.delta.tensors import decode_tensor, encode_tensor
 from protocol.errors import IntegrityError
 from trainer.records import read_records, write_records
 

@@ -9,7 +9,7 @@ import torch
 from benchmarks.codec_tasks import Tasks, words
 from benchmarks.trainer_mix import save_small_llama
 from engines.loading import set_threads
-from protocol.folders import drop_old, remove_leftovers
+from protocol.files import drop_old, remove_leftovers
 from protocol.models import save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.checkpoint import checkpoint_path, checkpoints

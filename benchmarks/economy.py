@@ -23,7 +23,7 @@ from typing import Any
 
 from eth_abi.abi import decode, encode
 
-from chain.network import FOLDER, NetworkConfig
+from chain.deployment import FOLDER, NetworkConfig
 from protocol.amounts import GRAINS, parse_tokens
 
 ROOT = Path(__file__).parent.parent

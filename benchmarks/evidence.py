@@ -32,9 +32,9 @@ from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, MILDER, SE
 from benchmarks.evidence_watchers import bound, watch
 from benchmarks.journal import append, resumed
 from engines.runtime import vllm_installed
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.evidence.process import NAMES
 from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
+from protocol.seeds import AUDIT_EVERYTHING
 
 HOME = Path(__file__).parent.parent / "build" / "evidence"
 KEPT_RUNS = Path(__file__).parent / "results" / "evidence_runs.jsonl"

@@ -22,10 +22,10 @@ from environments.pool import PoolEnvironments
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError
 from protocol.evidence.figures import RowFigures
-from protocol.proofs.drift import Drift
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits
 from protocol.seeds import Work
+from protocol.toploc.codec import Drift
 from validator.measurements import measure
 from validator.row_figures import row_figures
 from worker.produce import Producer

@@ -14,12 +14,12 @@ from benchmarks.evidence_files import MeasuredRow, figures, folder_of, measured,
 from benchmarks.evidence_lives import BLOCKS, ProblemBlock, Table
 from benchmarks.evidence_settings import HONEST, RESTRICTED, EvidenceSetting, Kind
 from calibration.envelope import HonestSums, as_block, as_problem, pair_law
-from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.encoding import tagged_hash
 from protocol.evidence.coherence import PROBLEMS, coherence
 from protocol.evidence.law import PairLaw
 from protocol.evidence.sums import Sum, block_sums, problem_sums
-from protocol.proofs.drift import Drift
+from protocol.seeds import AUDIT_EVERYTHING, audit_sample
+from protocol.toploc.codec import Drift
 
 SAFETY = 1.1
 PILOT = 4

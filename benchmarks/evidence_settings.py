@@ -12,8 +12,7 @@ from benchmarks.attacks_trained import STEPS, trained
 from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK
 from protocol.config import BF16_CHECKS, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
-from protocol.files import user_cache
-from protocol.folders import write_folder
+from protocol.files import user_cache, write_folder
 from trainer.base_model import Recipe, base_model, warmed_up
 from trainer.tiny_model import tiny_model_config
 

@@ -24,8 +24,8 @@ from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, O
 from engines.base import Completion, Request
 from engines.exact import ExactEngine
 from engines.hf import TransformersEngine
-from protocol.proofs.toploc import build_many
 from protocol.sampling.device import choose
+from protocol.toploc.proofs import build_many
 from trainer.base_model import base_model
 from trainer.tiny_model import tiny_model_config
 

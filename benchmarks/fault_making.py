@@ -13,13 +13,12 @@ from botocore.config import Config
 
 from benchmarks.fault import Fault
 from benchmarks.fault_network import CHEATER, HONEST, WORKER, FaultNetwork
-from chain.standing import Standing, standing_of
+from chain.indexer.state import Standing, standing_of
 from localnet.onboarding import CONSENT_SECONDS
 from localnet.plan import POOL
 from protocol.amounts import GRAINS
 from protocol.errors import MusterError
-from storage.bucket import Bucket
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 
 ETHER = 10**18
 EVE = "eve"

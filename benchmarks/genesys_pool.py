@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.journal import append, lines, resumed
-from chain.records import Status
+from chain.indexer.records import Status
 from localnet.demo import ResumableDemo, RunMonitor, kept_ports, make_ready
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
 from protocol.config import PoolConfig

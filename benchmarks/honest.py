@@ -31,7 +31,7 @@ from engines.factory import make_engine
 from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import noise_key
 from validator.checks import PREFILL_CHECKS
 from validator.context import CheckContext

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.load_pool import NodeKey
 from benchmarks.made_up_chain import address
-from protocol.eip712 import HALF_ORDER
 from protocol.http.signing import Realm
+from protocol.signing import HALF_ORDER
 
 ORDER = 2 * HALF_ORDER + 1
 POSTS: dict[str, dict[str, Any]] = {

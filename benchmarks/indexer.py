@@ -18,10 +18,9 @@ from typing import Any
 from benchmarks.made_up_chain import CHAIN_ID, deployment
 from benchmarks.made_up_rpc import endpoint_process
 from benchmarks.schedules import run_schedule
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.rpc import ChainReader, FailoverProvider
 
 BLOCKS, QUICK_BLOCKS = 20_800, 1_000
 FILES = 16

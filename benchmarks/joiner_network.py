@@ -18,7 +18,7 @@ from localnet.ports import claim_port
 from protocol.config import ModelConfig, PoolConfig, WeightsConfig, WorkConfig
 from protocol.identity import PoolId
 from protocol.models import save_byte_tokenizer
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import send
 from trainer.publish import StepEncoder

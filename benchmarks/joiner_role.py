@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engines.pace import PACE
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.files import write_atomic
 from runtime.process import start
 from worker.config import WorkerConfig

@@ -20,7 +20,7 @@ from localnet.plan import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
 from trainer.base_model import base_model
 from trainer.batch import Group, TrainRollout

@@ -13,12 +13,12 @@ from coincurve import PrivateKey
 from eth_utils.address import to_checksum_address
 
 from benchmarks.made_up_chain import TERMS, address
-from chain.events import Batch, Event
-from chain.records import Terms, pack_work
+from chain.indexer.logs import Batch, Event
+from chain.indexer.records import Terms, pack_work
 from protocol.config import ModelConfig, PoolConfig
+from protocol.encoding import keccak
 from protocol.environments import EnvironmentConfig
 from protocol.http.signing import Realm, request_digest
-from protocol.keccak import keccak
 from protocol.training import TrainConfig
 from protocol.verdict import Code
 
@@ -67,8 +67,8 @@ def lease_id(node: int) -> str:
 
 @dataclass
 class TimedPool:
-    """An event source (`chain.projection.EventSource`): from Unix time `start` on, the nodes that had leases submit
-    their files one after another, and each is accepted twenty seconds later."""
+    """An event source (`chain.indexer.projection.EventSource`): from Unix time `start` on, the nodes that had leases
+    send their files one after another, and each is accepted twenty seconds later."""
 
     addresses: list[str]
     start: float

@@ -22,7 +22,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from benchmarks.load_pool import CHAIN_ID, CONFIG, POOL, POOLS, TimedPool
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database
 from orchestrator.guard import RequestGuard
@@ -41,8 +41,7 @@ from runtime.http_server import HttpServer, bound, held, server_options
 from runtime.prefork import Prefork
 from runtime.process import serve
 from storage.keys import MissingObjectError
-from storage.presign import Presigner
-from storage.settings import AccessKey, S3Settings
+from storage.s3 import AccessKey, Presigner, S3Settings
 
 SAMPLE_SECONDS = 0.05
 

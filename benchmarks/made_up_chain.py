@@ -14,7 +14,7 @@ from eth_abi.abi import encode
 
 from chain import abi
 from chain.deployment import Deployment, Placed, TokenInfo
-from chain.records import pack_work
+from chain.indexer.records import pack_work
 from protocol.verdict import Code
 
 CHAIN_ID = 31337

@@ -30,11 +30,11 @@ from benchmarks.offline_pool import BFLOAT16, FULL_WORK
 from calibration.process import BatchProducer, context_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import Bet, PairLaw
 from protocol.evidence.process import NAMES
 from protocol.evidence.sums import file_sums
+from protocol.seeds import AUDIT_EVERYTHING
 from validator.measurements import measure
 from validator.row_figures import row_figures
 from worker.produce import Producer

@@ -16,11 +16,10 @@ from typing import Any
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.identity import PoolId, WorkId
-from protocol.seeds import Work
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
 from runtime.turns import RolloutTask, converse
 from trainer.tiny_model import tiny_model_config

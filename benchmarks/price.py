@@ -36,10 +36,10 @@ from benchmarks.price_value import (
     least_stake,
     over_lives,
 )
-from chain.contracts.node_cases import MOST_FILES
-from chain.network import FOLDER, NetworkConfig
+from chain.contracts import MOST_FILES
+from chain.deployment import FOLDER, NetworkConfig
 from protocol.amounts import GRAINS, parse_tokens, show_tokens
-from protocol.audit import AUDIT_EVERYTHING
+from protocol.seeds import AUDIT_EVERYTHING
 
 AUDITS = MEASURED[1:]
 RESULTS = Path(__file__).parent / "results"

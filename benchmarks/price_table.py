@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.audit import AUDIT_EVERYTHING
+from protocol.seeds import AUDIT_EVERYTHING
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "economics.md"
 BEGIN, END = "<!-- tables: python -m benchmarks price -->", "<!-- end of tables -->"

@@ -10,11 +10,10 @@ from eth_utils.address import to_checksum_address
 
 from engines.runtime import vllm_installed
 from localnet.plan import pool_config
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.identity import PoolId, WorkId
-from protocol.seeds import Work
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from runtime.process import EngineConfig
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"

@@ -33,11 +33,11 @@ from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.files import write_atomic
 from protocol.lifetime import die_with_parent
-from protocol.rollouts.commitment import Commitment
+from protocol.rollout_file.rows import Commitment
 from protocol.verdict import Verdict
 from runtime.process import EngineConfig
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 from validator.context import SubmissionFacts
 from validator.held_engines import LoadedEngine
 from validator.judging import FileJudge

@@ -19,7 +19,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from benchmarks.resume_ranks import STEPS, RankProcesses, export_path, make_base
-from protocol.folders import file_digests
+from protocol.files import file_digests
 from trainer.records import Records
 
 Progress = Callable[[str], None]

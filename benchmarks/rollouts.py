@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from engines.base import Completion, Request
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.schema import Limits, Rollout, RolloutHeader
-from protocol.rollouts.transcript import Transcript
+from protocol.rollout_file.rows import Limits, Rollout, RolloutHeader, Transcript
 from protocol.seeds import Work
 from validator.context import CheckContext
 

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
-from chain.follower import Follower
-from chain.jsonrpc import BadAnswer
-from chain.projection import Projection
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
-from chain.state import State
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.state import State
+from chain.rpc import BadAnswer, ChainReader, FailoverProvider
 from protocol.encoding import parse_json
 from protocol.errors import MusterError
 

@@ -26,8 +26,7 @@ from protocol.sites.log import LogEvent, Noted
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.waits import wait_for
-from storage.bucket import Bucket
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 from trainer.sites.catching_up import step_to
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.logbook import Logbook

@@ -9,14 +9,13 @@ from typing import Literal
 
 from benchmarks.site_letters import LetterTable
 from protocol.accounts import Account
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.lifetime import die_with_parent
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from runtime.logs import start_logging
 from runtime.process import make_home, serve
-from storage.bucket import Bucket
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.home import hold_home
 from trainer.sites.keeper import SitesKeeper

@@ -31,7 +31,7 @@ from benchmarks.spread_network import Simulation
 from benchmarks.spread_parts import NodeCrowd, NodeKind
 from protocol.files import write_atomic
 from runtime.pool_sources import AT_ONCE
-from storage.choice import place
+from storage.sources import place
 
 MEGABIT = 1e6 / 8
 HOSTILE_SHARE = 1 / 3

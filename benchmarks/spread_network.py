@@ -1,6 +1,6 @@
-"""Nodes that fetch one step's shards from each other on a virtual network, by the scheduling code of `storage.choice`.
+"""Nodes that fetch one step's shards from each other on a virtual network, by the scheduling code of `storage.sources`.
 
-What in reality are threads, sockets and bytes (`storage.spread`, `storage.download`, `storage.relay`) is a table of
+What in reality are threads, sockets and bytes (`storage.sources`, `storage.transfers`, `storage.relay`) is a table of
 streams here; which source is asked, when another one is, and who is believed how much, is the same code. A node that
 is asked for what it lacks fetches it and passes it on as it comes, but for the last byte, which waits for the hash.
 """
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from benchmarks.flows import Streams
 from benchmarks.spread_parts import NodeCrowd, NodeKind, ShardCall, ShardRequest
-from storage.choice import LEAST_PATIENCE, RequestEnd, SourceChoice, is_late
-from storage.download import HURRIED_TRIES
-from storage.relay.flights import AGAIN_SECONDS
-from storage.relay.flights import PARALLEL as FLIGHTS
+from storage.relay.cache import AGAIN_SECONDS
+from storage.relay.cache import PARALLEL as FLIGHTS
+from storage.sources import LEAST_PATIENCE, RequestEnd, SourceChoice, is_late
+from storage.transfers import HURRIED_TRIES
 
 REQUEST_SECONDS = 60.0
 RETRY_SECONDS = 0.4

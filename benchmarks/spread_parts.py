@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from benchmarks.flows import Lines
-from storage.pace import SourcePace
+from storage.sources import SourcePace
 from storage.weights.fetch import PARALLEL
 
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import swarm_hostile, swarm_hostile_table, swarm_mixed, swarm_thousand
+from benchmarks import swarm_hostile, swarm_hostile_table
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members
 from engines.loading import set_threads
 from localnet.plan import DEMO_ENVIRONMENT
@@ -41,7 +41,6 @@ from trainer.tiny_model import tiny_model_config
 KEPT = Path(__file__).parent / "results" / "swarm.json"
 KEPT_RUNS = KEPT.with_name("swarm_runs.jsonl")
 KEPT_HOSTILE = KEPT.with_name("swarm_hostile.json")
-KEPT_MIXED = KEPT.with_name("swarm_mixed.json")
 SEEDS = (7, 1, 42)
 MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
 SMOOTH = 10
@@ -54,10 +53,8 @@ def run(
     if quick:
         cases = [SwarmCase(1, 1, members=2, rounds=2)]
         return summary([one_run(case, SEEDS[0], progress) for case in cases])
-    if only == "mixed":
-        return _mixed(progress, resume, seconds)
-    if only in ("hostile", "thousand"):
-        return _others(only, progress, resume, seconds)
+    if only == "hostile":
+        return _others(progress, resume, seconds)
     cases = [case for case in (SwarmCase(*mix) for mix in MIXES) if only in case.name]
     runs = kept(KEPT_RUNS) if resume else []
     if not resume:
@@ -81,12 +78,8 @@ def _hostile() -> dict[str, Any]:
     return {} if found is None else {"hostile": {key: value for key, value in found.items() if key != "rows"}}
 
 
-def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:
+def _others(progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:
     found = _document(KEPT_HOSTILE)
-    if only == "thousand":
-        found["crowds"] = [swarm_thousand.one_crowd(crowd) for crowd in swarm_thousand.CROWDS]
-        _keep(KEPT_HOSTILE, found)
-        return found
     rows = found.get("hostile", {}).get("rows", []) if resume else []
     base = base_model(tiny_model_config(), DEMO_ENVIRONMENT, SEEDS[0], progress=progress)
     for row in swarm_hostile.missing(tuple(rows), base, progress, seconds):
@@ -94,14 +87,6 @@ def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: i
         found["hostile"] = swarm_hostile_table.table(rows)
         _keep(KEPT_HOSTILE, found)
     return found
-
-
-def _mixed(progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = _document(KEPT_MIXED).get("rows", []) if resume else []
-    for row in swarm_mixed.missing(tuple(rows), progress, seconds):
-        rows.append(row)
-        _keep(KEPT_MIXED, swarm_mixed.table(rows))
-    return {"mixed": swarm_mixed.table(rows)}
 
 
 def _document(path: Path) -> dict[str, Any]:

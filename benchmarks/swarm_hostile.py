@@ -28,9 +28,6 @@ from benchmarks.swarm_members import (
 from environments.base import Problem
 from environments.texts import TextEnvironments
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
-from protocol.swarm.habits import ration_allows
-from protocol.swarm.identity import NO_CHAIN
-from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.swarm.sampling import Offer
 from protocol.swarm.seeds import round_problem
 from swarm.config import MixConfig
@@ -46,8 +43,6 @@ HELD_OUT_ROUND = 1 << 31
 MIX = MixConfig(own=4, shared=4, window=2, seconds=3600.0)
 OPEN_MIX = MIX.model_copy(update={"plausibility": None, "certainty": None, "per_sharer": 4096, "even": False})
 """Without defences: anything that is truly scored is trained on."""
-UNRATIONED_MIX = MIX.model_copy(update={"plausibility": PlausibilityConfig(ration=None)})
-"""With all defences but the ration of what is rare."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,6 @@ class HostileCase:
     rounds: int = 40
     held_out: int = 48
     listed: bool = True
-    rationed: bool = True
     rate: float = RATE
 
     @property
@@ -102,7 +96,7 @@ class HostileCase:
     @property
     def level(self) -> str:
         """Of the defences."""
-        return "undefended" if not self.defended else "defended" if self.rationed else "unrationed"
+        return "defended" if self.defended else "undefended"
 
     @property
     def name(self) -> str:
@@ -110,7 +104,7 @@ class HostileCase:
 
     @property
     def mix(self) -> MixConfig:
-        return OPEN_MIX if not self.defended else MIX if self.rationed else UNRATIONED_MIX
+        return MIX if self.defended else OPEN_MIX
 
     @property
     def honest(self) -> int:
@@ -123,7 +117,6 @@ ADAPTIVE = tuple(attack for attack in ATTACKS if attack.adaptive)
 CASES = (
     *(HostileCase(attack, True, seed) for seed in SEEDS for attack in (None, *ATTACKS)),
     *(HostileCase(None, True, seed, listed=False) for seed in SEEDS),
-    *(HostileCase(attack, True, seed, rationed=False) for seed in SEEDS for attack in (None, *ADAPTIVE)),
     *(HostileCase(attack, False, seed) for seed in SEEDS for attack in (None, *ATTACKS)),
 )
 """In the order of what is wanted first, should there be no time for all."""
@@ -193,7 +186,7 @@ class _Swarm:
         self._texts = TextEnvironments(self._document.environments, self._document.answer_after)
         if case.attack is None:
             return
-        limits, poison = EnvelopeLimits.of(NO_CHAIN, self._document), POISONS[attack.poison]
+        limits, poison = EnvelopeLimits.of(self._document), POISONS[attack.poison]
         keys = range(case.honest, case.honest + case.hostile * attack.keys)
         accounts = [member_account(case.seed, number) for number in keys]
         self.hostile_keys = {one.address for one in accounts}
@@ -260,11 +253,7 @@ def use_own_judge(member: SwarmMember) -> None:
         assert judge is not None
         if group is None:
             return True
-        look = judge.look(found, group, judge.usual_with(parts.inbox.state.shapes, own))
-        if look.doubt is not None or not look.rare or judge.ration is None:
-            return look.doubt is not None
-        # It takes what it shares for trained on, and all that it has planted for rare.
-        return not ration_allows(rounds.passed, rounds.passed + rounds.natural, judge.ration)
+        return judge.doubts(found, group, judge.usual_with(parts.inbox.state.shapes, own)) is not None
 
     rounds.doubts = doubts
 

@@ -11,7 +11,6 @@ from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import EnvelopeLimits
-from protocol.swarm.identity import NO_CHAIN
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
@@ -175,7 +174,7 @@ class MemberKit:
         self._case, self._seed, self._folder, self._settings = case, seed, folder, settings
         self._exchange, self._rounds_of = exchange, rounds_of
         self._texts = TextEnvironments(case.document.environments, case.document.answer_after)
-        self._limits = EnvelopeLimits.of(NO_CHAIN, case.document)
+        self._limits = EnvelopeLimits.of(case.document)
         self._accounts = [member_account(seed, number) for number in range(case.members)]
 
     def member(self, number: int, base: Path) -> SwarmMember:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from protocol.proofs import toploc as ours
-from protocol.proofs.codec import CHUNK, TOP_K
+from protocol.toploc import proofs as ours
+from protocol.toploc.codec import CHUNK, TOP_K
 
 WIDTHS = (128, 896, 5120)
 

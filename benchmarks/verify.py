@@ -27,10 +27,9 @@ from benchmarks.offline_pool import FULL_WORK, work_of
 from benchmarks.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
-from protocol.audit import audit_sample
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
-from protocol.seeds import noise_key
+from protocol.seeds import audit_sample, noise_key
 from validator import measurements
 
 RESULT = Path(__file__).parent / "results" / "verify.json"

@@ -16,8 +16,8 @@ from web3.providers.base import JSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse
 
 from chain import abi
-from chain.logs import accepted
-from chain.resources import abi_folder
+from chain.abi import abi_folder
+from chain.indexer.logs import accepted
 
 ADDRESS = Web3.to_checksum_address("0x" + "11" * 20)
 HASH = "0x" + "22" * 32

@@ -17,22 +17,20 @@ from calibration.sample import MEASUREMENTS
 from calibration.summary import Count, PairMeasurements
 from calibration.thresholds import thresholds
 from engines.base import EngineInfo
-from protocol import eip712
+from protocol import signing
 from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
-from protocol.documents import Document, parse_document
-from protocol.encoding import canonical_json, sha256_hex
+from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
 from protocol.errors import IntegrityError, MusterError
 from protocol.evidence.figures import engine_key
 from protocol.evidence.law import PairLaw
-from protocol.files import explained, read_bounded
-from protocol.folders import file_digests
+from protocol.files import explained, file_digests, read_bounded
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
 
 METHOD: Literal["peaks-over-threshold, Chernoff and bets, 5"] = "peaks-over-threshold, Chernoff and bets, 5"
-_DOMAIN = eip712.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
+_DOMAIN = signing.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
 _MAX_BYTES = 64 << 20
 _TOLERANCE = 2e-3
@@ -69,12 +67,12 @@ class Calibration(Document):
     def digest(self) -> bytes:
         """What is signed."""
         body = canonical_json(self.model_dump(mode="json", exclude={"signature"}))
-        return eip712.digest(_DOMAIN, _STRUCT, hashlib.sha256(body).digest())
+        return signing.digest(_DOMAIN, _STRUCT, hashlib.sha256(body).digest())
 
     def signed(self, account: "LocalAccount") -> Self:
         if self.signer != account.address:
             raise ValueError("the document names another signer")
-        return self.model_copy(update={"signature": eip712.sign(account, self.digest).hex()})
+        return self.model_copy(update={"signature": signing.sign(account, self.digest).hex()})
 
     @property
     def design(self) -> Design:
@@ -108,7 +106,7 @@ class Calibration(Document):
         """Raise IntegrityError unless the signature is `signer`'s (the named one's if None), the thresholds follow from
         the measurements, and no held-out file was over."""
         try:
-            found = eip712.recover(self.digest, bytes.fromhex(self.signature))
+            found = signing.recover(self.digest, bytes.fromhex(self.signature))
         except (MusterError, ValueError) as error:
             raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
         if found != self.signer:

@@ -6,8 +6,7 @@ from typing import Literal
 from calibration.plan import EngineSpec, Plan
 from calibration.sample import FileSample
 from engines.base import EngineInfo
-from protocol.documents import Document
-from protocol.encoding import tagged_hash
+from protocol.encoding import Document, tagged_hash
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import Work
 

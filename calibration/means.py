@@ -20,7 +20,7 @@ from pydantic import Field
 
 from calibration.sample import FileSample, MeanMeasurement
 from calibration.tails import FEWEST, Limit, Tail, limit, significant
-from protocol.documents import Document
+from protocol.encoding import Document
 
 _Z = 2.33
 """One-sided 99%, normal theory: the measured expectation is an estimate."""

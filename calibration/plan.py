@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
+from protocol.seeds import AUDIT_EVERYTHING
 
 _NAMES = ("transformers", "vllm")
 _DTYPES = ("float32", "bfloat16")

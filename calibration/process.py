@@ -15,14 +15,13 @@ from calibration.sample import FileSample, RowSample
 from engines.base import Completion, Engine
 from engines.factory import make_engine
 from environments.pool import PoolEnvironments
-from protocol.audit import AUDIT_EVERYTHING, audit_sample
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.evidence.coherence import blocks_of
 from protocol.files import write_atomic
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
-from protocol.seeds import Work
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
+from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
 from runtime.logs import start_logging
 from worker.produce import Planned, Producer
 
@@ -88,7 +87,7 @@ def audited(plan: Plan, number: int, rows: int) -> set[int]:
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
-    from protocol.rollouts.commitment import commit
+    from protocol.rollout_file.rows import commit
     from validator.checks import FILE_CHECKS
     from validator.context import CheckContext, SubmissionFacts
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engines.base import Engine, EngineInfo
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.rollouts.commitment import Commitment
+from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Verdict
 from runtime.process import EngineConfig

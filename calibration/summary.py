@@ -11,7 +11,7 @@ from calibration.means import Sums
 from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample
 from calibration.tails import Tail, significant
 from engines.base import EngineInfo
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.errors import ConfigError
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS, block_sums, problem_sums

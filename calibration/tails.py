@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 
 KEPT = 250
 SHARE = 0.02

@@ -1,13 +1,14 @@
-"""The suite's ABIs (contracts/abi/*.json): encoding of calls, decoding of answers, logs and errors.
+"""Where the contracts' compiled files are: they come with the package, installed or in a checkout.
 
-Values: integers, checksum addresses, bytes, booleans, strings, tuples and lists; structs are tuples going in and dicts
-coming out. The codec is eth_abi's, as in web3; why not web3's contract classes is in docs/architecture.md.
+`contracts` holds no Python, yet it is packaged like the other folders (pyproject.toml), so that `muster` needs no
+checkout to deploy and to call the suite.
 """
 
 import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 from eth_abi.codec import ABICodec
@@ -17,19 +18,35 @@ from eth_abi.registry import registry
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.address import to_checksum_address
 
-from chain.resources import abi_folder
-from protocol.eip712 import checked_address
+from protocol.encoding import keccak
 from protocol.errors import ConfigError
-from protocol.keccak import keccak
+from protocol.signing import checked_address
+
+# Not importlib.resources: in a namespace package it also finds a `contracts` folder of wherever Python was started.
+_CONTRACTS = Path(__file__).resolve().parents[1] / "contracts"
+
+
+def abi_folder() -> Path:
+    """The committed ABIs, `<contract>.json`."""
+    return _CONTRACTS / "abi"
+
+
+def artifacts_folder() -> Path:
+    """What the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
+    return _CONTRACTS / "out"
+
+
+# ---- The suite's ABIs (contracts/abi/*.json)
+
 
 SUITE = (
     "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock", "DilocoRuns", "Swarms")
+CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")
 """In the order of their deployment."""
 FOLLOWED = (*SUITE, "Timelock")
-"""Whose events every process keeps. Those of swarms concern nobody in a pool, and anybody may make many of them."""
+"""Whose events every process keeps. Anybody may emit many of a DiLoCo run's, and no pool depends on them."""
 
 Json = dict[str, Any]
 

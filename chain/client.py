@@ -6,11 +6,8 @@ from typing import Any
 
 from chain.abi import Function
 from chain.errors import ContractError
-from chain.jsonrpc import BadAnswer, Request, RpcError
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
-from chain.sender import Sender
-from chain.transactions import Call, Receipt
+from chain.rpc import BadAnswer, ChainReader, FailoverProvider, Request, RpcError
+from chain.transactions import Call, Receipt, Sender
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
 

@@ -1,9 +1,4 @@
-"""Deploying the suite and the timelock that governs it: from one account with consecutive nonces, resumable after any
-interruption.
-
-The addresses follow from deployer and first nonce, which are written to `deploy-state.json` before anything is sent. A
-second run looks at what exists: it finishes a broken deployment, or does nothing.
-"""
+"""What the Solidity compiler left: bytecode to deploy, and the input a block explorer needs to verify it."""
 
 import json
 import logging
@@ -15,17 +10,73 @@ import rlp  # type: ignore[import-untyped]
 from eth_utils.address import to_canonical_address, to_checksum_address
 
 from chain import abi
-from chain.artifacts import Artifact
+from chain.abi import artifacts_folder
 from chain.client import ChainClient
-from chain.deployment import Deployment, Placed, TokenInfo
-from chain.jsonrpc import number
-from chain.network import NetworkConfig, known_rpc
+from chain.deployment import Deployment, NetworkConfig, Placed, TokenInfo, known_rpc
+from chain.rpc import number
 from chain.transactions import Call
-from protocol.encoding import canonical_json, sha256_hex
+from protocol.encoding import canonical_json, keccak, sha256_hex
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
-from protocol.keccak import keccak
 from protocol.waits import wait_for
+
+
+class Artifact:
+    """One compiled contract."""
+
+    def __init__(self, contract: str, document: dict[str, Any]) -> None:
+        self.contract = contract
+        self._document = document
+        self.bytecode = bytes.fromhex(document["bytecode"]["object"].removeprefix("0x"))
+        self.runtime_size = len(document["deployedBytecode"]["object"].removeprefix("0x")) // 2
+
+    @classmethod
+    def load(cls, contract: str) -> "Artifact":
+        """Raises ConfigError when it is not built, or built from other sources than its committed ABI."""
+        path = artifacts_folder() / f"{contract}.sol" / f"{contract}.json"
+        try:
+            document = json.loads(path.read_bytes())
+            artifact = cls(contract, document)
+        except OSError:
+            raise ConfigError(f"{contract} is not compiled ({path} is missing)", "run make contracts") from None
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{path} is damaged", "delete contracts/out and run make contracts") from None
+        built = abi.parse(contract, document["abi"])
+        known = abi.load(contract)
+        if set(built.events) != set(known.events) or set(built.functions) != set(known.functions):
+            raise ConfigError(f"the build of {contract} differs from its committed ABI", "run make contracts")
+        return artifact
+
+    def encode_arguments(self, *arguments: Any) -> bytes:
+        constructors = [e for e in self._document["abi"] if e["type"] == "constructor"]
+        inputs = constructors[0]["inputs"] if constructors else []
+        return abi.Parameters(f"{self.contract}'s constructor", inputs).encode(arguments)
+
+    def gas_limit(self, init_code: bytes) -> int:
+        """Enough gas to create the contract: call data, init code, stored code, and the constructor's own writes."""
+        return 100_000 + 50 * len(init_code) + 200 * self.runtime_size + 1_500_000
+
+    def verification(self, arguments: bytes) -> dict[str, Any]:
+        """For an explorer: the compiler's standard JSON input with literal sources, the compiler version, the name and
+        the constructor arguments. Raises ConfigError when the build does not hold its sources."""
+        metadata = self._document["metadata"]
+        try:
+            sources = {name: {"content": entry["content"]} for name, entry in metadata["sources"].items()}
+        except KeyError:
+            raise ConfigError(f"{self.contract} was compiled without its sources", "run make contracts") from None
+        settings = {k: v for k, v in metadata["settings"].items() if k != "compilationTarget"}
+        settings["outputSelection"] = {"*": {"*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]}}
+        ((source, name),) = metadata["settings"]["compilationTarget"].items()
+        return {
+            "compiler": "v" + metadata["compiler"]["version"],
+            "contract": f"{source}:{name}",
+            "constructor_arguments": arguments.hex(),
+            "standard_json_input": {"language": "Solidity", "sources": sources, "settings": settings},
+        }
+
+
+# ---- Deploying the suite and the timelock that governs it
+
 
 log = logging.getLogger("muster.deploy")
 DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
@@ -216,7 +267,6 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str)
         "Seats": (suite, config.bond, config.min_bond, config.epoch_blocks),
         "Timelock": (addresses["Params"], config.timelock_delay, governor, config.guardian or governor),
         "DilocoRuns": (),
-        "Swarms": (addresses["MusterToken"], addresses["Params"]),
     }
 
 

@@ -5,22 +5,15 @@
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
 `suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`,
-`diloco_runs`, `timelock`, `swarms`: one facade per contract, in `chain.contracts`. What changes the chain is a typed
-call, sent as the client's account. What changes often is read from the projected state (`chain.state`), not by views.
+`diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent
+as the client's account. What changes often is read from the projected state (`chain.indexer.state`), not by views.
 """
 
 from chain.client import ChainClient
-from chain.contracts.appeals import Appeals, Canaries
-from chain.contracts.court import Court, Juries
-from chain.contracts.diloco_runs import DilocoRuns
-from chain.contracts.node_cases import NodeCases
-from chain.contracts.pools import Pools
-from chain.contracts.stakes import Seats, Stakes
-from chain.contracts.swarms import Swarms
-from chain.contracts.timelock import Timelock
-from chain.contracts.token import Params, Token
+from chain.contracts import Appeals, Canaries, Court, Juries, NodeCases, Params, Pools, Seats, Stakes, Timelock, Token
 from chain.deployment import Deployment
-from chain.records import Step
+from chain.diloco_runs import DilocoRuns
+from chain.indexer.records import Step
 from protocol.seeds import step_seed
 
 
@@ -45,7 +38,6 @@ class Suite:
         self.node_cases = NodeCases(client, deployment)
         self.diloco_runs = DilocoRuns(client, deployment)
         self.timelock = Timelock(client, deployment)
-        self.swarms = Swarms(client, deployment)
 
     def step_seed(self, pool: int, step: Step, confirmations: int = 0) -> bytes | None:
         """The public seed of a published step; None until its seed block has `confirmations` blocks on top."""

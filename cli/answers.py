@@ -74,9 +74,9 @@ class FiveAnswers:
 
 @dataclass(frozen=True)
 class RoleLook:
-    """What was seen of somebody with a process; `now`: Unix seconds here. `chain`, `service`, `process` (`parts` in this
-    order): facts, or None where nothing is known; `parts` say whether they are of now. `version`: the service's;
-    `around`: what is wrong with machine, service and storage; `finished`: whether the pool's run is over."""
+    """What was seen of somebody with a process; `now`: Unix seconds here. `chain`, `service`, `process` (`parts` in
+    this order): facts, or None where nothing is known; `parts` say whether they are of now. `version`: the
+    service's; `around`: what is wrong with machine, service and storage; `finished`: whether the pool's run is over."""
 
     address: str
     now: float
@@ -120,7 +120,9 @@ class RoleLook:
         if (old := behind(printable(self.version, 40), ours)) and not service.down:
             lines.append(old)
         if service.down and not process.down:
-            lines.append("nothing about the service: the running process waits for it; tell the pool's owner if it lasts")
+            lines.append(
+                "nothing about the service: the running process waits for it; tell the pool's owner if it lasts"
+            )
         elif not service.down and not process.down and (self.service is None or self.service["state"] in _SILENT):
             lines.append("the process runs, but the service does not hear it: muster doctor (clock, service)")
         return lines
@@ -185,9 +187,9 @@ class NodeStage(Enum):
 
 @dataclass(frozen=True)
 class NodeLook(RoleLook):
-    """What was seen of a node. The chain's facts: `view` (of cli.views.node_view, or None: not registered), `now` (chain
-    time), `wei`, `gas_price`, and of the pool that is meant `pool` (number, 0: none), `status`, `least` stake. The
-    service's: its `NodeEntry`. The process's: `log`, `unsubmitted`."""
+    """What was seen of a node. The chain's facts: `view` (of cli.views.node_view, or None: not registered), `now`
+    (chain time), `wei`, `gas_price`, and of the pool that is meant `pool` (number, 0: none), `status`, `least`
+    stake. The service's: its `NodeEntry`. The process's: `log`, `unsubmitted`."""
 
     @property
     def view(self) -> dict[str, Any] | None:
@@ -226,10 +228,10 @@ _NEXT_OF_NODE = {
     NodeStage.UNREGISTERED: "register and join: muster node up",
     NodeStage.NOT_JOINED: "join: muster node up, or muster node join --pool {pool}",
     NodeStage.MEMBER: "",
-    NodeStage.RUN_OVER: "the pool's run is over: take your pay and your stake of {stake} tokens back: muster node claim, "
-    "then muster node leave",
-    NodeStage.EJECTED: "the node is out for good; a new one needs a new key. What is left of the stake, {stake} tokens: "
-    "muster node leave",
+    NodeStage.RUN_OVER: "the pool's run is over: take your pay and your stake of {stake} tokens back: "
+    "muster node claim, then muster node leave",
+    NodeStage.EJECTED: "the node is out for good; a new one needs a new key. "
+    "What is left of the stake, {stake} tokens: muster node leave",
     NodeStage.REMOVED: "ask the pool's owner why it removed the node; the stake of {stake} tokens: muster node leave",
     NodeStage.LEFT_LOCKED: "the stake of {stake} tokens unlocks {free}: run muster node leave again then",
     NodeStage.LEFT_FREE: "take the stake of {stake} tokens back: muster node leave; or work again: muster node up",
@@ -278,7 +280,9 @@ def _node_earned(look: NodeLook) -> list[str]:
             f"pool {account['pool']}: earned {money['earned']} tokens, paid {money['paid']}, claimable now "
             f"{money['claimable']}, locked {money['vesting']}, not judged yet {money['pending']}"
         )
-        locked = [one["final_time"] for one in account["submissions"] if one["status"] == "accepted" and not one["final"]]
+        locked = [
+            one["final_time"] for one in account["submissions"] if one["status"] == "accepted" and not one["final"]
+        ]
         if locked and account["vesting"]:
             lines.append(f"pool {account['pool']}: unlocks from {at(min(locked), now)} to {at(max(locked), now)}")
     view = look.view
@@ -325,7 +329,9 @@ def _node_chores(look: NodeLook, chain: dict[str, Any]) -> list[str]:
         lines.append(advice.format(pool=chain["pool"] or 1, stake=show_tokens(view["stake"] if view else 0), free=free))
     standing = account["standing"] if account else ""
     if standing.startswith("frozen"):
-        lines.append("nothing is taken until the refused file is final: muster why explains it; dispute it if you are right")
+        lines.append(
+            "nothing is taken until the refused file is final: muster why explains it; dispute it if you are right"
+        )
     for one_account in look.accounts:
         for one in one_account["submissions"]:
             if one["disputable"]:
@@ -511,12 +517,12 @@ def _seats_chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class PoolLook:
-    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pool_view), `free` (grains, not
-    reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused` (the
-    newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
-    service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's processes
-    that do not run on this machine, where that is known, by their roles, with their last messages. `no_null_model`: why
-    no node challenge can convict in it, empty if one can or nobody knows."""
+    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pool_view), `free` (grains,
+    not reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused`
+    (the newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
+    service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's
+    processes that do not run on this machine, where that is known, by their roles, with their last messages.
+    `no_null_model`: why no node challenge can convict in it, empty if one can or nobody knows."""
 
     pool: int
     now: float
@@ -530,8 +536,9 @@ class PoolLook:
 
 def pool_answers(look: PoolLook) -> FiveAnswers:
     """Either part may be down, and may never have been up."""
-    answers = (_pool_seen, _pool_doing, _pool_earned, _pool_refused, _pool_todo)
-    return FiveAnswers(*(tuple(answer(look)) for answer in answers), look.parts)
+    asked = (_pool_seen, _pool_doing, _pool_earned, _pool_refused, _pool_todo)
+    seen, doing, earned, refused, todo = (tuple(answer(look)) for answer in asked)
+    return FiveAnswers(seen, doing, earned, refused, todo, look.parts)
 
 
 def _pool_seen(look: PoolLook) -> list[str]:
@@ -542,8 +549,8 @@ def _pool_seen(look: PoolLook) -> list[str]:
         seats, url = view["seats"], printable(view["service"]["url"], 200) or "no announced URL"
         members = sum(node["standing"] == "member" for node in view["nodes"])
         lines = [
-            f"the chain: pool {look.pool} is {view['status']}, members: {counted(members, 'node')}; {seats['count']} of "
-            f"{seats['needed']} needed seats judge it",
+            f"the chain: pool {look.pool} is {view['status']}, members: {counted(members, 'node')}; "
+            f"{seats['count']} of {seats['needed']} needed seats judge it",
             f"the chain: its service is announced at {url}",
             *aged(look.parts[0], look.now),
         ]

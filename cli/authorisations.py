@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from chain.contracts.pools import INVITE
-from chain.contracts.stakes import CONSENT
+from chain.contracts import CONSENT, INVITE
 from chain.deployment import Address
-from protocol import eip712
+from protocol import signing
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import explained, write_atomic
 
@@ -38,7 +37,7 @@ class SignedFile(BaseModel, ABC):
         """What is signed."""
 
     def signed(self, account: "LocalAccount") -> Self:
-        return self.model_copy(update={"signature": eip712.sign(account, self.digest())})
+        return self.model_copy(update={"signature": signing.sign(account, self.digest())})
 
     def check(self, expected: Self, signer: str, path: Path) -> None:
         """Raise ConfigError or IntegrityError unless it has the fields of `expected` (signature aside), is still valid
@@ -50,7 +49,7 @@ class SignedFile(BaseModel, ABC):
             if got != wanted[name]:
                 raise ConfigError(f"{path} is for {name} {got}, not {wanted[name]}", "ask for a new one")
         try:
-            found = eip712.recover(self.digest(), self.signature)
+            found = signing.recover(self.digest(), self.signature)
         except MusterError as error:
             raise IntegrityError(f"{path}: {error.what}", "ask for the file again") from None
         if found != signer:
@@ -70,8 +69,8 @@ class Consent(SignedFile):
     operator: str
 
     def digest(self) -> bytes:
-        domain = eip712.Domain("muster-stakes", "1", self.chain_id, self.contract)
-        return eip712.digest(domain, CONSENT, self.node, self.operator, self.expiry)
+        domain = signing.Domain("muster-stakes", "1", self.chain_id, self.contract)
+        return signing.digest(domain, CONSENT, self.node, self.operator, self.expiry)
 
 
 class Invite(SignedFile):
@@ -80,5 +79,5 @@ class Invite(SignedFile):
     pool: int
 
     def digest(self) -> bytes:
-        domain = eip712.Domain("muster-pools", "1", self.chain_id, self.contract)
-        return eip712.digest(domain, INVITE, self.pool, self.node, self.expiry)
+        domain = signing.Domain("muster-pools", "1", self.chain_id, self.contract)
+        return signing.digest(domain, INVITE, self.pool, self.node, self.expiry)

@@ -1,32 +1,30 @@
-"""`muster case open, show, conclude`: cases against nodes, for what several of their files say together."""
+"""`muster challenge`: node challenges, for what several files of a node show together."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Commands, NodeOption, Paying, PoolOption, Reading
+from cli.options import Commands, NodeOption, PoolPaying, Reading
 from cli.output import clock, emit, fields, table
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.judging import Accusation
-    from chain.records import Submission
-    from chain.state import State
+    from chain.indexer.records import Accusation, Submission
+    from chain.indexer.state import State
 
 _UNASKED = 16
-"""Files of a case that nobody said the first of: each one more costs."""
+"""Files of a challenge whose first file nobody named: each one more costs."""
 
-app = Commands(help="Bring what several files of a node say together before a jury.", no_args_is_help=True)
+app = Commands(help="Challenge a node by several of its files before a jury.", no_args_is_help=True)
 
 
-@app.command("open")
-def open_case(
+@app.command("open", "muster challenge open --pool 1 --node ADDRESS --first 17 --dry-run")
+def open_challenge(
     node: NodeOption,
-    by: Paying,
-    pool: PoolOption = 1,
+    by: PoolPaying,
     first: Annotated[
         int | None, typer.Option(min=0, help="The first file to name; the sixteenth newest if missing.")
     ] = None,
@@ -38,14 +36,16 @@ def open_case(
         typer.Option(exists=True, dir_okay=False, help="What you found, e.g. `muster verify node … --json`: its hash."),
     ] = None,
 ) -> None:
-    """Accuse a node by a run of its files, 256 at most. The bond, which grows with them, comes back if the jury agrees,
-    with a twentieth of the stake; else it is lost. Which run to name says: muster verify node ADDRESS."""
+    """Challenge a node by a run of its files before a jury.
+
+    The bond, which grows with the files (256 at most), comes back if the jury agrees, with a twentieth of the stake;
+    else it is lost. `muster verify node ADDRESS` says which run to name."""
     import hashlib
 
-    from cli.pool_document import refuse_lawless
+    from cli.pool_document import refuse_without_null_model
 
     session = by.open()
-    state = session.state()
+    pool, state = by.number(session), session.state()
     if (pool, node) not in state.accounts:
         raise ConfigError(f"{node} is no node of pool {pool}", "check --node and --pool")
     files = named_run(state.submissions_of(pool, node), session.client.now(), first, last)
@@ -54,17 +54,17 @@ def open_case(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
-    refuse_lawless(state.pools[pool])
+    refuse_without_null_model(state.pools[pool])
     call = session.suite.node_cases.open(files, said)
     sequences = [file.sequence for file in files]
     title = (
-        f"accuse node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
+        f"challenge node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
         f"{show_tokens(call.grains)} tokens"
     )
 
     def outcome(receipts: list[Any]) -> tuple[dict[str, Any], str]:
         number = call.result(receipts[0])
-        return {"case": number}, f"case {number}; its jury votes now: muster case show {number}"
+        return {"challenge": number}, f"challenge {number}; its jury votes now: muster challenge show {number}"
 
     act(
         session, [PlannedTransaction(title, call)], by, outcome,
@@ -72,34 +72,28 @@ def open_case(
     )  # fmt: skip
 
 
-@app.command()
+@app.command("show", "muster challenge show 3")
 def show(
     look: Reading,
-    number: Annotated[int | None, typer.Argument(metavar="[CASE]", min=1, help="One case; all if missing.")] = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[CHALLENGE]", min=1, help="One challenge; all if missing.")
+    ] = None,
 ) -> None:
-    """How cases stand: files, jury, votes, what became of stake and bond."""
+    """Show node challenges: files, jury, votes, what became of stake and bond."""
     state = look.open().state()
     if number is not None and number not in state.cases:
-        raise ConfigError(f"there is no case {number}", "muster case show lists all")
+        raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
     if number is None:
         rows = [_row(state, case) for case in state.cases.values()]
-        emit({"cases": rows}, look.json, lambda: _list(rows))
+        emit({"challenges": rows}, look.json, lambda: _list(rows))
         return
     one = _row(state, state.cases[number])
     emit(one, look.json, lambda: fields({name: _shown(name, value) for name, value in one.items()}))
 
 
-@app.command()
-def conclude(case: Annotated[int, typer.Argument(min=1, help="Number of the case.")], by: Paying) -> None:
-    """End a case whose jury is done, as validators do too, or have a jury that found no majority replaced."""
-    session = by.open()
-    call = session.suite.node_cases.conclude(case)
-    act(session, [PlannedTransaction(f"conclude case {case}", call)], by, case=case)
-
-
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
-    """Of the `known` files of a node those that a case names at chain time `now`, between two that may be asked for.
-    Raises ConfigError where these are more than it can name, or not all of them final."""
+    """Of the `known` files of a node those that a challenge names at chain time `now`, between two that may be asked
+    for. Raises ConfigError where these are more than it can name, or not all of them final."""
     from validator.case_verdict import nameable
 
     files = newest(nameable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
@@ -109,15 +103,15 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
 
 
 def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
-    """The run that a case names of those that it may; the newest `_UNASKED` where no `first` was asked for. Raises
+    """The run that a challenge names of those that it may; the newest `_UNASKED` where no `first` was asked for. Raises
     ConfigError where more files follow it than a case can name."""
-    from chain.contracts.node_cases import MOST_FILES
+    from chain.contracts import MOST_FILES
 
     if first is None:
         return files[-_UNASKED:]
     if len(files) > MOST_FILES:
         raise ConfigError(
-            f"{len(files)} files from {first} on are final, and a case names {MOST_FILES} at most",
+            f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most",
             f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
         )
     return files
@@ -142,7 +136,7 @@ def _row(state: "State", case: "Accusation") -> dict[str, Any]:
 
     trial = state.trials[case.trial]
     return {
-        "case": case.case,
+        "challenge": case.case,
         "pool": case.pool,
         "node": case.node,
         "accuser": case.accuser,
@@ -160,10 +154,10 @@ def _row(state: "State", case: "Accusation") -> dict[str, Any]:
 
 
 def _list(rows: list[dict[str, Any]]) -> str:
-    columns = ["case", "pool", "node", "files", "outcome", "slashed"]
+    columns = ["challenge", "pool", "node", "files", "outcome", "slashed"]
     cells = [
         [
-            str(row["case"]),
+            str(row["challenge"]),
             str(row["pool"]),
             row["node"],
             str(len(row["files"])),
@@ -172,7 +166,7 @@ def _list(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return table(columns, cells) if rows else "no node was ever accused"
+    return table(columns, cells) if rows else "no node was ever challenged"
 
 
 def _shown(name: str, value: Any) -> str:

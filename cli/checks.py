@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cli
-from chain.abi import CONTRACTS
-from chain.resources import abi_folder, artifacts_folder
+from chain.abi import CONTRACTS, abi_folder, artifacts_folder
 from cli.hardware import Gpu, existing, gpus, torch_devices
 from cli.output import seconds
 from localnet.ports import is_free
@@ -387,14 +386,17 @@ def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
 
 
 def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
-    """`offset`: seconds ahead of the service. A block is older than now, never newer; a local chain's time is its own."""
+    """`offset`: seconds ahead of the service. A block is older than now, never newer; a local chain's time is its
+    own."""
     cure = "set it by the network: timedatectl set-ntp true"
     public = block is not None and block.chain_id != _LOCAL_CHAIN
     if offset is not None and abs(offset) > 5.0:
         way = "ahead of" if offset > 0 else "behind"
         return failed("clock", f"it is {abs(offset):.0f} s {way} the service's", cure)
     if block is not None and public and block.block_time - block.asked > 30.0:
-        return failed("clock", f"the chain's newest block is {block.block_time - block.asked:.0f} s in its future", cure)
+        return failed(
+            "clock", f"the chain's newest block is {block.block_time - block.asked:.0f} s in its future", cure
+        )
     if offset is not None:
         return ok("clock", f"{abs(offset):.0f} s off the service's, at most 5 are allowed")
     if block is not None and public:
@@ -437,9 +439,8 @@ def judge_version(ours: str, theirs: str) -> Check:
 
 
 def bucket(path: Path) -> str:
-    from protocol.documents import load_document
-    from storage.bucket import Bucket
-    from storage.settings import S3Settings
+    from protocol.encoding import load_document
+    from storage.s3 import Bucket, S3Settings
 
     settings = load_document(path, S3Settings)
     next(iter(Bucket(settings).list("manifests/")), None)
@@ -508,7 +509,9 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
     else:
         yield note("retained files", "nobody is shown them: name `serve` or `republish` in [validator]")
     try:
-        besides = [one.name for one in others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))]
+        besides = [
+            one.name for one in others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
+        ]
     except MusterError as error:
         yield failed("engines", error.what, error.hint)
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Commands, JsonOption, PoolOption, Reading, address_option
+from cli.options import Commands, PoolReading, Reading, address_option
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError, IntegrityError
 
@@ -27,28 +27,28 @@ class FormatOption(StrEnum):
     BOTH = "both"
 
 
-@app.command("export")
+@app.command("export", "muster dataset export --pool https://pool.example --out rollouts --licence cc-by-4.0")
 def export(
-    pool: PoolOption,
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
-    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
-    look: Reading,
+    look: PoolReading,
     format: Annotated[FormatOption, typer.Option(help="How rows are stored.")] = FormatOption.BOTH,
     licence: Annotated[str, typer.Option(help="Licence you offer the data under, such as cc-by-4.0.")] = "unknown",
     confirmations: Annotated[int, typer.Option(min=0, max=1000, help="Blocks on top of the last one that counts.")] = 2,
     sign_with: Annotated[Path | None, typer.Option(help="Key file that signs the data set.")] = None,
     sign_password_file: Annotated[Path | None, typer.Option(help="File (mode 0600) with its password.")] = None,
 ) -> None:
-    """Write every rollout that was accepted for good, with scores, texts and what ties each row to the chain, as a
-    folder that anybody can verify. The folder is complete or absent: run it again after an interruption."""
+    """Write every rollout that was accepted for good as a folder that anybody can verify.
+
+    Rows hold scores, texts and what ties them to the chain. The folder is complete or absent: run it again after an
+    interruption."""
     from dataset.export import ExportOptions
     from dataset.export import export as write
     from protocol.api.endpoints import OBJECTS
     from runtime.keystore import open_key
-    from storage.download import HttpObjects
+    from storage.transfers import HttpObjects
 
     session = look.open()
-    session.pool(pool)
+    pool, orchestrator = look.number(session), look.service(session)
     formats: tuple[Format, ...] = ("parquet", "jsonl") if format is FormatOption.BOTH else (format.value,)  # type: ignore[assignment]
     account = open_key(sign_with, sign_password_file) if sign_with else None
     options = ExportOptions(formats=formats, licence=licence, account=account)
@@ -65,7 +65,7 @@ def export(
     emit(shown, look.json, lambda: _text(document, out, stored.signer))
 
 
-@app.command("verify")
+@app.command("verify", "muster dataset verify rollouts --deployment deployment.json --rpc https://rpc.example")
 def verify(
     folder: Annotated[Path, typer.Argument(help="The data set's folder.", exists=True, file_okay=False)],
     look: Reading,
@@ -74,8 +74,9 @@ def verify(
         address_option("--signer", "Address that must have signed it; without one anybody may have, or nobody."),
     ] = None,
 ) -> None:
-    """Compare every row of a data set with the chain; needs no key and no bucket. Exit code 1 if anything was altered,
-    left out, added or moved."""
+    """Compare every row of a data set with the chain; needs no key and no bucket.
+
+    Exit code 1 if anything was altered, left out, added or moved."""
     from dataset.verify import load
     from dataset.verify import verify as compare
 
@@ -107,48 +108,15 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("difficulty")
-def difficulty(
-    folder: Annotated[Path, typer.Argument(help="The data set's folder.", exists=True, file_okay=False)],
-    before: Annotated[int | None, typer.Option(min=0, help="Only tries by policy steps before this one.")] = None,
-    tries: Annotated[int, typer.Option(min=1, max=1 << 16, help="With fewer a problem is fresh.")] = 8,
-    lowest: Annotated[int, typer.Option(min=0, max=1000, help="Thousandths solved from which a problem fits.")] = 125,
-    highest: Annotated[int, typer.Option(min=0, max=1000, help="Thousandths up to which it does.")] = 875,
-    json: JsonOption = False,
-) -> None:
-    """How many of each environment's problems were fresh, hard, fitting or easy to the models that tried them; by the
-    thresholds of its own curriculum, where it has one."""
-    from dataset.curriculum import measure
-    from protocol.curriculum import Curriculum, Difficulty
-
-    if lowest > highest:
-        raise ConfigError("--lowest is above --highest", "swap them")
-    report = measure(folder, before)
-    found = report.counts(Curriculum(tries=tries, lowest=lowest, highest=highest))
-    rows = [(name, sum(counts.values()), *(counts[one] for one in Difficulty)) for name, counts in found.items()]
-    problems = [
-        {"environment": report.config.environments[one.environment].called, "problem": one.seed} | vars(rate)
-        for one, rate in report.rates.items()
-    ]
-    shown = {"environments": {name: dict(counts) for name, counts in found.items()}, "problems": problems}
-    emit(shown, json, lambda: table(("environment", "tried", *Difficulty), rows))
-
-
-@app.command("curriculum")
-def curriculum(
-    step: Annotated[int, typer.Argument(min=0, help="Policy step.")],
-    pool: PoolOption,
-    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
-    look: Reading,
-) -> None:
-    """Make a policy step's table of resting problems anew, from chain and bucket alone, and compare it with the one
-    that the pool's owner published. Exit code 1 if it is another."""
+def check_curriculum(step: int, look: PoolReading) -> None:
+    """Recompute a policy step's curriculum mask from chain and bucket, and compare it with the published one. Exits
+    with 1 if they differ."""
     from dataset.curriculum import check_table
     from protocol.api.endpoints import OBJECTS
-    from storage.download import HttpObjects
+    from storage.transfers import HttpObjects
 
     session = look.open()
-    session.pool(pool)
+    pool, orchestrator = look.number(session), look.service(session)
     objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
     try:
         found = check_table(_source(session, pool, 0), objects, step)
@@ -166,13 +134,13 @@ def curriculum(
         "wrong": findings.count,
         "findings": findings.told,
     }
-    lines = [table(("environment", "problems", "rest as too hard", "as too easy"), found.rows())]
+    lines = [table(("environment", "problems", "paused as too hard", "as too easy"), found.rows())]
     lines += [f"WRONG  {one}" for one in findings.told]
     if findings.count > len(findings.told):
         lines.append(f"{findings.count - len(findings.told)} more things are wrong")
     lines.append(f"counted from {found.files} files" + (f", without {len(found.table.left_out)} that the owner could "
                  "not have" if found.table.left_out else ""))  # fmt: skip
-    lines += [] if findings.count else ["the table is the one that chain and bucket say"]
+    lines += [] if findings.count else ["the mask is the one that follows from chain and bucket"]
     emit(shown, look.json, lambda: "\n".join(lines))
     if findings.count:
         raise typer.Exit(1)

@@ -29,7 +29,7 @@ def deploy(
     """Deploy the contract suite. Run it again after any interruption: it finishes what is missing, or does nothing."""
     from chain import deploy as work
     from chain.client import ChainClient
-    from chain.network import NetworkConfig
+    from chain.deployment import NetworkConfig
     from cli.session import rpc_urls
     from runtime.keystore import open_key
 

@@ -23,8 +23,8 @@ from runtime.diagnose import Alarm, Facts, ServiceFacts, ServiceView, WatchLimit
 from runtime.presence import last_line, last_said, last_sign, runs, stalled
 
 if TYPE_CHECKING:
-    from chain.records import Submission
-    from chain.state import State
+    from chain.indexer.records import Submission
+    from chain.indexer.state import State
     from cli.options import Reading
 
 log = logging.getLogger("muster.cli")
@@ -107,9 +107,9 @@ def version_of(url: str | None, service: StatusPart) -> str:
 
 
 def look_at_process(home: Path | None, role: str) -> Look:
-    """Look at the process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`, finished
-    files that wait to be handed in; of a validator `unserved`, why pools cannot be judged, by their numbers,
-    `retained`, the files that it retains for juries, and `engines`, with what it judges."""
+    """Look at the process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
+    finished files that wait to be handed in; of a validator `unserved`, why pools cannot be judged, by their
+    numbers, `retained`, the files that it retains for juries, and `engines`, with what it judges."""
     if home is None:
         return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
     path = home / "logs" / f"{role}.log"
@@ -179,7 +179,8 @@ class Around:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The alarms that a watch would raise now about machine, service and storage, and whether the pool's run is over."""
+    """The alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
+    over."""
 
     alarms: tuple[Alarm, ...] = ()
     finished: bool = False
@@ -237,8 +238,8 @@ def explain(state: "State", sub: "Submission", service: str) -> list[str]:
 
 def _findings(service: str, digest: bytes, sequence: int) -> list[str]:
     from protocol.verdict import BallotDocument, Code
-    from storage.download import HttpObjects
     from storage.keys import MissingObjectError, object_key
+    from storage.transfers import HttpObjects
 
     # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
     objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)

@@ -38,7 +38,7 @@ def keep(config: ConfigOption) -> None:
 def data(config: ConfigOption, json: JsonOption = False) -> None:
     """What a text run's document has to say as `data`: a hash of a site's documents and tokenizer, which all sites have
     alike. Reads every document once."""
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from runtime.process import make_home
     from trainer.model.policy import model_folder
     from trainer.sites.config import SiteConfig

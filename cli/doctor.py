@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import DeploymentOption, JsonOption, PoolOption, PoolReading, PoolRef, RpcOption
+from cli.options import DeploymentOption, JsonOption, PoolOption, PoolReading, RpcOption
 from cli.output import emit
+from cli.pool_ref import PoolRef
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def examine(asked: Examination) -> "Iterator[Check]":
     lines, service = checks.service_checks(url)
     yield from lines
     yield checks.judge_clock(block, service.clock_offset if service else None)
-    yield checks.judged("s3", lambda: checks.bucket(asked.s3)) if asked.s3 else checks.note("s3", "none named (--s3)")
+    s3 = asked.s3
+    yield checks.judged("s3", lambda: checks.bucket(s3)) if s3 else checks.note("s3", "none named (--s3)")
     if url:
         yield speeds.down(url)
     if asked.s3:

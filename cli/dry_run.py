@@ -1,4 +1,7 @@
-"""A function in a process of its own: an engine keeps global state and memory, both gone when its process ends."""
+"""`muster node dry-run`: make one file and judge it, each engine in a process of its own, and what comes of it.
+
+An engine keeps global state and memory; both are gone when its process ends.
+"""
 
 import multiprocessing
 import os
@@ -7,8 +10,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from calibration.rehearsal import Draw, Judged, RehearsedFile, judge_file, make_file
-from chain.records import Terms
+from calibration.rehearsal import Draw as Draw
+from calibration.rehearsal import Judged, RehearsedFile, judge_file, make_file
+from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views import MEANING
 from protocol.amounts import GRAINS, show_tokens
@@ -39,7 +43,7 @@ def alone(what: str, seconds: float, function: Callable[P, R], *args: P.args, **
         result, error = receiver.recv()
     except EOFError:
         child.join(_END_SECONDS)
-        hint = "its last words stand above; look for room in memory, and at the engine's installation"
+        hint = "its messages are above; look for room in memory, and at the engine's installation"
         raise MusterError(f"{what} ended early (exit code {child.exitcode})", hint) from None
     finally:
         # Python takes a process that used vLLM apart for many seconds, and its answer is here.
@@ -68,9 +72,6 @@ def _told(sender: Connection, parent: int, function: Callable[..., Any], args: A
     sender.close()
 
 
-# ~ A rehearsal's two halves, each engine in a process of its own.
-
-
 LONGEST_SECONDS = 4 * 3600.0
 
 
@@ -87,23 +88,18 @@ def judge_alone(
     return alone(what, LONGEST_SECONDS, judge_file, config, engine, weights, work, made, draw)
 
 
-# ~ A rehearsal as people read it: what was made, every check's figures against their thresholds, what it would earn.
-
-
 _CURES = {
     Code.REJECT_WEIGHTS: "compute in the pool's dtype, with the engine's usual kernels and no quantisation; if other "
     "engines of this machine fail too, run `muster doctor` and look for damaged weights or memory",
     Code.REJECT_SAMPLING: "compute in the pool's dtype and leave the sampling to muster",
     Code.MALFORMED: "run the version of muster that the pool announces",
-    Code.UNAVAILABLE: "report it: a rehearsal needs no storage",
+    Code.UNAVAILABLE: "report it: a dry run needs no storage",
 }
 _MS = 1000
 
 
-def rehearsal_view(
-    work: Work, made: RehearsedFile, judged: Judged, terms: Terms, checks: ChecksConfig
-) -> dict[str, Any]:
-    """Everything that `rehearsal_text` says; amounts in grains. `pay`: what a committee with this verdict would have
+def dry_run_view(work: Work, made: RehearsedFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
+    """Everything that `dry_run_text` says; amounts in grains. `pay`: what a committee with this verdict would have
     had paid; `at_stake`: the stake that a rejection would have cost, at least."""
     verdict, units = judged.verdict, made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
@@ -147,7 +143,7 @@ def _figure(name: str, measured: Measurement, limit: Measurement) -> dict[str, A
     return {"figure": name, "measured": measured, "limit": limit, "share": share}
 
 
-def rehearsal_text(view: dict[str, Any]) -> str:
+def dry_run_text(view: dict[str, Any]) -> str:
     """The same for people."""
     head = fields(
         {

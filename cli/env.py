@@ -1,40 +1,33 @@
-"""`muster task`: an environment of your own, and whether an environment is fit for a pool."""
+"""`muster env`: environments, where a pool's problems come from: write, install, check, filter and screen them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import Commands, EngineOptions, JsonOption
 from cli.output import emit, fields, table
-from cli.pool import parameter
-from environments.base import Environment
-from environments.catalogue import load_environment
-from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cli.env_target import CheckTarget
     from environments.base import Problem
     from environments.checking.compare import EnvironmentCheck
     from environments.genesys.screen import ScreenReport
     from protocol.config import PoolConfig
     from trainer.problem_filter import FilterReport
 
-
 app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
 
 
-@app.command("new")
+@app.command("new", "muster env new words.py")
 def new(
     file: Annotated[Path, typer.Argument(help="Python file to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Write the file anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Write an environment of your own to start from: a small program that makes problems and scores answers."""
+    """Write a small program that makes problems and scores answers, to start from."""
     from environments.program import template
     from protocol.files import explained, write_atomic
 
@@ -44,10 +37,10 @@ def new(
         raise ConfigError(f"{file} exists", "choose another name, or pass --force")
     with explained(f"write {file}", "check the folder"):
         write_atomic(file, template.read().encode())
-    emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster task check {file}")
+    emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster env check {file}")
 
 
-@app.command("install")
+@app.command("install", "muster env install my-env==0.1.0 --arg size=500")
 def install(
     package: Annotated[str, typer.Argument(metavar="NAME==VERSION|WHEEL", help="Package of the verifiers library.")],
     load: Annotated[
@@ -70,6 +63,7 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
+    from cli.pool_config import parameter
     from environments.data import data_folder
     from environments.verifiers.install import wheel_requirement
     from environments.verifiers.locking import AskedPackage, lock_package, pinned_name
@@ -85,12 +79,12 @@ def install(
     with explained(f"write {file}", "check the folder"):
         write_atomic(file, lock.document)
     lines = [f"verifiers {lock.library}, {len(lock.wheels)} packages, {lock.rows} rows; in a pool's configuration:", ""]
-    lines += [*_block("verifiers", lock.content, lock.rows), "", f"next: muster task check {file}"]
+    lines += [*_block("verifiers", lock.content, lock.rows), "", f"next: muster env check {file}"]
     about = {"file": str(file), "content": lock.content, "rows": lock.rows, "library": lock.library}
     emit(about, json, lambda: "\n".join(lines))
 
 
-@app.command("check")
+@app.command("check", "muster env check words.py --keep")
 def check(
     target: Annotated[
         str,
@@ -107,8 +101,12 @@ def check(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Make and score problems in two processes that differ in hash seed, time zone, locale and threads, and try hostile
-    answers. Exit code 1 if anything differs, wins, hangs or cannot be made."""
+    """Make and score problems in two different processes, and try hostile answers.
+
+    The processes differ in hash seed, time zone, locale and threads. Exit code 1 if anything differs, wins, hangs or
+    cannot be made."""
+    from cli.env_target import keep_file, targets
+    from cli.pool_config import parameter
     from environments.checking.compare import check_environment, sample_seeds
 
     path = Path(target).expanduser()
@@ -162,14 +160,7 @@ def _block(name: str, content: str, rows: int) -> list[str]:
     return lines + [f"rows = {rows}"] * bool(rows)
 
 
-# ~ `muster data`: choosing the problems that a pool's work is drawn from.
-
-
-app_data = Commands(help="The problems of a pool.", no_args_is_help=True)
-app_data.callback()(lambda: None)
-
-
-@app_data.command("filter")
+@app.command("filter", "muster env filter --pool-config pool.json --weights model --out filtered.json")
 def filter_problems(
     pool_config: Annotated[Path, typer.Option(help="Pool configuration: model, task, work.")],
     weights: Annotated[Path, typer.Option(help="Folder of the model that tries the problems.")],
@@ -187,10 +178,11 @@ def filter_problems(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Keep the problems that a model solves sometimes: those it never or nearly always solves teach nothing. Run it
-    again after an interruption and it goes on."""
+    """Keep the problems that a model solves sometimes, for those it never or always solves teach nothing.
+
+    Run it again after an interruption and it continues."""
     from protocol.config import PoolConfig
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.files import explained, write_atomic
     from trainer.problem_filter import FilterPlan, run_filter
 
@@ -215,7 +207,7 @@ def filter_problems(
     _emit(report, out, json)
 
 
-@app_data.command("screen")
+@app.command("screen", "muster env screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl")
 def screen(
     file: Annotated[Path, typer.Argument(help="JSON lines or Parquet in GENESYS's schema.", exists=True)],
     out: Annotated[Path, typer.Option(help="File to write, of JSON lines: the rows that a pool can use.")],
@@ -227,8 +219,11 @@ def screen(
     keep: Annotated[bool, typer.Option("--keep", help="Put the file where pools of this machine look for it.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Keep the rows of a data file that can be asked and verified: of the schema, none twice, none too long, whose
-    reference answer is worth 1 and whose question alone is not. What is dropped, and why, is written beside it."""
+    """Keep the rows of a data file that can be asked and verified.
+
+    A row is kept if it has the schema, is no duplicate, is not too long, its reference answer is worth 1 and its
+    question alone is not. What is dropped, and why, is written beside it."""
+    from cli.env_target import keep_file
     from environments.genesys.screen import Screen, screen_file
     from protocol.files import file_sha256
 
@@ -264,7 +259,7 @@ def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
     """Whether a problem's prompt fits, with the longest of the targets."""
     from environments.prompts import prompt_tokens
     from protocol.config import PoolConfig
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
     from protocol.length_tiers import all_targets
     from protocol.models import load_tokenizer
 
@@ -306,121 +301,3 @@ def _emit(report: "FilterReport", out: Path, json: bool) -> None:
         "pool configuration": out,
     }
     emit(summary, json, lambda: fields(shown))
-
-
-# ~ What `muster task check` is given: an environment's name, a file of problems, a program, a package's lock, a pool's
-# ~ configuration.
-
-
-_KINDS = {".py": "program", ".jsonl": "genesys", ".parquet": "genesys", ".lock": "verifiers"}
-_CONFIGS = (".toml", ".json")
-_BUILT_IN = ("lookup",)
-
-
-@dataclass(frozen=True)
-class CheckTarget:
-    """An environment that is to be checked. `data`: the folder of its file, where that is not the usual one."""
-
-    config: EnvironmentConfig
-    environment: Environment
-    data: Path | None = None
-
-
-@contextmanager
-def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
-    """The environments that are meant. Raises ConfigError for one that cannot be loaded, IntegrityError for a file with
-    a wrong row, ScoringUnavailable where this machine cannot run it."""
-    path = Path(given).expanduser()
-    if path.suffix in _CONFIGS:
-        yield _of_pool(path, params)
-    elif path.suffix in _KINDS:
-        with TemporaryDirectory() as folder:
-            yield [_named_as_given(path, params, Path(folder))]
-    else:
-        yield [_named(given, params)]
-
-
-def keep_file(path: Path, content: str) -> Path:
-    """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
-    from environments.data import data_folder
-    from protocol.environments import MAX_FILE_BYTES
-    from protocol.files import explained, read_bounded, write_atomic
-
-    place = data_folder() / content
-    with explained(f"write {place}", "check the folder, or set XDG_CACHE_HOME"):
-        write_atomic(place, read_bounded(path, MAX_FILE_BYTES))
-    return place
-
-
-def _named(name: str, params: dict[str, Any]) -> CheckTarget:
-    if name in _KINDS.values():
-        endings = ", ".join(_KINDS)
-        raise ConfigError(f"`{name}` is a file", f"name the file itself ({endings}) or the pool's configuration")
-    if "/" not in name and name not in _BUILT_IN:
-        raise ConfigError(
-            f"`{name[:80]}` is no environment",
-            "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet, .lock) or a configuration",
-        )
-    config = _checked(name=name, params=params)
-    return CheckTarget(config, load_environment(config))
-
-
-def _named_as_given(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
-    """Errors name the user's file, not the place where it is tried."""
-    try:
-        return _of_file(path, params, folder)
-    except MusterError as error:
-        (tried,) = (*folder.glob("?" * 64), folder)[:1]
-        what = error.what.replace(str(tried), str(path)).replace(tried.name, str(path))
-        raise type(error)(what, error.hint) from None
-
-
-def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
-    """The file under its hash in a folder of its own: nothing of the user's is written to."""
-    from protocol.files import explained, file_sha256
-
-    with explained(f"read {path}", "check the path"):
-        content = file_sha256(path)
-    (folder / content).symlink_to(path.resolve())
-    kind = _KINDS[path.suffix]
-    config = _checked(name=kind, params=params, content=content)
-    if kind == "genesys":
-        from environments.genesys.datafile import ProblemFile
-
-        config = config.model_copy(update={"rows": len(ProblemFile(folder / content, content))})
-    if kind == "verifiers":
-        config = config.model_copy(update={"rows": _locked(folder, content)})
-    return CheckTarget(config, load_environment(config, folder), folder)
-
-
-def _locked(folder: Path, content: str) -> int:
-    """How many rows a lock names. The wheels that it carries come from the user's cache."""
-    from environments.data import data_folder
-    from environments.verifiers.lock import read_lock
-
-    lock = read_lock(folder / content, content)
-    for one in lock.carried:
-        (folder / one).symlink_to(data_folder() / one)
-    return lock.rows
-
-
-def _of_pool(path: Path, params: dict[str, Any]) -> list[CheckTarget]:
-    from protocol.config import PoolConfig
-
-    if params:
-        raise ConfigError("--param does not go with a pool's configuration", "write `params` into the file")
-    document = PoolConfig.load(path)
-    asked = [one.environment for one in document.evaluation.sets if one.environment is not None]
-    return [CheckTarget(one, load_environment(one)) for one in (*document.environments, *asked)]
-
-
-def _checked(**fields: Any) -> EnvironmentConfig:
-    from pydantic import ValidationError
-
-    from protocol.errors import first_problem
-
-    try:
-        return EnvironmentConfig.model_validate(fields)
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"`{field}`: {problem}", "name an environment as docs/environments.md does") from None

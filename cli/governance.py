@@ -5,33 +5,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chain import abi
-from cli.options import AmountOption, Commands, Paying, Reading, address_option
+from cli.options import Commands, Paying, Reading, parse_address
 from cli.output import clock, emit, fields, table
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError, first_problem, printable
 
 if TYPE_CHECKING:
-    from chain.contracts.base import ContractCall
+    from chain.contracts import ContractCall
     from chain.deployment import Deployment
-    from chain.proposals import Proposal, ProposedCall
-    from chain.state import State
+    from chain.indexer.records import Proposal, ProposedCall
+    from chain.indexer.state import State
     from chain.transactions import Receipt
     from cli.session import Session
-
 
 app = Commands(help="Parameters, pause and minting, through the timelock.", no_args_is_help=True)
 _END_OF_TIME = (1 << 40) - 1
 
-IdOption = Annotated[str | None, typer.Option("--id", help="The proposal's id, or how it begins.")]
 
-
-@app.command()
+@app.command("status", "muster governance status --deployment deployment.json")
 def status(look: Reading) -> None:
-    """Who governs, the parameters now and announced, and every proposal with what it does and when it is ready."""
-    pass  # merged import
-
+    """Show who governs, the parameters now and announced, and every proposal with what it does."""
     session = look.open()
     suite, state = session.suite, session.state()
     view = governance_view(state, session.deployment, session.client.now()) | {
@@ -45,71 +39,69 @@ def status(look: Reading) -> None:
     emit(view, look.json, lambda: governance_text(view))
 
 
-@app.command()
-def change(
+@app.command("propose", "muster governance propose --set minority=0.15 --keystore governor.json")
+def propose(
     by: Paying,
     values: Annotated[
-        list[str], typer.Option("--set", metavar="NAME=VALUE", help="As in a network's [suite.penalties], in tokens.")
-    ],
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A penalty, in tokens; can be repeated.")
+    ] = None,
+    pause: Annotated[
+        bool, typer.Option("--pause", help="Refuse new nodes, seats, pools and members for a week.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Allow them again before the pause ends by itself.")] = False,
+    mint: Annotated[str | None, typer.Option(metavar="ADDRESS=TOKENS", help="Mint test tokens for an address.")] = None,
 ) -> None:
-    """Propose other penalties; those not named stay. They are announced when executed, and hold `unbonding` later."""
-    session = by.open()
-    penalties = _changed(session, values)
-    _propose(session, session.suite.params.call("set", penalties), f"change {', '.join(values)}", by)
+    """Propose one change: other penalties, a pause or its end, or test tokens.
 
-
-@app.command()
-def pause(by: Paying) -> None:
-    """Refuse new nodes, seats, pools and members for a week at most: at once as guardian, else by proposal."""
+    The guardian pauses at once; whoever owns the token mints at once. Changed penalties are announced when the proposal
+    is executed, and hold one unbonding time later."""
+    if sum((bool(values), pause, resume, mint is not None)) != 1:
+        raise ConfigError("one change is proposed at a time", "pass one of --set, --pause, --resume and --mint")
     session = by.open()
-    if session.suite.timelock.is_guardian(session.client.address):
+    params = session.suite.params
+    if values:
+        _schedule(session, params.call("set", _changed(session, values)), f"change {', '.join(values)}", by)
+    elif pause and session.suite.timelock.is_guardian(session.client.address):
         act(session, [PlannedTransaction("pause new entries now", session.suite.timelock.call("pause"))], by)
+    elif pause or resume:
+        _schedule(session, params.call("setPaused", pause), "pause new entries" if pause else "allow new entries", by)
     else:
-        _propose(session, session.suite.params.call("setPaused", True), "pause new entries", by)
+        _mint(session, mint or "", by)
 
 
-@app.command()
-def resume(by: Paying) -> None:
-    """Propose to allow new entries again before the pause ends by itself."""
-    session = by.open()
-    _propose(session, session.suite.params.call("setPaused", False), "allow new entries", by)
-
-
-@app.command()
-def mint(
-    to: Annotated[str, address_option("--to", "Who gets the test tokens.")], amount: AmountOption, by: Paying
-) -> None:
-    """Mint test tokens: at once with the key that owns the token, by proposal where the timelock owns it."""
-    session = by.open()
+def _mint(session: "Session", what: str, by: Paying) -> None:
+    """Mint at once with the key that owns the token, by proposal where the timelock owns it."""
+    address, _, amount = what.partition("=")
+    to, grains = parse_address(address, "--mint"), parse_tokens(amount, "--mint")
     token = session.suite.token
     if not session.deployment.token.ours:
         raise ConfigError("nobody here can mint this deployment's token", "get its tokens where they are traded")
-    title, call = f"mint {show_tokens(amount)} tokens for {to}", token.mint(to, amount)
+    title, call = f"mint {show_tokens(grains)} tokens for {to}", token.mint(to, grains)
     if token.read("owner") == session.suite.timelock.address:
-        _propose(session, call, title, by)
+        _schedule(session, call, title, by)
     else:
-        act(session, [PlannedTransaction(title, call)], by, to=to, grains=amount)
+        act(session, [PlannedTransaction(title, call)], by, to=to, grains=grains)
 
 
-@app.command()
-def execute(by: Paying, which: IdOption = None) -> None:
-    """Make the calls of a proposal whose time has come; name it if several are scheduled."""
+@app.command("execute", "muster governance execute --id 0x12 --keystore governor.json")
+def execute(
+    by: Paying,
+    which: Annotated[str | None, typer.Option("--id", help="The proposal's id, or how it begins.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it instead.")] = False,
+) -> None:
+    """Execute a proposal whose time has come, or cancel one; name it if several are scheduled."""
     session = by.open()
-    proposal = _scheduled(session, which)
-    if proposal.ready_at > session.client.now():
-        raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "try again then")
-    act(session, [_planned(session, "execute", proposal, session.suite.timelock.execute(proposal))], by)
+    proposal, timelock = _scheduled(session, which), session.suite.timelock
+    if cancel:
+        planned = _planned(session, "cancel", proposal, timelock.call("cancel", proposal.id))
+    elif proposal.ready_at > session.client.now():
+        raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "run this again then")
+    else:
+        planned = _planned(session, "execute", proposal, timelock.execute(proposal))
+    act(session, [planned], by)
 
 
-@app.command()
-def cancel(by: Paying, which: IdOption = None) -> None:
-    """Cancel a proposal that was not executed yet; name it if several are scheduled."""
-    session = by.open()
-    proposal = _scheduled(session, which)
-    act(session, [_planned(session, "cancel", proposal, session.suite.timelock.call("cancel", proposal.id))], by)
-
-
-def _propose(session: "Session", call: "ContractCall[Receipt]", title: str, by: Paying) -> None:
+def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by: Paying) -> None:
     """Schedule a call that would succeed if the timelock made it now, but for having to wait its turn."""
     from chain.errors import ContractError
 
@@ -140,8 +132,6 @@ def _scheduled(session: "Session", which: str | None) -> "Proposal":
 
 
 def _planned(session: "Session", verb: str, proposal: "Proposal", call: "ContractCall[Receipt]") -> PlannedTransaction:
-    pass  # merged import
-
     words = "; ".join(call_words(one, session.deployment) for one in proposal.calls)
     return PlannedTransaction(f"{verb} proposal 0x{proposal.id.hex()}: {words}", call)
 
@@ -150,7 +140,7 @@ def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
     """The values last announced, with those changes, as the contract takes them."""
     from pydantic import ValidationError
 
-    from chain.network import Penalties
+    from chain.deployment import Penalties
 
     document: dict[str, Any] = dict(
         zip(Penalties.model_fields, session.suite.params.values(_END_OF_TIME).values(), strict=True)
@@ -164,10 +154,7 @@ def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
         return Penalties.model_validate(document).as_tuple()
     except ValidationError as error:
         field, problem = first_problem(error.errors(), "the values")
-        raise ConfigError(f"--set {field}: {problem}", "see docs/contracts.md, Parameters") from None
-
-
-# ~ Governance for people: who may do what, the parameters, and every proposal with what it will do.
+        raise ConfigError(f"--set {field}: {problem}", "see: muster governance status") from None
 
 
 def governance_view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
@@ -194,6 +181,8 @@ def proposal_view(proposal: "Proposal", deployment: "Deployment", now: int) -> d
 
 def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
     """`Params.setPaused(paused=False)`; the bytes of a call that no contract of the suite has."""
+    from chain import abi
+
     contract = deployment.names().get(call.target, "")
     functions = abi.load(contract).functions.values() if contract else ()
     for function in functions:

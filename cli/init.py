@@ -32,7 +32,7 @@ class OwnerOptions:
     deployment: Annotated[Path | None, typer.Option(help="An owner's: deployment file of the pool to come.")] = None
     url: Annotated[str | None, typer.Option(help="An owner's: where the pool's service will answer.")] = None
     pool_config: Annotated[Path | None, typer.Option(help="An owner's: the pool's configuration.")] = None
-    s3: Annotated[Path | None, typer.Option(help="An owner's: JSON file {endpoint, bucket, region, credentials}.")] = None
+    s3: Annotated[Path | None, typer.Option(help="An owner's: JSON file of the bucket and its key.")] = None
 
     def files(self) -> "ProfileFiles":
         """Where they are, whatever the folder of the profile."""

@@ -15,7 +15,6 @@ import typer
 from cli.options import (
     AmountOption,
     Commands,
-    JsonOption,
     KeyOptions,
     KeystoreOption,
     Paying,
@@ -33,62 +32,45 @@ _KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
 _ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
-@app.command()
+@app.command("create", "muster keys create --keystore operator.json")
 def create(
     key: KeyOptions,
-    budget_class: Annotated[
-        str | None,
-        typer.Option(metavar="C/N", help="For a node: its class of N, 1 the weakest (docs/protocol.md, 3)."),
+    existing: Annotated[
+        bool, typer.Option("--import", help="Encrypt a private key you have: asked for, or one line of a pipe.")
+    ] = False,
+    length_tier: Annotated[
+        str | None, typer.Option(metavar="C/N", help="For a node: its length tier C of N, 1 for the weakest nodes.")
     ] = None,
 ) -> None:
-    """Make a new key, encrypted with a password, in a new file that only you can read."""
+    """Make a new key, or import one, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
-    path, wanted = _new_path(key.keystore), _of_class(budget_class) if budget_class else None
+    path, wanted = _new_path(key.keystore), _of_tier(length_tier) if length_tier else None
+    secret = _read_private_key() if existing else None
     password = _new_password(key.password_file, path)
-    _report(keys.create(path, password, wanted=wanted).address, path, key.json)
+    account = keys.create(path, password, wanted=wanted) if secret is None else keys.store(path, secret, password)
+    _report(str(account.address), path, key.json)
 
 
-def _of_class(text: str) -> Callable[[str], bool]:
-    """Which addresses are of the class that was asked for. Raises ConfigError for what names none."""
+def _of_tier(text: str) -> Callable[[str], bool]:
+    """Return which addresses are of the length tier that was asked for. Raises ConfigError for what names none."""
     from protocol import length_tiers
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
     number, classes = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= classes <= 16:
-        raise ConfigError(f"`{text}` is not a budget class", "write 2/3 for the second of three, from weak to strong")
+        raise ConfigError(f"`{text}` is not a length tier", "write 2/3 for the second of three, from weak to strong")
     return lambda address: length_tiers.budget_class(address, classes) == number - 1
 
 
-@app.command("import")
-def import_key(key: KeyOptions) -> None:
-    """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
-    from runtime import keystore as keys
-
-    path = _new_path(key.keystore)
-    secret = _read_private_key()
-    account = keys.store(path, secret, _new_password(key.password_file, path))
-    _report(account.address, path, key.json)
-
-
-@app.command()
-def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
-    """Print a key file's address; needs no password."""
-    from runtime import keystore as keys
-
-    path = key_path(keystore)
-    found = keys.address_of(path)
-    emit({"address": found, "keystore": str(path)}, json, lambda: found)
-
-
-@app.command("change-password")
+@app.command("change-password", "muster keys change-password --keystore operator.json")
 def change_password(
     key: KeyOptions,
     new_password_file: Annotated[
         Path | None, typer.Option(help="File (mode 0600) with the new password; asked for if missing.")
     ] = None,
 ) -> None:
-    """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
+    """Encrypt a key with another password; the old file stays until the new one was read back."""
     from protocol.files import sync_folder
     from runtime import keystore as keys
 
@@ -107,23 +89,26 @@ def change_password(
     _report(account.address, path, key.json)
 
 
-@app.command()
-def balance(
+@app.command("show", "muster keys show --keystore operator.json")
+def show(
     look: Reading,
     keystore: KeystoreOption = None,
     who: Annotated[str | None, address_option("--address", "An address instead of a key file.")] = None,
 ) -> None:
-    """Tokens, and ether for gas, of a key or an address; needs no password."""
+    """Show a key's address and, with a deployment, its tokens and ether for gas; needs no password."""
     from runtime import keystore as keys
 
-    found = who or keys.address_of(key_path(keystore))
+    address = who or keys.address_of(key_path(keystore))
+    if look.deployment is None:
+        emit({"address": address}, look.json, lambda: address)
+        return
     session = look.open()
-    grains, wei = session.suite.token.balance_of(found), session.client.balance(found)
-    text = f"{found}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
-    emit({"address": found, "grains": grains, "wei": wei}, look.json, lambda: text)
+    grains, wei = session.suite.token.balance_of(address), session.client.balance(address)
+    text = f"{address}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
+    emit({"address": address, "grains": grains, "wei": wei}, look.json, lambda: text)
 
 
-@app.command()
+@app.command("send", "muster keys send --to ADDRESS --amount 250 --dry-run")
 def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amount: AmountOption, by: Paying) -> None:
     """Send tokens to somebody, such as a newcomer's first stake."""
     session = by.open()

@@ -1,8 +1,9 @@
-"""`muster ledger`: a pool's accounts, from the chain's events alone, checked against the contracts or written as a table."""
+"""`muster ledger`: a pool's accounts, from the chain's events alone, checked against the contracts or written as a
+table."""
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,7 @@ def _text(found: dict[str, Any]) -> str:
     return "\n".join([fields(rows), *found["findings"]])
 
 
-def write_table(path: Path, rows: list[Mapping[str, Any]]) -> int:
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
     """Write rows of one shape as the file's ending says, with exact amounts; return how many there are. Raises
     ConfigError for another ending, or a folder that cannot be written to."""
     from protocol.files import explained
@@ -68,18 +69,18 @@ def write_table(path: Path, rows: list[Mapping[str, Any]]) -> int:
     return len(rows)
 
 
-def _csv(path: Path, rows: list[Mapping[str, Any]]) -> None:
+def _csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
 
 
-def _json(path: Path, rows: list[Mapping[str, Any]]) -> None:
+def _json(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def _parquet(path: Path, rows: list[Mapping[str, Any]]) -> None:
+def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import (
-    Acting,
     Commands,
     DeploymentOption,
     DryRunOption,
@@ -33,8 +32,8 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError, MusterError, printable
 
 if TYPE_CHECKING:
-    from chain.records import Submission
-    from chain.state import State
+    from chain.indexer.records import Submission
+    from chain.indexer.state import State
     from cli.authorisations import Consent
     from cli.profile import Profile
     from cli.session import Session
@@ -61,7 +60,7 @@ def up(
         str | None, typer.Option(help="How the worker is kept apart: auto, container, bubblewrap or none.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a worker with this configuration file.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a worker with this file.")
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -118,7 +117,6 @@ def dry_run(
     Exit code 1 if it would be refused."""
     from cli.dry_run import Draw, dry_run_text, dry_run_view, judge_alone, make_alone
     from cli.profile import find_profile
-    from cli.session import observer_config
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
@@ -126,7 +124,7 @@ def dry_run(
     profile = find_profile("operator")
     folder = cache or (profile.cache if profile else user_cache("weights"))
     private = allow_private_sources or bool(profile and profile.allow_private_sources)
-    client = PoolClient(observer_config(look, EngineConfig(), user_cache("dry-run"), folder, private), None)
+    client = PoolClient(look.observer(EngineConfig(), user_cache("dry-run"), folder, private), None)
     try:
         work = next_work(client, address)
         pool = client.config.pool
@@ -254,7 +252,7 @@ def join(
 
 def _join_call(session: "Session", pool: int, node: str, invite: Path | None) -> Any:
     from cli.authorisations import Invite
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
 
     pools = session.suite.pools
     if invite is None:
@@ -267,7 +265,7 @@ def _join_call(session: "Session", pool: int, node: str, invite: Path | None) ->
 
 def load_consent(path: Path) -> "Consent":
     from cli.authorisations import Consent
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
 
     return load_document(path, Consent)
 
@@ -387,8 +385,8 @@ def announce(
     by: PoolActing,
 ) -> None:
     """Tell validators where else a file is, as its node, when the pool's own storage does not serve it."""
-    from chain.mirrors import MAX_MIRROR
-    from storage.transfer import check_url
+    from chain.indexer.records import MAX_MIRROR
+    from storage.transfers import check_url
 
     session = by.open()
     pool = by.number(session)

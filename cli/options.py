@@ -10,56 +10,34 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from cli.pool_ref import PoolRef
 from protocol.amounts import parse_tokens
 from protocol.errors import ConfigError, first_problem
 
 if TYPE_CHECKING:
     from cli.session import Session
-    from runtime.process import EngineConfig
+    from runtime.process import EngineConfig, ProcessConfig
 
 
 def address_option(name: str, help: str) -> Any:
     """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
 
-    def parse(text: str) -> str:
-        from protocol.eip712 import checked_address
+    return typer.Option(name, parser=lambda text: parse_address(text, name), metavar="ADDRESS", help=help)
 
-        try:
-            return checked_address(text.strip())
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}", "copy it again, with its checksum") from None
 
-    return typer.Option(name, parser=parse, metavar="ADDRESS", help=help)
+def parse_address(text: str, name: str) -> str:
+    """Return an address. Raises ConfigError, naming the option, unless it has its checksum."""
+    from protocol.signing import checked_address
+
+    try:
+        return checked_address(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}", "copy it again, with its checksum") from None
 
 
 def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
     """An option that takes tokens and gives grains. Raises ConfigError, naming the option, for anything else."""
     return typer.Option(name, parser=lambda text: parse_tokens(text, name), metavar="TOKENS", help=help)
-
-
-@dataclass(frozen=True)
-class PoolRef:
-    """A pool that a person named: by its number on chain, by the URL of its service, or by both (`3@https://…`)."""
-
-    number: int | None = None
-    url: str | None = None
-
-    @classmethod
-    def parse(cls, text: "str | PoolRef") -> "PoolRef":
-        """Raises ConfigError for what is neither a number nor a URL."""
-        from protocol.http.signing import service_url
-
-        if isinstance(text, cls):
-            return text
-        number, at, url = str(text).strip().rpartition("@")
-        if not at and url.isdecimal():
-            number, url = url, ""
-        if (number and not (number.isdecimal() and 0 < int(number) < 1 << 32)) or (not number and not url):
-            raise ConfigError(f"--pool {str(text)[:80]!r} is no pool", "write its number, or the URL of its service")
-        return cls(int(number) if number else None, service_url(url) if url else None)
-
-    def __str__(self) -> str:
-        return "@".join(filter(None, (self.number and str(self.number), self.url)))
 
 
 KeystoreOption = Annotated[
@@ -83,7 +61,7 @@ RpcOption = Annotated[
 ]
 PoolOption = Annotated[
     PoolRef | None,
-    typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."),
+    typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool: its number, or its service's URL."),
 ]
 NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
 AmountOption = Annotated[int, tokens_option("--amount")]
@@ -159,6 +137,33 @@ class PoolReading(Reading):
             return self.pool.url
         pool = session.state().pools.get(self.number(session)) if session is not None else None
         return pool.service_url if pool else ""
+
+    def observer(self, engine: "EngineConfig", home: Path, cache: Path, allow_private: bool) -> "ProcessConfig":
+        """Return what a process without a key needs to know to read the pool. `home` keeps the chain's events,
+        `cache` the weights. Raises ConfigError if deployment, pool or service are not known."""
+        from cli.session import deployment_file, deployment_rpc, load_deployment
+        from runtime.process import ProcessConfig
+
+        suite = load_deployment(self.deployment)
+        if self.pool is not None and self.pool.number and self.pool.url:
+            number, service = self.pool.number, self.pool.url
+        else:
+            session = self.open()
+            number, service = self.number(session), self.service(session)
+            session.client.close()
+        if not service:
+            raise ConfigError(f"the owner of pool {number} announced no service", f"pass --pool {number}@URL")
+        assert self.deployment is not None, "it was loaded"
+        return ProcessConfig(
+            home=home,
+            cache=cache,
+            deployment=deployment_file(self.deployment),
+            rpc=tuple(deployment_rpc(suite, self.rpc)),
+            pool=number,
+            orchestrator=service,
+            allow_private_sources=allow_private,
+            engine=engine,
+        )
 
 
 @dataclass(frozen=True)

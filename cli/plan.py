@@ -13,7 +13,7 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.contracts.base import ContractCall
+    from chain.contracts import ContractCall
     from chain.transactions import Receipt
     from cli.session import Session
 

@@ -1,7 +1,6 @@
-"""What each field of a pool's configuration means, for the file that `muster pool init` writes. Defaults and bounds are
-not said here: the file takes them from the models themselves."""
+"""A pool's configuration and terms: written as commented TOML, checked against one another, priced."""
 
-import json
+import json as json_module
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
@@ -13,15 +12,15 @@ from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from chain.network import FOLDER
-from chain.records import Terms
-from chain.seat_classes import family
+from chain.deployment import FOLDER
+from chain.indexer.records import Terms
+from chain.indexer.state import family
 from cli.output import fields
 from protocol import config, curriculum, environments, problems, training
 from protocol.amounts import parse_tokens, show_tokens
 from protocol.config import PoolConfig
 from protocol.curriculum import Curriculum
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.evidence import law
@@ -34,17 +33,18 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     config.PoolConfig: {
         "version": "The version of this format.",
         "name": "What people see the pool under.",
+        "scoring_versions": "What decides scores: a machine with another version of one of these does no work here.",
         "model": "The model that is trained.",
         "environments": "Where problems come from, and what answers are worth. Repeat the table for several; each gets "
         "its weight's share of the problems.",
         "work": "The shape of one file of work: what a node makes, and is paid for, at a time.",
         "checks": "Where a file's measurements count as fraud. These hold for computing in `model.dtype` with the "
-        "engines of muster; `muster calibrate` measures your own model's.",
+        "engines of muster; `muster pool calibrate` measures your own model's.",
         "train": "How accepted files change the model.",
         "evaluation": "What is measured of the model, on problems that training never sees.",
         "weights": "How policy steps travel to nodes and validators.",
         "data": "Set it for a data pool: it buys rollouts of the model as it is, and trains nothing.",
-        "evidence": "The law by which anybody adds up all files of a node: `muster calibrate --apply` writes it.",
+        "evidence": "The law by which anybody adds up all files of a node: `muster pool calibrate --apply` writes it.",
     },
     config.DataConfig: {
         "rollouts": "How many verified rollouts it buys; then its owner's process closes it.",
@@ -67,14 +67,14 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "content": "What is said.",
     },
     environments.EnvironmentConfig: {
-        "name": "Such as reasoning_gym/chain_sum; docs/environments.md has them all.",
+        "name": "Such as reasoning_gym/chain_sum.",
         "label": "What metrics and reports call it; not set: its name.",
         "weight": "Its share of the problems, compared with the other environments'.",
         "params": "The environment's own parameters.",
         "content": "SHA-256 of what defines it, such as its data file: whoever has another refuses to work.",
         "rows": "How many problems its data file has; 0 where problems are made from seeds.",
         "held_out": "How many of these, the last ones, are kept for evaluation.",
-        "problems": "Draw from some problems only: `muster data filter` writes this part, with those that a model "
+        "problems": "Draw from some problems only: `muster env filter` writes this part, with those that a model "
         "solves sometimes.",
         "curriculum": "Let problems rest that the run's own models nearly always or hardly ever solved; they come back "
         "by themselves. It takes `rows` or `problems`.",
@@ -134,7 +134,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "minibatches": "Updates of the weights in each step.",
         "filter": "Let a step wait for files with signal: answers to a problem whose rewards differ.",
         "lora": "Train low-rank additions to the projections instead of all weights.",
-        "algorithm": "What an update minimises (docs/training.md has the formulas).",
+        "algorithm": "What an update minimises.",
         "optimizer": "How a gradient becomes an update.",
     },
     training.OnlineFilter: {
@@ -227,9 +227,6 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
 
 MACHINE_WRITTEN: tuple[type[Document], ...] = (law.EvidenceConfig,)
 """Parts that a command writes and nobody by hand: the file names them, and holds one only where it is set."""
-
-
-# ~ A pool's configuration as commented TOML: every field of the models, what it means, its bounds and its default.
 
 
 _WIDTH = 118
@@ -362,14 +359,11 @@ def _literal(value: Any) -> str:
         return "{ " + ", ".join(f"{name} = {_literal(one)}" for name, one in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)  # a TOML basic string has JSON's escapes
-
-
-# ~ Whether a pool can work, and what its work costs: from configuration, terms and budget, before any money moves. Pure
-# ~ but for `world_problems`, which makes problems of the task and looks for the model.
+    return json_module.dumps(value, ensure_ascii=False)  # a TOML basic string has JSON's escapes
 
 
 _MAX_ROWS = 65535
+_MAX_MODEL_BYTES = 1 << 20
 _PROGRAM_PROBLEMS = 32
 
 
@@ -467,11 +461,15 @@ def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
     from validator.node_evidence import lawless
 
+    found = []
+    if not config.scoring_versions:
+        what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
+        found.append(PoolProblem(what, "copy that table from what `muster pool init` writes for these environments"))
     why = lawless(config, terms.auditRate)
     if not why:
-        return []
-    what = f"{why}, so cheats too small for any one file go unpunished and no node case can convict"
-    return [PoolProblem(what, "measure one and write it there: muster calibrate … --apply (docs/evidence.md)")]
+        return found
+    what = f"{why}, so cheats too small for any one file go unpunished and no node challenge can convict"
+    return [*found, PoolProblem(what, "measure one and write it there: muster pool calibrate … --apply FILE")]
 
 
 def curriculum_lines(config: PoolConfig) -> list[str]:
@@ -509,8 +507,9 @@ def _tries(config: PoolConfig, one: EnvironmentConfig, learn: Curriculum) -> flo
     return learn.window * config.train.files_per_step * config.work.rows * share / one.kept
 
 
-def world_problems(config: PoolConfig) -> list[PoolProblem]:
-    """An environment or model that does not exist, or a parameter that the environment does not have."""
+def world_problems(config: PoolConfig, folder: Path | None = None) -> list[PoolProblem]:
+    """Return what of the world does not fit: an environment or model that does not exist, a parameter that an
+    environment does not have. `folder`: where the model lies, if not under its `source`."""
     from environments.catalogue import load_environment
     from environments.checking.compare import sample_seeds
 
@@ -522,11 +521,11 @@ def world_problems(config: PoolConfig) -> list[PoolProblem]:
             for seed in sample_seeds(loaded.rows, _PROGRAM_PROBLEMS if environment.name == "program" else 1):
                 if fault := loaded.problem(seed).fault:
                     what = f"environment {environment.called} makes no problem of seed {seed}: {fault}"
-                    found.append(PoolProblem(what, "mend the program (see: muster task check)"))
+                    found.append(PoolProblem(what, "mend the program (see: muster env check)"))
                     break
         except ConfigError as error:
             found.append(PoolProblem(error.what, error.hint or "correct `environments`"))
-    if missing := missing_model(config.model.source):
+    if missing := missing_model(str(folder or config.model.source)):
         found.append(PoolProblem(missing, "name a folder, or an id as on huggingface.co, in `model.source`"))
     return found
 
@@ -552,9 +551,6 @@ def missing_model(source: str) -> str:
     except Exception:  # no network, or the site is down: that says nothing of the model
         return ""
     return ""
-
-
-# ~ A pool's terms as its owner writes them: TOML with amounts in tokens, windows in seconds. See docs/cli.md.
 
 
 def _grains(value: Any) -> int:
@@ -623,3 +619,78 @@ def load_terms(path: Path, config_hash: bytes) -> Terms:
     shipped = FOLDER / "terms" / f"{path}.toml"
     path = shipped if path.suffix != ".toml" and shipped.exists() else path
     return load_document(path, TermsFile, toml=True).terms(config_hash)
+
+
+def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> "PoolConfig":
+    """The configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
+    from environments.conformance import scoring_versions
+    from protocol.config import BF16_CHECKS, ChecksConfig
+    from protocol.environments import EnvironmentConfig
+
+    model = model_config(folder)
+    checks = BF16_CHECKS if model.dtype == "bfloat16" else ChecksConfig()
+    chosen = EnvironmentConfig(name=task, params=params)
+    return PoolConfig(
+        name=name or folder.resolve().name,
+        model=model,
+        environments=(chosen,),
+        checks=checks,
+        scoring_versions=scoring_versions([chosen]),
+    )
+
+
+def model_config(folder: Path) -> config.ModelConfig:
+    """What a model folder says of itself: its dtype, and whether it has a chat template. Raises ConfigError."""
+    from protocol.config import ModelConfig
+
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}", "name the model's folder in --model")
+    said = _document(folder / "config.json")
+    dtype = said.get("dtype") or said.get("torch_dtype") or "float32"
+    half = dtype in ("bfloat16", "float16")
+    tokenizer = folder / "tokenizer_config.json"
+    chats = (folder / "chat_template.jinja").is_file() or (
+        tokenizer.is_file() and bool(_document(tokenizer).get("chat_template"))
+    )
+    return ModelConfig(source=folder.resolve().name, dtype="bfloat16" if half else "float32", chat_template=chats)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    from protocol.encoding import parse_json
+    from protocol.files import read_bounded
+
+    try:
+        said = parse_json(read_bounded(path, _MAX_MODEL_BYTES))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", "name the folder of a model") from None
+    if not isinstance(said, dict):
+        raise ConfigError(f"{path} is not a JSON object", "name the folder of a model")
+    return said
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """`min_terms=3` as a name and a value, which is JSON, or else text. Raises ConfigError."""
+    name, given, value = text.partition("=")
+    if not given or not name.strip().isidentifier():
+        raise ConfigError(f"--param {text!r} is not NAME=VALUE", "write it like min_terms=3")
+    try:
+        return name.strip(), json_module.loads(value)
+    except ValueError:
+        return name.strip(), value
+
+
+def task_parameters(task: str) -> dict[str, Any]:
+    """Name → default of the parameters that a task takes, where TOML can say the default."""
+    import dataclasses
+
+    from reasoning_gym.factory import DATASETS
+
+    from environments.gym.environment import RESERVED, THRESHOLD
+
+    _, config = DATASETS[task.partition("/")[2]]
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = field.default_factory() if callable(field.default_factory) else field.default
+        if field.name not in RESERVED and isinstance(value, bool | int | float | str | tuple | list):
+            found[field.name] = value
+    return found | {THRESHOLD: 1.0}

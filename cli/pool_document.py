@@ -8,13 +8,13 @@ import typer
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chain.records import Pool
+    from chain.indexer.records import Pool
     from cli.session import Session
     from protocol.config import PoolConfig
 
@@ -36,8 +36,8 @@ def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
 
 
 def no_null_model(service: str | None, known: dict[str, Any]) -> str:
-    """Return why no node challenge can convict in a pool; empty if one can, or the configuration cannot be had. `known`:
-    the chain's facts of `muster pool status`."""
+    """Return why no node challenge can convict in a pool; empty if one can, or the configuration cannot be had.
+    `known`: the chain's facts of `muster pool status`."""
     from validator.node_evidence import lawless
 
     if not service or not known:
@@ -62,7 +62,8 @@ def refuse_without_null_model(pool: "Pool") -> None:
         return
     if why := lawless(config, pool.terms.auditRate):
         raise ConfigError(
-            f"{why}: its juries refute every challenge, and the bond would be lost", "only its owner can remove the node"
+            f"{why}: its juries refute every challenge, and the bond would be lost",
+            "only its owner can remove the node",
         )
 
 

@@ -19,14 +19,14 @@ from cli.profile import Profile, ProfileKey, Role, find_profile, profile_path
 from cli.session import open_session
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
 from protocol.files import explained, write_atomic
 from runtime.entry import Exit
 from runtime.keystore import address_of
 from runtime.supervisor import Child, Supervisor
 from sandbox.policy import Wanted
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 _POLL_SECONDS, _DRAIN_SECONDS = 1.0, 300.0
 _ROLES: dict[str, Role] = {
@@ -61,7 +61,11 @@ def joined_config(profile: Profile, unattended: bool) -> Path:
     session.client.close()
     if profile.role == "operator":
         node = key_of(_needed(profile.node, "node"), unattended)
-        return _written(profile, "worker", values | {"node": node} | {"isolation": profile.isolation, "isolation_image": profile.isolation_image})
+        return _written(
+            profile,
+            "worker",
+            values | {"node": node} | {"isolation": profile.isolation, "isolation_image": profile.isolation_image},
+        )
     voters = [key_of(one, unattended) for one in profile.voters]
     return _written(profile, "validator", values | {"voters": voters})
 
@@ -131,10 +135,6 @@ def _needed(value: Any, field: str) -> Any:
     if not value:
         raise ConfigError(f"the profile names no `{field}`", "set it there, or pass --config FILE")
     return value
-
-
-
-
 
 
 class UpProcess:

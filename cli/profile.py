@@ -17,7 +17,7 @@ import typer
 from pydantic import Field, field_validator
 from typer.main import get_command
 
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
 from sandbox.policy import Wanted
@@ -223,7 +223,15 @@ def name_pool(path: Path, pool: int) -> None:
     text = path.read_text().replace("\n# pool =\n", f"\npool = {pool}\n", 1)
     document = tomlkit.parse(text)
     if "pool" not in document:
-        document.insert(0, tomlkit.key("pool"), tomlkit.item(pool))
+        document.append("pool", tomlkit.item(pool))
+    write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
+
+
+def name_model_folder(path: Path, folder: Path) -> None:
+    """Write into an owner's profile where the trainer finds the base model, which the pool's configuration names
+    only."""
+    document = tomlkit.parse(path.read_text())
+    document.setdefault("trainer", tomlkit.table())["base"] = str(folder)
     write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
 
 
@@ -271,7 +279,7 @@ def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[s
 
 def option_values(profile: Profile) -> dict[str, Any]:
     """Return option → value; addresses are read from key files when they are asked for."""
-    pool = "@".join(filter(None, (profile.pool and str(profile.pool), profile.service))) or None
+    pool = "@".join(part for part in (str(profile.pool or ""), profile.service or "") if part) or None
     found: dict[str, Any] = {
         "deployment": profile.deployment,
         "rpc": profile.rpc,

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from chain.suite import Suite
-from protocol.documents import parse_document
+from protocol.encoding import parse_document
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import user_cache
 from runtime.keystore import open_key
 
 if TYPE_CHECKING:
-    from chain.contracts.pools import PoolView
-    from chain.state import State
-    from cli.options import PoolReading, PoolRef
+    from chain.contracts import PoolView
+    from chain.indexer.state import State
+    from cli.pool_ref import PoolRef
     from protocol.accounts import LocalAccount
     from protocol.api.endpoints import Get
-    from runtime.process import EngineConfig, ProcessConfig
 
 
 log = logging.getLogger("muster.cli")
@@ -78,7 +77,7 @@ class Session:
         Events already seen are kept in the user's cache folder. While another process of this user holds that file, a
         copy of it is used, so that only new events are fetched.
         """
-        from chain.follower import Follower
+        from chain.indexer.follower import Follower
 
         with tempfile.TemporaryDirectory(prefix="muster-") as spare:
             try:
@@ -131,7 +130,7 @@ def deployment_rpc(suite: Deployment, rpc: str | None) -> list[str]:
 
 def rpc_urls(network: str, rpc: str | None, announced: str = "") -> list[str]:
     """The RPC URLs to use: those named (separated by commas), else the deployment file's, else the network's own."""
-    from chain.network import known_rpc
+    from chain.deployment import known_rpc
 
     named = [url.strip() for url in (rpc or announced).split(",") if url.strip()]
     urls = named or list(known_rpc(network))
@@ -160,36 +159,6 @@ def open_session(
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
-
-
-def observer_config(
-    look: "PoolReading", engine: "EngineConfig", home: Path, cache: Path, allow_private: bool
-) -> "ProcessConfig":
-    """Return what a process without a key needs to know to read a pool. `home` keeps the chain's events, `cache` the
-    weights. Raises ConfigError if deployment, pool or service are not known."""
-    from runtime.process import ProcessConfig
-
-    suite = load_deployment(look.deployment)
-    named = look.pool
-    if named is not None and named.number and named.url:
-        number, service = named.number, named.url
-    else:
-        session = look.open()
-        number, service = look.number(session), look.service(session)
-        session.client.close()
-    if not service:
-        raise ConfigError(f"the owner of pool {number} announced no service", f"pass --pool {number}@URL")
-    assert look.deployment is not None, "it was loaded"
-    return ProcessConfig(
-        home=home,
-        cache=cache,
-        deployment=deployment_file(look.deployment),
-        rpc=tuple(deployment_rpc(suite, look.rpc)),
-        pool=number,
-        orchestrator=service,
-        allow_private_sources=allow_private,
-        engine=engine,
-    )
 
 
 class AnswersOtherwiseError(UnreachableError):

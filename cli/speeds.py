@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from cli.checks import Check, failed, note, ok
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import IntegrityError, MusterError, first_line
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def down(service: str) -> Check:
 
 
 def newest_shard(service: str) -> str | None:
-    """Return the key of a shard that the newest policy step stored: of its full weights if it is a snapshot, else of its
-    delta. Raises UnreachableError, IntegrityError, ConfigError."""
+    """Return the key of a shard that the newest policy step stored: of its full weights if it is a snapshot, else of
+    its delta. Raises UnreachableError, IntegrityError, ConfigError."""
     from cli.session import ask_service
     from protocol.api.endpoints import DASHBOARD, OBJECTS
     from protocol.encoding import parse_json
-    from storage.download import HttpObjects
     from storage.keys import object_key
+    from storage.transfers import HttpObjects
     from storage.weights.manifest import MAX_STORED_BYTES, SignedManifest
 
     published = [one for one in ask_service(service, DASHBOARD).published if one.manifest]
@@ -96,7 +96,7 @@ def up(s3: Path) -> Check:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from storage.settings import S3Settings
+    from storage.s3 import S3Settings
 
     try:
         settings = load_document(s3, S3Settings)
@@ -127,7 +127,7 @@ def up(s3: Path) -> Check:
 def up_with_ticket(service: str, profile: "Profile | None") -> Check:
     """Send at most 4 MiB, for at most ten seconds and what an answer takes, with a ticket of the profile's node."""
     from runtime.signed_client import ServiceError
-    from storage.transfer import http_client
+    from storage.transfers import http_client
 
     if profile is None or profile.node is None or profile.deployment is None:
         how = "a node's key in a profile (muster init operator), or with the owner's access key (--s3)"
@@ -162,7 +162,7 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
     from protocol.http.signing import Realm
     from runtime.keystore import open_key
     from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
-    from storage.upload import check_headers
+    from storage.transfers import check_headers
 
     assert profile.node is not None
     assert profile.deployment is not None
@@ -185,7 +185,7 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
 def probe(ticket: "UploadTicket", client: httpx.Client) -> Check:
     """Send SIZE bytes that a ticket is not for. What storage answers says how far they came."""
     from protocol.http.transport import until
-    from storage.transfer import host
+    from storage.transfers import host
 
     pieces, place = _Pieces(), host(ticket.url)
     try:

@@ -1,13 +1,13 @@
 """From nothing to working, one step at a time: what is missing for a node or a validator, and what to do next. Pure.
 
-Chain and files are looked at again before every step, so an interruption at any point costs nothing. A validator's seats
-are bonded last, once its process has engine and weights: a seat that is drawn and silent loses money at once.
+Chain and files are looked at again before every step, so an interruption at any point costs nothing. A validator's
+seats are bonded last, once its process has engine and weights: a seat that is drawn and silent loses money at once.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from chain.standing import Standing
+from chain.indexer.state import Standing
 from protocol.amounts import show_tokens
 
 

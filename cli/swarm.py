@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import swarm_chain, swarm_ledger
-from cli.swarm_chain import CONFIG, DocumentOption, HomeOption, Registering
 from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption
 from cli.output import emit, fields
 from protocol.errors import ConfigError
@@ -16,11 +14,9 @@ from protocol.errors import ConfigError
 app = Commands(help="Train a policy of your own, and learn from what others share.", no_args_is_help=True)
 app.callback()(lambda: None)
 
-app.command("open")(swarm_chain.open_swarm)
-app.command("leave")(swarm_chain.leave)
-app.command("withdraw")(swarm_chain.withdraw)
-app.command("accuse")(swarm_chain.accuse)
-app.command("ledger")(swarm_ledger.ledger)
+CONFIG = "member.json"
+HomeOption = Annotated[Path, typer.Option("--home", help="Folder of the member's state.", file_okay=False)]
+DocumentOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The swarm's document, JSON or TOML.")]
 
 
 @dataclass(frozen=True)
@@ -39,19 +35,18 @@ class Sharing:
     ] = None
 
     def values(self) -> dict[str, Any]:
-        from protocol.documents import load_document
-        from storage.settings import S3Settings
+        from protocol.encoding import load_document
+        from storage.s3 import S3Settings
 
         bucket = None if self.s3 is None else load_document(self.s3, S3Settings).model_dump(mode="json")
         gate = None if self.gate is None else {"url": self.gate}
         return {"exchange": _absolute(self.exchange), "s3": bucket, "gate": gate}
 
 
-@app.command("join")
-def join(
+@app.command("init")
+def init(
     home: HomeOption,
     document: DocumentOption,
-    registering: Registering,
     sharing: Sharing,
     model: Annotated[str, typer.Option(help="Folder or Hugging Face id of the model to train.")],
     keystore: KeystoreOption = None,
@@ -63,19 +58,14 @@ def join(
     chat_template: Annotated[bool, typer.Option("--chat-template", help="Ask by the model's chat template.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Look whether this machine has the swarm's environments and the key, and write the member's configuration.
-
-    With --swarm the key's stake is locked on chain, and others read it because of that. Without, nothing is sent, keys
-    cost nobody anything, and what cheats lose is what those remember who found them out: a swarm among friends."""
-    from protocol.documents import parse_document
-    from protocol.encoding import canonical_json
+    """Check that this machine has the swarm's environments and the key, and write the member's configuration."""
+    from protocol.encoding import canonical_json, parse_document
     from protocol.files import write_atomic
     from runtime.keystore import address_of
     from swarm.config import SwarmMemberConfig
     from swarm.environments import load_swarm
 
     keystore = _signing(keystore)
-    registering.check(member)
     values: dict[str, Any] = {
         "home": str(home.absolute()),
         "document": str(document.absolute()),
@@ -90,13 +80,10 @@ def join(
     path = home / CONFIG
     if path.exists():
         raise ConfigError(f"{path} is there already", "edit it, or name another --home")
-    chain = swarm_chain.register(registering, swarm, keystore, password_file)
-    if chain is not None:
-        config = parse_document(canonical_json({**values, "chain": chain}), SwarmMemberConfig, "the options")
     write_atomic(path, json_module.dumps(config.model_dump(mode="json"), indent=1).encode() + b"\n", 0o600)
-    stake = f"locked in swarm {chain['swarm']}" if chain else "none: a swarm among friends"
-    named = {"member": address_of(keystore), "swarm": swarm.name, "document": swarm.digest.hex()}
-    joined = {**named, "stake": stake, "config": str(path)}
+    joined = {
+        "member": address_of(keystore), "swarm": swarm.name, "document": swarm.digest.hex(), "config": str(path)
+    }  # fmt: skip
     emit(joined, json, lambda: fields(joined) + f"\nnext: muster swarm run --home {home}")
 
 
@@ -143,8 +130,6 @@ def _text(document: dict[str, Any]) -> str:
         "shared groups": f"{document['shared_groups_used']} trained on, {document['offers']} on offer",
         "not sent yet": f"{document['unsent']} envelopes",
     }
-    if (chain := document.get("chain")) is not None:
-        rows |= _chain_rows(chain)
     lines = [
         f"{sharer}: {record['true']} true groups, {record['unfit']} of no use here, {record['breaches']} breaches"
         for sharer, record in document["sharers"].items()
@@ -159,20 +144,10 @@ def _held_out(found: list[dict[str, Any]]) -> str:
     return f"{first['reward']:.3f} after {first['rounds']} rounds, {last['reward']:.3f} after {last['rounds']}"
 
 
-def _chain_rows(chain: dict[str, Any]) -> dict[str, str]:
-    waiting = f", {chain['unrecorded']} rounds not yet"
-    return {
-        "swarm": f"{chain['swarm']}, {'' if chain['reachable'] else 'the chain is gone, '}{chain['standing']}",
-        "members": f"{chain['members']}, {len(chain['ejected'])} ejected",
-        "recorded": f"rounds before {chain['recorded_until']}{waiting}",
-        "proofs to send": str(chain["proofs"]),
-    }
-
-
 def _config(home: Path) -> Path:
     path = home / CONFIG
     if not path.is_file():
-        raise ConfigError(f"no member lives in {home}", "muster swarm join")
+        raise ConfigError(f"no member lives in {home}", "muster swarm init")
     return path
 
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from chain.client import ChainClient
-from chain.records import Seat, Status
-from chain.standing import standing_of
-from chain.state import State
+from chain.indexer.records import Seat, Status
+from chain.indexer.state import State, standing_of
 from chain.suite import Suite
 from chain.transactions import Receipt
 from cli.diagnose import unserved_pools
@@ -39,7 +38,7 @@ from runtime.keystore import address_of, ensure_key, open_key
 from validator.config import READY, UNSERVED
 
 if TYPE_CHECKING:
-    from chain.contracts.base import ContractCall
+    from chain.contracts import ContractCall
     from cli.authorisations import Invite
     from protocol.accounts import LocalAccount
 
@@ -54,6 +53,7 @@ _LOCAL_CHAINS = frozenset({31337})
 _ETHER_FAUCETS = {84532: "https://docs.base.org/base-chain/tools/network-faucets"}
 _CONSENT_SECONDS = 3600
 _FUNDS_SECONDS, _PAUSED_SECONDS, _WARM_SECONDS, _REMIND_SECONDS, _REPORT_SECONDS = 3.0, 5.0, 1.0, 60.0, 10.0
+
 
 class LocalFaucet:
     """A development chain (anvil) lets anybody set balances and send as anybody."""
@@ -377,7 +377,7 @@ class NodeUp:
 def load_invite(path: Path | None, up: NodeUp) -> "Invite | None":
     """The invite in a file, checked against pool and owner. Raises ConfigError, IntegrityError."""
     from cli.authorisations import Invite
-    from protocol.documents import load_document
+    from protocol.encoding import load_document
 
     if path is None:
         return None
@@ -396,7 +396,8 @@ def load_invite(path: Path | None, up: NodeUp) -> "Invite | None":
 
 @dataclass
 class ValidatorUp:
-    """One validator on its way to judging its profile's pool. The process is started as soon as it is to become warm."""
+    """One validator on its way to judging its profile's pool. The process is started as soon as it is to become
+    warm."""
 
     profile: Profile
     yes: bool = False

@@ -15,18 +15,18 @@ from cli.options import (
     Paying,
     PoolOption,
     PoolReading,
-    PoolRef,
     YesOption,
     address_option,
 )
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
+from cli.pool_ref import PoolRef
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
-    from chain.contracts.stakes import SeatView
-    from chain.state import State
+    from chain.contracts import SeatView
+    from chain.indexer.state import State
     from chain.transactions import Receipt
     from cli.session import Session
 
@@ -44,7 +44,9 @@ class JudgedOptions:
 
     pool: Annotated[
         list[PoolRef] | None,
-        typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."),
+        typer.Option(
+            "--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."
+        ),
     ] = None
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Validator group instead: all pools of that name or number.")
@@ -52,7 +54,7 @@ class JudgedOptions:
 
     def classes(self, session: "Session") -> list[int]:
         """Return the seat classes that are named. Raises ConfigError if none is, or a pool is judged by a group."""
-        from chain.seat_classes import family
+        from chain.indexer.state import family
 
         named: list[int] = []
         for pool in () if self.group else self.pool or ():
@@ -72,7 +74,8 @@ def up(
     pool: PoolOption = None,
     rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
     config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a validator with this configuration file.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Just run a validator with this file."),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -80,8 +83,9 @@ def up(
 ) -> None:
     """Take whatever steps are missing, then judge.
 
-    Profile, keys, gas, tokens, engine and weights, and only then bonds: it shows what a bond risks and asks once. It can
-    be stopped and run again at any point; while seats are bonded, keep it running. Ctrl-C waits for votes that are due."""
+    Profile, keys, gas, tokens, engine and weights, and only then bonds: it shows what a bond risks and asks once. It
+    can be stopped and run again at any point; while seats are bonded, keep it running. Ctrl-C waits for votes that
+    are due."""
     if config is not None:
         from validator.main import run
 
@@ -121,8 +125,8 @@ def bond(
 ) -> None:
     """Open one seat per voting key; or complete a seat's bond, or change its voting key.
 
-    Your key (--keystore) pays the bond, owns the seats and gets the fees. Seats judge only what they chose. A voting key
-    cannot be changed while a vote of it is committed and hidden."""
+    Your key (--keystore) pays the bond, owns the seats and gets the fees. Seats judge only what they chose. A voting
+    key cannot be changed while a vote of it is committed and hidden."""
     from cli.pool_document import refuse_slow_pools
 
     session = by.open()
@@ -169,9 +173,9 @@ def judge(
 ) -> None:
     """Let seats judge another pool or validator group, five at most, or stop judging one.
 
-    A seat that stops can be drawn until the epoch ends, and from its draws three epochs longer: keep the process running
-    until then."""
-    from chain.seat_classes import describe
+    A seat that stops can be drawn until the epoch ends, and from its draws three epochs longer: keep the process
+    running until then."""
+    from chain.indexer.state import describe
     from cli.pool_document import refuse_slow_pools
     from cli.views import seats_of
 
@@ -231,7 +235,7 @@ def leave(seat: SeatOption, by: Paying) -> None:
     """Leave with a seat, start its unbonding, or take the bond back: run it again after each waiting time.
 
     A seat that left can be drawn for four more epochs: keep the process running until then."""
-    from chain.contracts.stakes import DRAW_REACH
+    from chain.contracts import DRAW_REACH
 
     session = by.open()
     seats = session.suite.seats
@@ -253,7 +257,7 @@ def leave(seat: SeatOption, by: Paying) -> None:
 
 def _check_unbondable(session: "Session", seat: int, view: "SeatView") -> None:
     """Raise ConfigError while the seat can still be drawn."""
-    from chain.contracts.stakes import DRAW_REACH
+    from chain.contracts import DRAW_REACH
 
     epoch, last = session.suite.seats.current_epoch(), view.left_epoch + DRAW_REACH
     if epoch <= last:
@@ -335,7 +339,6 @@ def chain_facts(session: "Session", state: "State", address: str) -> dict[str, A
 def home_of(address: str) -> Path | None:
     """The home of the validator's process, if the profile is about these seats."""
     from cli.profile import find_profile
-    from protocol.errors import MusterError
     from runtime.keystore import address_of
 
     profile = find_profile("validator")

@@ -1,4 +1,4 @@
-"""`muster verify`: judge decided submissions again from chain and bucket, and say where the verdicts differ."""
+"""`muster verify`: recompute files, nodes, challenges and curricula from chain and bucket, and compare."""
 
 import math
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import EngineOptions, PoolOption, Reading
+from cli.options import Commands, EngineOptions, PoolReading
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:
-    from chain.records import Terms
-    from chain.state import State
+    from chain.indexer.records import Terms
+    from chain.indexer.state import State
     from protocol.config import PoolConfig
     from protocol.evidence.process import NodeCase
     from protocol.verdict import Verdict
@@ -26,66 +26,112 @@ if TYPE_CHECKING:
     from validator.replay import Opened, Replayed
 
 
-def verify(
-    engine: EngineOptions,
-    look: Reading,
-    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE]... | node ADDRESS | case NUMBER",
-            help="Submissions, all decided ones if none is named; or `node ADDRESS`: all files of one node together; "
-            "or `case NUMBER`: a node case.",
-        ),
-    ] = None,
-    pool: PoolOption = 1,
-    law: Annotated[
-        Path | None, typer.Option(help="With `node`: a calibration of the pool's owner, if the pool names no law.")
-    ] = None,
-    published: Annotated[
-        bool, typer.Option("--published", help="With `node` or `case`: by verdict documents, not our own replay.")
-    ] = False,
-    cache: Annotated[Path | None, typer.Option(help="Folder for weights and chain events.")] = None,
+app = Commands(help="Recompute what was decided, from public data alone.", no_args_is_help=True)
+_CONFIG_SECONDS, _DOCUMENT_SECONDS = 30.0, 10.0
+
+PublishedOption = Annotated[
+    bool, typer.Option("--published", help="By the verdict documents of judges, not by measuring again.")
+]
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Options of a command that measures files again."""
+
+    cache: Annotated[Path | None, typer.Option(help="Folder for weights and chain events.")] = None
     allow_private_sources: Annotated[
         bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-    ] = False,
-) -> None:
-    """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours, if the
-    node's files together are not an honest node's, or if anything is wrong with the case."""
-    from cli.session import observer_config
-    from protocol.files import user_cache
+    ] = False
 
-    home = cache or user_cache("verify")
-    private = allow_private_sources
-    config = observer_config(look, pool, orchestrator, engine.config(), home, home / "weights", private)
-    asked = _asked(files or [], law, published)
-    if not published:
-        engine.set_threads()
-    if asked.node or asked.case:
-        raise typer.Exit(_told(config, asked, law, published, look))
-    document = _replayed(config, asked.sequences)
+    def config(self, look: PoolReading, engine: EngineOptions) -> "ProcessConfig":
+        """Return what a process without a key needs to know. Raises ConfigError, UnreachableError."""
+        from protocol.files import user_cache
+
+        home = self.cache or user_cache("verify")
+        return look.observer(engine.config(), home, home / "weights", self.allow_private_sources)
+
+
+@app.command("files", "muster verify files 17 33 --pool https://pool.example")
+def files(
+    look: PoolReading,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[FILE]...", min=0, help="Files; all decided ones if none is named.")
+    ] = None,
+) -> None:
+    """Judge decided files again from chain and bucket, and compare with outcome and votes.
+
+    Exit code 1 if any outcome differs from ours."""
+    engine.set_threads()
+    document = _replayed(replay.config(look, engine), numbers or [])
     emit(document, look.json, lambda: _text(document))
     if document["differing"]:
         raise typer.Exit(1)
 
 
-def _told(config: "ProcessConfig", asked: "_Asked", law: Path | None, published: bool, look: Reading) -> int:
-    """Say what a node's files, or a case, come to; the exit code."""
-    if asked.node:
-        pass  # merged import
+@app.command("node", "muster verify node ADDRESS --pool https://pool.example --published")
+def node(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Address of the node.")],
+    look: PoolReading,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    published: PublishedOption = False,
+    null_model: Annotated[
+        Path | None, typer.Option(help="A calibration of the pool's owner, if the pool names no null model.")
+    ] = None,
+) -> None:
+    """Add up the evidence of all files of a node, by the pool's null model.
 
-        found = case_of(config, asked.node, law, published)
-        emit(found, look.json, lambda: case_text(found))
-        return int(found["accused"])
-    pass  # merged import
+    Exit code 1 if they are together not an honest node's."""
+    from protocol.signing import checked_address
 
-    replayed = replayed_case(config, asked.case, published)
-    emit(replayed, look.json, lambda: case_replay_text(replayed))
-    return int(not replayed["follows"])
+    try:
+        node = checked_address(address)
+    except ValueError as error:
+        raise ConfigError(f"ADDRESS: {error}", "copy it again, with its checksum") from None
+    if not published:
+        engine.set_threads()
+    found = node_history(replay.config(look, engine), node, null_model, published)
+    emit(found, look.json, lambda: history_text(found))
+    if found["accused"]:
+        raise typer.Exit(1)
+
+
+@app.command("challenge", "muster verify challenge 3 --pool https://pool.example")
+def challenge(
+    number: Annotated[int, typer.Argument(metavar="CHALLENGE", min=1, help="Number of the node challenge.")],
+    look: PoolReading,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    published: PublishedOption = False,
+) -> None:
+    """Recompute a node challenge: files, drawn rows, votes and outcome.
+
+    Exit code 1 if anything is wrong with it."""
+    if not published:
+        engine.set_threads()
+    found = replayed_challenge(replay.config(look, engine), number, published)
+    emit(found, look.json, lambda: challenge_text(found))
+    if not found["follows"]:
+        raise typer.Exit(1)
+
+
+@app.command("curriculum", "muster verify curriculum 20 --pool https://pool.example")
+def curriculum(step: Annotated[int, typer.Argument(min=0, help="Policy step.")], look: PoolReading) -> None:
+    """Recompute which problems a policy step's curriculum pauses, and compare with what the owner published.
+
+    Exit code 1 if it differs."""
+    from cli.dataset import check_curriculum
+
+    check_curriculum(step, look)
+
+
+# ---- Files
 
 
 def _replayed(config: "ProcessConfig", sequences: Sequence[int]) -> dict[str, Any]:
-    """What a replay of the submissions found."""
+    """Return what a replay of the files found."""
     from validator.replay import replay
 
     typer.echo("loading the engine and the weights", err=True)
@@ -101,50 +147,6 @@ def _replayed(config: "ProcessConfig", sequences: Sequence[int]) -> dict[str, An
         "votes_differing": sum(not vote["agrees"] for row in rows for vote in row["votes"]),
         "largest_differences": _largest_differences(rows),
     }
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What is to be replayed: a node's files, a case, or submissions (all of them if nothing is named)."""
-
-    node: str = ""
-    case: int = 0
-    sequences: tuple[int, ...] = ()
-
-
-def _asked(words: list[str], law: Path | None, published: bool) -> _Asked:
-    """Raises ConfigError for words or options that do not go together."""
-    kind = words[0] if words[:1] in (["node"], ["case"]) else ""
-    if law and kind != "node":
-        raise ConfigError("--law is for a node", "write `muster verify node ADDRESS`; a case has its pool's law")
-    if published and not kind:
-        raise ConfigError("--published is for a node or a case", "write `muster verify node ADDRESS`, or `case NUMBER`")
-    if kind == "node":
-        return _Asked(node=_address(words[1:]))
-    if kind == "case":
-        if len(words) != 2 or not _is_number(words[1]) or not int(words[1]):
-            raise ConfigError("`verify case` takes the number of one case", "see: muster case show")
-        return _Asked(case=int(words[1]))
-    if wrong := [word for word in words if not _is_number(word)]:
-        raise ConfigError(
-            f"{printable(wrong[0])!r} is not the number of a submission", "or write `node ADDRESS`, `case NUMBER`"
-        )
-    return _Asked(sequences=tuple(map(int, words)))
-
-
-def _is_number(word: str) -> bool:
-    return word.isdecimal() and len(word) <= 18
-
-
-def _address(words: list[str]) -> str:
-    from protocol.eip712 import checked_address
-
-    try:
-        (address,) = words
-        return checked_address(address)
-    except ValueError as error:
-        what = f"`verify node` takes one address: {error}"
-        raise ConfigError(what, "copy it again, with its checksum") from None
 
 
 def _row(one: "Replayed") -> dict[str, Any]:
@@ -236,13 +238,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-# ~ The case against a node, recomputed from chain and bucket: `muster verify node ADDRESS`, `muster node status`.
-
-
-_DOCUMENT_SECONDS = 10.0
-
-
-def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published: bool) -> dict[str, Any]:
+def node_history(config: "ProcessConfig", node: str, null_model_file: Path | None, published: bool) -> dict[str, Any]:
     """The case of one node: from the figures of our own replay of its files, or from what validators `published`, of
     which the least counts; by the law in a calibration, or by the one that the pool's configuration names. Raises
     MusterError."""
@@ -256,9 +252,13 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published
     try:
         state = pool_client.refresh()
         if config.pool not in state.pools:
-            raise MusterError(f"the chain has no pool {config.pool}", "see muster pool list")
+            raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
         terms = state.pools[config.pool].terms
-        law = _calibrated(law_file, pool_client) if law_file else named_law(pool_client.pool_config(), terms)
+        law = (
+            _calibrated_null_model(null_model_file, pool_client)
+            if null_model_file
+            else named_null_model(pool_client.pool_config(), terms)
+        )
         files = state.submissions_of(config.pool, node)
         if not files:
             raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
@@ -271,21 +271,21 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published
             case, found = node_case(files, law, lambda file: [replayer.verdict(state, file)])
     finally:
         pool_client.close()
-    return case_document(node, config.pool, case, found, len(files), law)
+    return history_document(node, config.pool, case, found, len(files), law)
 
 
-def published_case(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
+def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
     """The same for a node that looks at itself: by its pool's own law, from what judges published and the service at
     `service` has. Raises MusterError."""
     from cli.pool_document import fetch_pool_config
     from protocol.api.endpoints import OBJECTS
-    from storage.download import HttpObjects
+    from storage.transfers import HttpObjects
     from validator.node_evidence import node_case
     from validator.replay import OpenedVotes
     from validator.sources import Sources
 
     known = state.pools[pool]
-    law = named_law(fetch_pool_config(service, known.config_hash), known.terms)
+    law = named_null_model(fetch_pool_config(service, known.config_hash), known.terms)
     files = state.submissions_of(pool, node)
     objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
     try:
@@ -293,28 +293,28 @@ def published_case(state: "State", pool: int, node: str, service: str) -> dict[s
         case, found = node_case(files, law, lambda file: votes.verdicts(state, file))
     finally:
         objects.close()
-    return case_document(node, pool, case, found, len(files), law)
+    return history_document(node, pool, case, found, len(files), law)
 
 
-def named_law(config: "PoolConfig", terms: "Terms") -> "Law":
+def named_null_model(config: "PoolConfig", terms: "Terms") -> "Law":
     """The law that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
     from validator.node_evidence import law_of, lawless
 
     law = law_of(config, terms)
     if law is None:
         raise ConfigError(
-            lawless(config, terms.auditRate), "pass --law, its owner's calibration of the terms' audit rate"
+            lawless(config, terms.auditRate), "pass --null-model, its owner's calibration of the terms' audit rate"
         )
     return law
 
 
-def case_document(
+def history_document(
     node: str, pool: int, case: "NodeCase", found: "Sequence[FileEvidence]", files: int, law: "Law"
 ) -> dict[str, Any]:
     """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
     with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
     the run to name in a case, None where none shows it."""
-    from chain.contracts.node_cases import MOST_FILES
+    from chain.contracts import MOST_FILES
     from protocol.evidence.process import LIMIT_NATS
     from validator.case_runs import shortest_run
 
@@ -337,7 +337,7 @@ def case_document(
     }
 
 
-def case_text(document: dict[str, Any]) -> str:
+def history_text(document: dict[str, Any]) -> str:
     """The same for people."""
     from protocol.evidence.process import DELIVERIES
     from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
@@ -367,12 +367,12 @@ def case_text(document: dict[str, Any]) -> str:
 
 def _named(run: dict[str, Any] | None) -> str:
     """What a case should name."""
-    from chain.contracts.node_cases import MOST_FILES
+    from chain.contracts import MOST_FILES
     from validator.case_runs import SPARE_NATS
 
     if run is None:
         return f"no run of at most {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
-    where = f"muster case open --first {run['first']} --last {run['last']}"
+    where = f"muster challenge open --first {run['first']} --last {run['last']}"
     return f"{where}: {run['files']} files, e^{run['nats']:.1f}"
 
 
@@ -391,7 +391,7 @@ def _engines(found: "Sequence[FileEvidence]", law: "Law") -> list[dict[str, Any]
     return out
 
 
-def _calibrated(path: Path, pool_client: Any) -> "Law":
+def _calibrated_null_model(path: Path, pool_client: Any) -> "Law":
     """The pool's law out of its owner's calibration. Raises ConfigError unless it is of this pool, and IntegrityError
     unless its owner signed it and it follows from the measurements."""
     from calibration.document import Calibration, subject
@@ -413,14 +413,11 @@ def _file(one: "FileEvidence") -> dict[str, Any]:
     return {"submission": file.sequence, "documents": one.documents, "notes": list(one.notes), "nats": best}
 
 
-# ~ A recomputed node case, as JSON and as text.
-
-
-def case_view(
+def challenge_view(
     record: "CaseRecord", jurors: "list[JurorReplay]", ours: "CaseVerdict | None", faults: list[str]
 ) -> dict[str, Any]:
     """A recomputed case as JSON. `faults`: everything that is not as it should be; `follows`: whether nothing is."""
-    from chain.judging import CaseOutcome
+    from chain.indexer.records import CaseOutcome
     from protocol.verdict import Code
     from validator.case_replay import contradicts, majority, outcome_for
 
@@ -482,13 +479,13 @@ def _evidence(judged: "CaseVerdict | None") -> dict[str, Any] | None:
     return out | {"nats": nats, "total": summed.total, "peak": summed.peak, "accused": summed.accused, "notes": notes}
 
 
-def case_replay_text(document: dict[str, Any]) -> str:
+def challenge_text(document: dict[str, Any]) -> str:
     """The same as text."""
     jury, ours = document["jury"], document["ours"]
     head = {
         "case": f"{document['case']}, against node {document['node']} of pool {document['pool']}",
         "opened": f"{clock(document['opened'])}, in block {jury['block']}",
-        "files": ", ".join(map(_file_case_replay, document["files"])),
+        "files": ", ".join(map(_challenge_file, document["files"])),
         "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
         "law": "the pool's own" if document["law"] else "none that holds for the pool's terms: no case can convict",
     }
@@ -531,17 +528,11 @@ def _votes(document: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _file_case_replay(one: dict[str, Any]) -> str:
+def _challenge_file(one: dict[str, Any]) -> str:
     return f"{one['submission']} ({len(one['drawn'])} of {one['rows']} rows)"
 
 
-# ~ A node case recomputed from chain and bucket: `muster verify case NUMBER`.
-
-
-_CONFIG_SECONDS = 30.0
-
-
-def replayed_case(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
+def replayed_challenge(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
     """What a case comes to: by our own measurements of the rows that its jury's seed drew, and by what the jurors
     `published`; or by the latter alone. Raises MusterError."""
     from runtime.pool_client import PoolClient
@@ -559,7 +550,7 @@ def replayed_case(config: "ProcessConfig", number: int, published: bool) -> dict
         ours = None if published else _ours(client, config, record)
     finally:
         client.close()
-    return case_view(record, jurors, ours, faults)
+    return challenge_view(record, jurors, ours, faults)
 
 
 def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
@@ -568,13 +559,11 @@ def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
     from validator.node_evidence import law_of
 
     if number not in state.cases:
-        have = f"cases are 1 to {len(state.cases)}" if state.cases else "no node was ever accused"
-        raise ConfigError(f"there is no case {number}", f"{have}; see: muster case show")
+        have = f"challenges are 1 to {len(state.cases)}" if state.cases else "no node was ever accused"
+        raise ConfigError(f"there is no challenge {number}", f"{have}; see: muster challenge show")
     case = state.cases[number]
     if case.pool != client.config.pool:
-        raise ConfigError(
-            f"case {number} is of pool {case.pool}", f"pass --pool {case.pool}, and --orchestrator of its service"
-        )
+        raise ConfigError(f"challenge {number} is of pool {case.pool}", f"pass --pool {case.pool}")
     document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[case.pool]
     return CaseRecord(
         case=case,

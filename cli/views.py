@@ -5,12 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from chain.judging import Lane, Round
-from chain.contracts.stakes import DRAW_REACH
-from chain.records import Account, Pool, Seat, Slash, Status, Submission
-from chain.seat_classes import describe, needed, seats_in
-from chain.standing import Standing, ejected_by, standing_of
-from chain.state import State
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
+from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
 from cli.output import clock, fields, seconds, table
 from protocol.amounts import GRAINS, show_tokens
 from protocol.config import PoolConfig
@@ -83,8 +80,6 @@ def votes_on(state: State, sub: Submission) -> dict[int, int]:
     return {}
 
 
-
-
 def node_view(state: State, node: str, now: int, pool: int | None = None) -> dict[str, Any] | None:
     """One node; `now` is chain time. None when it is not registered. With `pool`, only that pool's account."""
     known = state.nodes.get(node)
@@ -149,8 +144,6 @@ def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
         "waiting": waiting(state, sub, now),
         "sha256": sub.sha256.hex(),
     }
-
-
 
 
 _NEWEST_WAITS = 20
@@ -232,15 +225,15 @@ def pool_phase(pool: dict[str, Any]) -> str:
     if pool["status"] == "understaffed":
         seats = pool["seats"]
         if seats["count"] >= seats["needed"]:
-            return "understaffed until its seats are counted in the epoch to come: muster pool set-service --count-seats"
+            return (
+                "understaffed until its seats are counted in the epoch to come: muster pool set-service --count-seats"
+            )
         return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['class']}, it takes no work"
     if pool["step"] < 0:
         return "waiting for its owner to publish policy step 0"
     if not any(node["standing"] == "member" for node in pool["nodes"]):
         return "waiting for nodes to join"
     return f"working on policy step {pool['step']}"
-
-
 
 
 def seats_of(state: State, address: str) -> list[Seat]:
@@ -252,6 +245,7 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
     """One seat. `pools`: those it may be drawn for; `due`: memberships whose fees and penalties can be settled by
     `claim` now; `drawable_until`: the last epoch in which a seat that left can be drawn."""
     memberships = list(memberships_of(state, seat.seat))
+    leaving = seat.left_epoch and not seat.release_at and not seat.closed
     return {
         **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
         "standing": seat_standing(seat),
@@ -260,7 +254,7 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
         "due": len(list(due(state, seat.seat, now))),
-        "drawable_until": None if seat.closed or seat.release_at or not seat.left_epoch else seat.left_epoch + DRAW_REACH,
+        "drawable_until": seat.left_epoch + DRAW_REACH if leaving else None,
         "penalties": [
             picked(slash, "pool", "sequence", "code", "amount", "time", "tx") | {"opened": _opened(memberships, slash)}
             for slash in state.slashes
@@ -322,8 +316,6 @@ def open_rounds(state: State, seat: int) -> Iterator[dict[str, Any]]:
         if not round_.settled:
             voted = {"committed": member in round_.commits, "revealed": member in round_.reveals}
             yield {"pool": lane.pool, "lane": lane.lane, "seat": seat, **voted}
-
-
 
 
 def node_text(view: dict[str, Any], last: int) -> str:
@@ -430,9 +422,6 @@ def _judges(seat: dict[str, Any]) -> str:
     return f"{', '.join(seat['classes'])}: pools {pools}" if seat["classes"] else "nothing: muster validator judge"
 
 
-
-
-
 MEANING = {
     Code.ACCEPT: "every check passed",
     Code.UNSURE: "no check failed, though a figure was close to its threshold; that counts as accepted",
@@ -511,8 +500,6 @@ def _next(view: dict[str, Any]) -> list[str]:
         order = f"muster node dispute --pool {view['pool']} --file {view['file']}"
         return [f"Whoever sees it otherwise can dispute it until {clock(view['final_time'])}: {order}"]
     return ["That is final."] if view["final"] else [f"{view['waiting'].capitalize()}."] if view["waiting"] else []
-
-
 
 
 _HOUR = 3600

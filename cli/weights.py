@@ -1,77 +1,67 @@
-"""`muster weights`: what is in the cache of weights, whether it is sound, and fetching a policy step by hand."""
+"""`muster weights`: policy steps on this machine, fetching one by hand, and serving them to others."""
 
-import json
+import json as json_module
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.init import ask_access, check_access
-from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption, PoolOption, Reading
+from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
 from cli.output import clock, emit, table
-from cli.session import open_session
 from protocol.errors import ConfigError
-from protocol.files import explained, user_cache, write_atomic
-from runtime.relay.serving import ServeWeights
 
 if TYPE_CHECKING:
     from storage.weights.cache import WeightCache
 
-
-app = Commands(help="Policy steps on this machine: what is here, is it sound, fetch, make room.", no_args_is_help=True)
+app = Commands(help="Policy steps: list, fetch, serve.", no_args_is_help=True)
 
 CacheOption = Annotated[
     Path | None, typer.Option("--cache", help="Folder of the weights; the profile's if missing.", file_okay=False)
 ]
+PrivateOption = Annotated[
+    bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+]
 
 
-@app.command("ls")
-def ls(cache: CacheOption = None, json: JsonOption = False) -> None:
-    """List the policy steps that are here, the one used longest ago first."""
-    place = _cache(cache)
-    rows = _rows(place)
-    emit(rows, json, lambda: _text(rows, place))
-
-
-@app.command("verify")
-def verify(
-    steps: Annotated[list[int] | None, typer.Argument(help="Policy steps; all that are here if none is named.")] = None,
+@app.command("list", "muster weights list --check")
+def list_steps(
     cache: CacheOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Read every file and compare its hash.")] = False,
+    prune: Annotated[
+        int | None, typer.Option(min=0, help="Remove all steps but so many, those used last, and abandoned fetches.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Read every file of the steps that are here and compare its hash with the manifest that the pool's owner signed.
-    Exit code 1 if one is damaged; it mends itself when it is used next."""
+    """List the policy steps on this machine, the one used longest ago first.
+
+    Exit code 1 if a step is damaged; it mends itself when it is used next."""
     place = _cache(cache)
-    chosen = [row for row in _rows(place) if not steps or row["step"] in steps]
-    if missing := sorted(set(steps or ()) - {row["step"] for row in chosen}):
-        raise ConfigError(f"step {missing[0]} is not in {place.folder}", "see: muster weights ls")
-    rows = [row | {"intact": _is_intact(row, place)} for row in chosen]
+    if prune is not None:
+        place.prune(prune)
+    rows = [_row(digest, place) for digest in place.versions()]
+    if check:
+        rows = [row | {"intact": _is_intact(row, place)} for row in rows]
     emit(rows, json, lambda: _text(rows, place))
-    if not all(row["intact"] for row in rows):
+    if not all(row.get("intact", True) for row in rows):
         raise typer.Exit(1)
 
 
-@app.command("fetch")
+@app.command("fetch", "muster weights fetch 12 --pool https://pool.example")
 def fetch(
-    look: Reading,
-    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
+    look: PoolReading,
     step: Annotated[int | None, typer.Argument(min=0, help="Policy step; the newest if none is named.")] = None,
-    pool: PoolOption = 1,
     cache: CacheOption = None,
-    allow_private_sources: Annotated[
-        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-    ] = False,
+    allow_private_sources: PrivateOption = False,
 ) -> None:
-    """Bring a policy step here by the hash on chain, with the fewest bytes: deltas from what is here, or full shards.
-    Needs no key. What was interrupted goes on."""
-    from cli.session import observer_config
+    """Fetch a policy step by its hash on chain, as deltas or full shards; needs no key, continues what was
+    interrupted."""
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
 
     place, home = _cache(cache, make=True), user_cache("weights-fetch")
-    config = observer_config(look, pool, orchestrator, EngineConfig(), home, place.folder, allow_private_sources)
+    config = look.observer(EngineConfig(), home, place.folder, allow_private_sources)
     started, client = time.monotonic(), PoolClient(config, None)
     try:
         client.refresh()
@@ -79,10 +69,8 @@ def fetch(
         have = len(published.steps) if published else 0
         number = have - 1 if step is None else step
         if not 0 <= number < have:
-            if published is None:
-                raise ConfigError(f"pool {pool} is not on this chain", "check --pool and --deployment")
             known = f"steps are 0 to {have - 1}" if have else "it has published none"
-            raise ConfigError(f"pool {pool} has no policy step {'' if step is None else step}".rstrip(), known)
+            raise ConfigError(f"pool {config.pool} has no policy step {'' if step is None else step}".rstrip(), known)
         folder = client.step_weights(number)
     finally:
         client.close()
@@ -92,22 +80,83 @@ def fetch(
     emit(row, look.json, lambda: f"step {number} is in {folder} ({row['bytes']:,} bytes, {row['seconds']:.1f} s)")
 
 
-@app.command("gc")
-def gc(
-    keep: Annotated[int, typer.Option(min=0, help="Policy steps to keep, those used last.")] = 5,
-    cache: CacheOption = None,
-    json: JsonOption = False,
+@app.command("serve", "muster weights serve --pool https://pool.example --public-url https://relay.example")
+def serve(
+    pool: PoolOption = None,
+    public_url: Annotated[
+        str, typer.Option(help="Where others reach this relay; it announces itself there. Without it, it does not.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8790,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of its state and of what it serves.", file_okay=False)
+    ] = None,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    allow_private_sources: PrivateOption = False,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Configuration file instead of all options.")
+    ] = None,
 ) -> None:
-    """Remove all but the steps used last, and what a fetch abandoned a day ago left. A process that still needs one
-    fetches it again."""
-    place = _cache(cache)
-    before = _rows(place)
-    place.prune(keep)
-    left = {digest.hex() for digest in place.versions()}
-    gone = [row for row in before if row["manifest"] not in left]
-    document = {"removed": gone, "kept": len(left), "freed": sum(row["bytes"] for row in gone)}
-    removed = "1 step" if len(gone) == 1 else f"{len(gone)} steps"
-    emit(document, json, lambda: f"{removed} removed, {document['freed']:,} bytes; {len(left)} kept")
+    """Relay the pool's weights: fetch, check and serve them, from the moment they begin to come.
+
+    Everything is taken from the pool's service and checked against the chain. The key signs announcements and holds no
+    money; it has to belong to a participant of the pool, or to be named by the pool's owner."""
+    from runtime.relay import run
+
+    if config is None:
+        if pool is None or pool.url is None:
+            raise ConfigError("it is not known which pool to serve", "pass --pool URL, the address of its service")
+        serve_weights = {"host": host, "port": port, "public_url": public_url}
+        key = (keystore, password_file)
+        config = relay_config(pool.url, home, serve_weights, key, rpc, allow_private_sources)
+    run(config)
+
+
+def relay_config(
+    url: str,
+    home: Path | None,
+    serve: dict[str, Any],
+    key: tuple[Path | None, Path | None],
+    rpc: str | None,
+    allow_private: bool,
+) -> Path:
+    """Write a relay's configuration, from nothing but the URL of the pool's service, and return where. `serve`:
+    fields of ServeWeights; `key`: the key file that signs announcements, and the file with its password. Raises
+    ConfigError, UnreachableError, and IntegrityError if the chain does not bear out what the service says."""
+    from cli.session import ask_access, check_access, open_session
+    from protocol.files import explained, user_cache, write_atomic
+    from storage.relay.server import ServeWeights
+
+    keystore, password_file = key
+    if serve["public_url"] and keystore is None:
+        raise ConfigError("an announcement needs a signature", "pass --keystore, or leave --public-url out")
+    serve["public_url"] = ServeWeights(public_url=serve["public_url"]).public_url if serve["public_url"] else ""
+    access = ask_access(url, rpc)
+    home = home or user_cache("relay") / f"{access.deployment.chain_id}-{access.pool}"
+    with explained(f"make {home}", "pass another --home"):
+        home.mkdir(parents=True, exist_ok=True)
+    access.save_deployment(home / "deployment.json")
+    session = open_session(home / "deployment.json", ",".join(access.rpc))
+    check_access(access, session.state())
+    session.client.close()
+    values: dict[str, Any] = {
+        "home": str(home),
+        "cache": str(home),
+        "deployment": str(home / "deployment.json"),
+        "rpc": list(access.rpc),
+        "pool": access.pool,
+        "orchestrator": access.url,
+        "allow_private_sources": allow_private,
+        "serve_weights": serve,
+    }
+    if keystore is not None:
+        values["key"] = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
+    path = home / "relay.json"
+    with explained(f"write {path}", "pass another --home"):
+        write_atomic(path, json_module.dumps(values, indent=2).encode() + b"\n")
+    return path
 
 
 def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
@@ -123,11 +172,6 @@ def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
         return WeightCache(folder)
     profile = find_profile(None)
     return WeightCache(profile.cache if profile else user_cache("weights"))
-
-
-def _rows(cache: "WeightCache") -> list[dict[str, Any]]:
-    """Of every version, longest unused first."""
-    return [_row(digest, cache) for digest in cache.versions()]
 
 
 def _is_intact(row: dict[str, Any], cache: "WeightCache") -> bool:
@@ -178,89 +222,3 @@ def _text(rows: list[dict[str, Any]], cache: "WeightCache") -> str:
         for row in rows
     ]
     return table(headers, cells, empty=f"no policy step is in {cache.folder}")
-
-
-# ~ `muster relay`: serve a pool's weights to its nodes.
-
-
-app_relay = Commands(help="Serve a pool's weights to its nodes and validators.", no_args_is_help=True)
-app_relay.callback()(lambda: None)
-
-
-@app_relay.command("run")
-def run(
-    pool: Annotated[str | None, typer.Option("--pool", metavar="URL", help="URL of the pool's service.")] = None,
-    public_url: Annotated[
-        str, typer.Option(help="Where others reach this relay; it announces itself there. Without it, it does not.")
-    ] = "",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8790,
-    home: Annotated[
-        Path | None, typer.Option(help="Folder of its state and of what it serves.", file_okay=False)
-    ] = None,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
-    allow_private_sources: Annotated[
-        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-    ] = False,
-    config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Configuration file instead of all options.")
-    ] = None,
-) -> None:
-    """Fetch the pool's weights, check them, and serve them on, from the moment they begin to come.
-
-    Everything is taken from the pool's service and checked against the chain. The key signs announcements and holds no
-    money; it has to belong to a participant of the pool, or to be named by the pool's owner."""
-    from runtime.relay.main import run as run_relay
-
-    if config is None:
-        if pool is None:
-            raise ConfigError("it is not known which pool to serve", "pass --pool URL, the address of its service")
-        serve = {"host": host, "port": port, "public_url": public_url}
-        config = relay_config(pool, home, serve, (keystore, password_file), rpc, allow_private_sources)
-    run_relay(config)
-
-
-# ~ A relay's configuration, from nothing but the URL of the pool's service.
-
-
-def relay_config(
-    url: str,
-    home: Path | None,
-    serve: dict[str, Any],
-    key: tuple[Path | None, Path | None],
-    rpc: str | None,
-    allow_private: bool,
-) -> Path:
-    """Write it and return where. `serve`: fields of ServeWeights; `key`: the key file that signs announcements, and the
-    file with its password. Raises ConfigError, UnreachableError, and IntegrityError if the chain does not bear out what
-    the service says."""
-    keystore, password_file = key
-    if serve["public_url"] and keystore is None:
-        raise ConfigError("an announcement needs a signature", "pass --keystore, or leave --public-url out")
-    serve["public_url"] = ServeWeights(public_url=serve["public_url"]).public_url if serve["public_url"] else ""
-    access = ask_access(url, rpc)
-    home = home or user_cache("relay") / f"{access.deployment.chain_id}-{access.pool}"
-    with explained(f"make {home}", "pass another --home"):
-        home.mkdir(parents=True, exist_ok=True)
-    access.save_deployment(home / "deployment.json")
-    session = open_session(home / "deployment.json", ",".join(access.rpc))
-    check_access(access, session.state())
-    session.client.close()
-    values: dict[str, Any] = {
-        "home": str(home),
-        "cache": str(home),
-        "deployment": str(home / "deployment.json"),
-        "rpc": list(access.rpc),
-        "pool": access.pool,
-        "orchestrator": access.url,
-        "allow_private_sources": allow_private,
-        "serve_weights": serve,
-    }
-    if keystore is not None:
-        values["key"] = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
-    path = home / "relay.json"
-    with explained(f"write {path}", "pass another --home"):
-        write_atomic(path, json.dumps(values, indent=2).encode() + b"\n")
-    return path

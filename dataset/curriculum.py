@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from dataset.document import CONFIG
 from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
 from dataset.rows import DatasetRow, read_rows
@@ -13,7 +13,7 @@ from dataset.verify import DatasetFindings, load
 from protocol.config import PoolConfig
 from protocol.curriculum import Curriculum, Difficulty, SolveRate, Tried
 from protocol.curriculum_mask import Resting
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
 from runtime.solve_rates import counted_files, expected_table, published_table, read_tries

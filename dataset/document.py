@@ -6,11 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64
-from protocol.documents import Document, parse_document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json, parse_document
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 
@@ -101,7 +100,7 @@ class DatasetDocument(Document):
     @field_validator("owner")
     @classmethod
     def _checksum(cls, value: str) -> str:
-        return eip712.checked_address(value)
+        return signing.checked_address(value)
 
     @property
     def pool_id(self) -> PoolId:
@@ -125,7 +124,7 @@ class StoredDataset(Document):
         """Signed by `account`, if there is one."""
         if account is None:
             return cls(dataset=document)
-        signature = "0x" + eip712.sign(account, _signed_digest(document)).hex()
+        signature = "0x" + signing.sign(account, _signed_digest(document)).hex()
         return cls(dataset=document, signer=str(account.address), signature=signature)
 
     @classmethod
@@ -141,7 +140,7 @@ class StoredDataset(Document):
             raise IntegrityError(f"{where} has a signer or a signature, but not both", "export again")
         if stored.signature:
             try:
-                found = eip712.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
+                found = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
             except (ValueError, IntegrityError):
                 found = "nobody"
             if found != stored.signer:
@@ -155,7 +154,7 @@ class StoredDataset(Document):
 
 
 def _signed_digest(document: DatasetDocument) -> bytes:
-    return eip712.digest(document.pool_id.domain("muster-dataset"), _STRUCT, document.pool, document.digest)
+    return signing.digest(document.pool_id.domain("muster-dataset"), _STRUCT, document.pool, document.digest)
 
 
 # The data set's card: `README.md` in the form that Hugging Face reads. It says nothing but what the document says.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from chain.reader import Block
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
+from chain.rpc import Block
 from dataset.document import (
     CARD,
     CONFIG,
@@ -30,14 +30,12 @@ from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.environments import drawn
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.files import file_sha256
-from protocol.folders import write_folder
+from protocol.files import file_sha256, write_folder
 from protocol.identity import PoolId
 from protocol.models import TOKENIZER_FILES, Tokenizer, load_tokenizer
-from protocol.rollouts import merkle
-from protocol.rollouts.commitment import commit, leaves
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
+from protocol.rollout_file import merkle
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout, commit, leaves
 from protocol.verdict import Code, code_at
 from protocol.version import VERSION
 from storage.keys import object_key

@@ -18,10 +18,9 @@ from protocol.api.base import Hex64
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, MusterError, first_line, first_problem
 from protocol.files import file_sha256
-from protocol.proofs.codec import PROOF_BYTES
-from protocol.rollouts import merkle
-from protocol.rollouts.rowbytes import encode_row
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file import merkle
+from protocol.rollout_file.rows import Rollout, encode_row
+from protocol.toploc.codec import PROOF_BYTES
 
 Small = Annotated[int, Field(ge=0, lt=1 << 31)]
 Word = Annotated[int, Field(ge=0, lt=1 << 64)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.reader import Block
+from chain.rpc import Block
 from dataset.document import (
     CARD,
     CONFIG,
@@ -32,12 +32,12 @@ from dataset.export import (
 )
 from dataset.rows import DatasetRow, RowTally, check_bytes, read_rows
 from protocol.config import PoolConfig
+from protocol.encoding import keccak
 from protocol.errors import IntegrityError, MusterError, printable
 from protocol.files import read_bounded
 from protocol.identity import PoolId
-from protocol.keccak import keccak
 from protocol.models import load_tokenizer
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.rows import Limits
 from storage.weights.manifest import MAX_STORED_BYTES, unseal
 
 _TOLD = 5

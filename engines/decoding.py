@@ -10,9 +10,9 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Samplin
 from engines.pace import PACE
 from engines.prefill import Forward, prefill_prompts
 from engines.tails import from_bytes, to_bytes
-from protocol.proofs.codec import CHUNK
-from protocol.proofs.toploc import build_many
 from protocol.sampling.device import choose
+from protocol.toploc.codec import CHUNK
+from protocol.toploc.proofs import build_many
 
 # hidden [n, d] → logits [n, V] float32
 Head = Callable[[torch.Tensor], torch.Tensor]

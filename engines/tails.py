@@ -2,7 +2,7 @@
 
 import torch
 
-from protocol.proofs.codec import CHUNK
+from protocol.toploc.codec import CHUNK
 
 
 def to_bytes(rows: torch.Tensor) -> bytes:

@@ -21,10 +21,10 @@ from engines.precision import require_full_precision
 from engines.tails import from_bytes, to_bytes
 from engines.vllm_names import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
 from protocol.errors import MusterError
-from protocol.proofs.codec import CHUNK
-from protocol.proofs.toploc import build_many
 from protocol.sampling.device import choose
 from protocol.sampling.noise import NoiseKey
+from protocol.toploc.codec import CHUNK
+from protocol.toploc.proofs import build_many
 
 
 @dataclass

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from environments.base import Environment
 from environments.catalogue import load_environment
+from environments.conformance import check_versions
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.models import text_digest
@@ -21,7 +22,8 @@ class FollowingEnvironments:
 
     def prepare(self) -> None:
         """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raises
-        what `load_environment` raises."""
+        what `load_environment` and `check_versions` raise."""
+        check_versions(self._config.environments, self._config.scoring_versions)
         self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
 
     def of(self, folder: Path) -> PoolEnvironments:

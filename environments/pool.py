@@ -8,6 +8,7 @@ from pathlib import Path
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.catalogue import load_environment
+from environments.conformance import check_versions
 from environments.prompts import completion_text, prompt_tokens
 from environments.rewards import float32, length_penalty, reward
 from environments.turns.frame import ReplyFrame
@@ -18,7 +19,7 @@ from protocol.curriculum_mask import Resting
 from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object
-from protocol.rollouts.transcript import Tokens, Transcript
+from protocol.rollout_file.rows import Tokens, Transcript
 
 _KEPT_PROBLEMS = 4096
 _MAX_CONFIG_BYTES = 1 << 20
@@ -53,6 +54,8 @@ class PoolEnvironments:
         held_out: bool = False,
         positions: int | None = None,
     ) -> None:
+        if not isinstance(data, Sequence):
+            check_versions(config.environments, config.scoring_versions)
         self.config = config
         self.eos_ids = tuple(eos_ids)
         self.vocabulary, self.positions = vocabulary, positions

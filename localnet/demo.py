@@ -14,14 +14,13 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Protocol
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from chain.deploy import deploy
-from chain.deployment import Deployment
-from chain.follower import Follower
-from chain.network import NetworkConfig
-from chain.projection import Projection
-from chain.records import Status, Submission
-from chain.state import State
+from chain.deployment import Deployment, NetworkConfig
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from localnet.base_model import base_model_process, wait_for_folder
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop
@@ -38,7 +37,7 @@ from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.verdict import Code
 from runtime.supervisor import Supervisor
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from trainer.records import read_records
 from validator.selectors import deciding_round
 

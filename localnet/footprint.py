@@ -11,7 +11,7 @@ from statistics import median
 
 import psutil
 
-from chain.state import State
+from chain.indexer.state import State
 from localnet.plan import POOL
 from runtime.supervisor import Supervisor
 from trainer.records import read_records

@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from chain.records import Terms
+from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
 from localnet.ports import claim_port
 from protocol.amounts import GRAINS
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from trainer.tiny_model import tiny_model_config
 
@@ -91,8 +91,8 @@ class DemoPlan:
     """How many tokens are trained at once: what the trainer's memory grows with."""
     patience: int = 1
     """How much longer than the demo's the pool's windows are, and the wait for something to move."""
-    lasting: bool = False
-    """Whether processes are restarted for ever."""
+    background: bool = False
+    """Whether processes are restarted for ever, as those of `muster up`."""
     metrics_port: int = 0
     """Where Prometheus may scrape the trainer, 0 for nowhere."""
     sites: int = 1

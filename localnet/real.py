@@ -37,11 +37,10 @@ from protocol.config import (
     PoolConfig,
     WorkConfig,
 )
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
-from protocol.files import write_atomic
-from protocol.folders import write_folder
+from protocol.files import write_atomic, write_folder
 from protocol.models import load_tokenizer
 from protocol.seeds import heldout_noise_key, heldout_problem
 from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain.judging import Canary, Lane
-from chain.records import Status
-from chain.seat_classes import needed, seats_in
-from chain.state import State
+from chain.indexer.records import Canary, Lane, Status
+from chain.indexer.state import State, needed, seats_in
 from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from chain.state import State
+from chain.indexer.state import State
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
 from protocol.config import PoolConfig

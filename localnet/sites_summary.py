@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chain.state import State
+from chain.indexer.state import State
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
 from orchestrator.summary import SitesSummary, SiteSummary
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.identity import PoolId
 from protocol.sites.run import SitesRun
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepSites, unseal
 from trainer.records import read_records
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from chain.standing import standing_of
-from chain.state import State
+from chain.indexer.state import State, standing_of
 from orchestrator.liveness import Beat, node_state
 from orchestrator.watch import Watch
 from protocol.api.run import NodeState

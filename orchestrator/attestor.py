@@ -9,11 +9,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from chain.contracts.court import Court
+from chain.contracts import Court
 from chain.errors import ContractError
-from chain.judging import Lane
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Lane, Submission
+from chain.indexer.state import State
 from protocol.errors import MusterError
 from protocol.waits import WAITS
 

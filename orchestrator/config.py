@@ -6,7 +6,7 @@ from pydantic import Field
 
 from protocol.api.base import Address
 from runtime.process import DaemonConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 
 class OrchestratorConfig(DaemonConfig):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from chain.state import State
+from chain.indexer.state import State
 from orchestrator.db import Database
 from orchestrator.deciding import Ask, Deciding, Told
 from orchestrator.lease_store import Granting, LeaseStore

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from operator import add, sub
 
-from chain.records import Account, Pool, Status, Submission
-from chain.state import State
+from chain.indexer.records import Account, Pool, Status, Submission
+from chain.indexer.state import State
 from protocol.api.run import EscrowEntry, LedgerEntry
 
 _REFUNDED = (Status.VOID, Status.LATE)

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
 from orchestrator.ledger import rows
 from protocol.verdict import Code
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from chain.records import Pool, Status, Submission
+from chain.indexer.records import Pool, Status, Submission
 
 MEMORY_SECONDS = 600.0
 """A node is measured by files of the last ten minutes: one that was too slow gets another try after that."""

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chain.records import Account, Pool, Status
-from chain.state import State
+from chain.indexer.records import Account, Pool, Status
+from chain.indexer.state import State
 from orchestrator.ledger import fees_paid
 from orchestrator.liveness import Beat, node_state
 from protocol.api.held import HeldEntry

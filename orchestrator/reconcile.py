@@ -1,7 +1,7 @@
 """Does the ledger say what the chain says? Compared at one block, to the last grain."""
 
 from chain.client import ChainClient, View
-from chain.state import State
+from chain.indexer.state import State
 from chain.suite import Suite
 from orchestrator.ledger import escrow, paid_out, rows
 from protocol.api.run import Reconciliation

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.supply import Lease, Rule, Supply, in_flight, live_leases, oldest_step
 from protocol.api.run import InFlightEntry
 

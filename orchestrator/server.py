@@ -8,10 +8,9 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from chain.client import ChainClient
-from chain.deployment import Deployment
-from chain.follower import Follower
-from chain.network import known_rpc
-from chain.projection import Projection
+from chain.deployment import Deployment, known_rpc
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.attestor import Attestor
@@ -39,8 +38,8 @@ from runtime.environment_files import publish_files
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.presence import keep_last_words
 from runtime.process import make_home
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 
 log = logging.getLogger("muster.orchestrator")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from prometheus_client import values
 
 from protocol.errors import ConfigError
-from protocol.files import explained
-from protocol.locks import is_locked
+from protocol.files import explained, is_locked
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Where the library looks for it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from orchestrator.db import Database
 from orchestrator.tables import FileTriesRow
 from orchestrator.watch import Watch

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from chain.records import Pool, Step
-from chain.state import State
+from chain.indexer.records import Pool, Step
+from chain.indexer.state import State
 from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import Beat, node_state

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from chain.records import Pool, Slash, Status, Submission
-from chain.state import State
+from chain.indexer.records import Pool, Slash, Status, Submission
+from chain.indexer.state import State
 from orchestrator.trained import Trained
 from protocol.api.judged import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry
 from protocol.api.run import SubmissionEntry

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.pace import Pace
 from protocol.api.run import InFlightEntry
 from protocol.config import PoolConfig

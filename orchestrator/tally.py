@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import compress
 from operator import is_not
 
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
 from orchestrator.ledger import FileSums, sums_of
 from orchestrator.supply import QueuedFile
 from orchestrator.trained import Trained

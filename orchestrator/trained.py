@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from orchestrator.tables import ConsumedRow, StepReportRow
 
 

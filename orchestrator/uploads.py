@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sqlalchemy import ColumnElement, select, text, update
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from orchestrator.db import Database
 from orchestrator.http_errors import HttpError
 from orchestrator.tables import ReceiptRow, UploadRow
@@ -43,7 +43,7 @@ _GIVE_RECEIPT = text(
 
 
 class ObjectStore(Protocol):
-    """What is needed of a bucket; `storage.bucket.Bucket` is one."""
+    """What is needed of a bucket; `storage.s3.Bucket` is one."""
 
     def get(self, key: str, limit: int) -> bytes: ...
     def size(self, key: str) -> int | None: ...

@@ -2,10 +2,9 @@
 
 import time
 
-from chain.projection import Projection
-from chain.records import Account, Pool
-from chain.standing import Standing, ejected_by, standing_of
-from chain.state import State
+from chain.indexer.projection import Projection
+from chain.indexer.records import Account, Pool
+from chain.indexer.state import Standing, State, ejected_by, standing_of
 from protocol.verdict import Code
 
 

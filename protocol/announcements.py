@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, RequestBody, ResponseBody, Rows, Signature, StepNumber
 from protocol.errors import ConfigError, IntegrityError, MusterError
@@ -52,7 +52,7 @@ class Announcement(RequestBody):
             what = f"the announcement of {self.url} ends at {self.until}, and it is {int(now)}"
             raise IntegrityError(what, f"announce for at most {MAX_SECONDS} s, and set the clock (NTP)")
         try:
-            signer = eip712.recover(announcement_digest(pool, self.url, self.until), bytes.fromhex(self.signature[2:]))
+            signer = signing.recover(announcement_digest(pool, self.url, self.until), bytes.fromhex(self.signature[2:]))
         except (ValueError, MusterError) as error:
             raise IntegrityError(f"the announcement's signature: {error}", "sign it anew") from None
         if signer != self.address:
@@ -73,10 +73,10 @@ class SourceList(ResponseBody):
 
 def announcement_digest(pool: PoolId, url: str, until: int) -> bytes:
     """The 32 bytes that an announcement's signature covers."""
-    return eip712.digest(pool.domain(DOMAIN), STRUCT, pool.pool, url, until)
+    return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, url, until)
 
 
 def announce(account: LocalAccount, pool: PoolId, url: str, until: int, step: int | None = None) -> Announcement:
     """Sign one; `url` in the spelling of `service_url`."""
-    signature = eip712.sign(account, announcement_digest(pool, url, until))
+    signature = signing.sign(account, announcement_digest(pool, url, until))
     return Announcement(address=account.address, url=url, until=until, signature="0x" + signature.hex(), step=step)

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from protocol.documents import Document, load_document, parse_document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json, load_document, parse_document
 from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
 from protocol.evidence.law import EvidenceConfig
 from protocol.training import AdvantageName, TrainConfig
@@ -163,9 +162,15 @@ class DataConfig(Document):
     rollouts: int = Field(ge=1, le=1 << 40)
 
 
+ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,63}$")]
+
+
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
-    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/evidence.md)."""
+    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/evidence.md). `scoring_versions`:
+    library, interpreter or corpus of test cases → the version or hash that decides scores;
+    a machine with others does no work here."""
 
     version: Literal[1] = 1
     name: str
@@ -178,6 +183,7 @@ class PoolConfig(Document):
     weights: WeightsConfig = WeightsConfig()
     data: DataConfig | None = None
     evidence: EvidenceConfig | None = None
+    scoring_versions: dict[ScoringName, ScoringVersion] = Field(default_factory=dict, max_length=64)
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

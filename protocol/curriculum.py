@@ -11,7 +11,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 
 
 class Difficulty(StrEnum):

@@ -8,8 +8,7 @@ from typing import Any, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from protocol.curriculum import Curriculum
-from protocol.documents import Document
-from protocol.encoding import tagged_hash, words
+from protocol.encoding import Document, tagged_hash, words
 from protocol.problems import ProblemFilter, candidate_seed, kept_candidate
 from protocol.training import AdvantageName
 

@@ -3,17 +3,22 @@
 At the bottom, because chain and storage need them.
 """
 
+import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
+from filelock import FileLock, Timeout
 
 from protocol.errors import ConfigError
+from protocol.waits import wait_for
 
 
 @contextmanager
@@ -81,3 +86,110 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# ---- Folders that are either complete or absent
+
+
+def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
+    """Let `fill` write files into a fresh folder, sync them, and put the folder at `target`, replacing any other.
+
+    A crash at any point leaves either the old folder, the new one, or none; leftovers are named `.<name>.<random>`
+    or `.<name>.<random>.old`, and hinder nobody.
+    """
+    aside = folder_aside(target)
+    try:
+        fill(aside)
+        put_folder(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def folder_aside(target: Path) -> Path:
+    """A fresh folder beside `target`, for `put_folder` to put there once it is filled. Raises OSError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}"
+    aside.mkdir()
+    return aside
+
+
+def put_folder(aside: Path, target: Path) -> None:
+    """Sync a folder of the same parent, and put it at `target`, replacing any other. A crash leaves one of them."""
+    _sync(aside)
+    if target.exists():
+        # Named by this call alone: what a kill left of an earlier one's must not stand in the way.
+        old = aside.with_name(f"{aside.name}.old")
+        target.rename(old)
+        aside.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        aside.rename(target)
+    sync_folder(target.parent)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Delete what an interrupted `write_folder` left in `parent`; only for a folder that one process owns."""
+    for path in parent.glob(".*.*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def drop_old(folders: Sequence[Path], keep: int) -> None:
+    """Delete all but the last `keep` of `folders`, which are in order of age, oldest first."""
+    for folder in folders[: max(0, len(folders) - keep)]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
+    """SHA-256 (hex) of each plain file directly in `folder`, by name."""
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in skip]
+    return {path.name: file_sha256(path) for path in paths}
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+    sync_folder(folder)
+
+
+# ---- Locks between processes, on files
+
+
+@contextmanager
+def locked(path: Path, what: str, timeout: float) -> Iterator[None]:
+    """Hold the lock file `path`, whose folder exists, while the block runs; a process that ends lets go of it.
+
+    Whoever else wants it waits for `what`. Raises MusterError after `timeout` seconds, OSError for an unusable path.
+    """
+    lock = FileLock(path)
+
+    def taken() -> bool:
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            return False
+        return True
+
+    wait_for(what, taken, timeout, poll=0.05)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file. It need not be writable for us, and nothing of it changes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who look do not take each other for the holder.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -7,7 +7,7 @@ of them are about the same work exactly when these are equal.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from protocol import eip712
+from protocol import signing
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class PoolId:
     pools: str
     pool: int
 
-    def domain(self, name: str) -> eip712.Domain:
+    def domain(self, name: str) -> signing.Domain:
         """The EIP-712 domain `name` of what is signed about pools of this contract."""
-        return eip712.Domain(name, "1", self.chain_id, self.pools)
+        return signing.Domain(name, "1", self.chain_id, self.pools)
 
     def __str__(self) -> str:
         return f"pool {self.pool} of {self.pools} on chain {self.chain_id}"

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
-from protocol.encoding import tagged_hash, words
+from protocol.encoding import Document, tagged_hash, words
 
 MAX_CANDIDATES = 1 << 22
 Places = tuple[int, ...]

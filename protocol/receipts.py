@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, ResponseBody, Signature, Size
 from protocol.errors import IntegrityError
@@ -34,7 +34,7 @@ class UploadReceipt(ResponseBody):
         if (self.pool, self.node, self.sha256, self.size) != (pool.pool, node, sha256, size):
             raise IntegrityError("the upload receipt is for something else", "tell the service's owner")
         digest = receipt_digest(pool, node, sha256, size, self.time)
-        if eip712.recover(digest, bytes.fromhex(self.signature[2:])) != self.signer:
+        if signing.recover(digest, bytes.fromhex(self.signature[2:])) != self.signer:
             raise IntegrityError(f"the upload receipt is not signed by {self.signer}", "tell the service's owner")
 
 
@@ -46,7 +46,7 @@ class ReceiptSigner:
 
     def sign(self, node: str, sha256: str, size: int, time: int) -> UploadReceipt:
         """The receipt for a file; `sha256` in hex. The same values give the same signature."""
-        signature = eip712.sign(self._account, receipt_digest(self.pool, node, sha256, size, time))
+        signature = signing.sign(self._account, receipt_digest(self.pool, node, sha256, size, time))
         return UploadReceipt(
             pool=self.pool.pool,
             node=node,
@@ -60,4 +60,4 @@ class ReceiptSigner:
 
 def receipt_digest(pool: PoolId, node: str, sha256: str, size: int, time: int) -> bytes:
     """The 32 bytes that a receipt's signature covers."""
-    return eip712.digest(pool.domain(DOMAIN), STRUCT, pool.pool, node, bytes.fromhex(sha256), size, time)
+    return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, node, bytes.fromhex(sha256), size, time)

@@ -77,3 +77,22 @@ def heldout_noise_key(config_hash: bytes, step: int, number: int, index: int, sa
     """What keys the sampling noise of one try at a held-out problem with the weights of a policy step."""
     k0, k1, k2 = words(tagged_hash("muster/heldout-noise/1", config_hash, step, number, index, sample), 3)
     return k0, k1, k2
+
+
+# ---- Which rows of a file are prefilled
+
+
+AUDIT_EVERYTHING = 65536
+
+
+def audit_sample(lane_seed: bytes, sequence: int, rows: int, audit_rate: int) -> list[int]:
+    """Row numbers (ascending, at least one) that every member and juror prefills; `audit_rate` is in 1/65536."""
+    if audit_rate >= AUDIT_EVERYTHING:
+        return list(range(rows))
+    always = int.from_bytes(tagged_hash("muster/audit-one/1", lane_seed, sequence), "big") % rows
+    return [
+        row
+        for row in range(rows)
+        if row == always
+        or int.from_bytes(tagged_hash("muster/audit/1", lane_seed, sequence, row)[-2:], "big") < audit_rate
+    ]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 
 
 class GrpoConfig(Document):

@@ -13,9 +13,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, keccak
 from protocol.errors import IntegrityError, first_line
-from protocol.keccak import keccak
 
 LANE = 16
 """Submissions of one lane, and codes of one vote."""

@@ -4,9 +4,9 @@ import logging
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.state import State
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from runtime.process import ProcessConfig, make_home
@@ -36,7 +36,7 @@ class ChainConnection:
 
     @property
     def state(self) -> State:
-        """The newest snapshot of the chain; a snapshot never changes (`chain.projection`)."""
+        """The newest snapshot of the chain; a snapshot never changes (`chain.indexer.projection`)."""
         return self.projection.state
 
     @property

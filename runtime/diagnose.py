@@ -18,15 +18,13 @@ from pydantic import AfterValidator, Field
 
 from chain.client import ChainClient
 from chain.deployment import Address, Deployment
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.standing import Standing, standing_of
-from chain.state import State
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.state import Standing, State, standing_of
 from chain.suite import Suite
 from protocol.amounts import show_tokens
 from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
-from protocol.documents import Document
-from protocol.encoding import parse_json
+from protocol.encoding import Document, parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, first_line, printable
 from protocol.files import check_private, read_bounded
 from protocol.http.signing import service_url
@@ -34,8 +32,8 @@ from protocol.http.transport import bounded_transport, exchange
 from protocol.version import VERSION
 from runtime.presence import gone, stalled
 from runtime.process import DaemonConfig
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 
 Label = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")]
 _SECRET_BYTES = 16

@@ -9,17 +9,16 @@ from protocol.accounts import LocalAccount
 from protocol.api.endpoints import HEARTBEATS, RECEIPTS, SLOTS, STEPS, UPLOADS
 from protocol.api.uploads import ReceiptRequest, UploadExists, UploadRequest
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, SlotRequest, StepRequest, WorkSlot
+from protocol.encoding import keccak
 from protocol.errors import IntegrityError
 from protocol.http.reach import Reach
 from protocol.http.signing import Realm
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
-from protocol.keccak import keccak
 from protocol.receipts import UploadReceipt
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
-from storage.transfer import http_client
-from storage.upload import TicketRefusedError, upload
+from storage.transfers import TicketRefusedError, http_client, upload
 
 _TICKETS = 3
 

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from chain.records import Pool, Step
-from chain.state import State
+from chain.indexer.records import Pool, Step
+from chain.indexer.state import State
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
@@ -19,8 +19,8 @@ from runtime.chain_connection import ChainConnection
 from runtime.environment_files import fetch_files
 from runtime.pool_sources import OBJECT_SECONDS, PoolSources
 from runtime.process import ProcessConfig
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 from storage.weights.cache import KEPT_VERSIONS
 from storage.weights.fetch import BringObject, fetch
 from storage.weights.manifest import ManifestScope
@@ -64,7 +64,7 @@ class PoolClient:
 
     @property
     def state(self) -> State:
-        """The newest snapshot of the chain; a snapshot never changes (`chain.projection`)."""
+        """The newest snapshot of the chain; a snapshot never changes (`chain.indexer.projection`)."""
         return self.chain.state
 
     @property

@@ -14,8 +14,8 @@ from protocol.http.reach import Reach
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from runtime.signed_client import ClientLimits, SignedClient
-from storage.download import HttpObjects
-from storage.spread import SpreadSources
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects
 
 log = logging.getLogger("muster.sources")
 LOOK_SECONDS = 60.0

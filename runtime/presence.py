@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from protocol.errors import printable
-from protocol.locks import is_locked
+from protocol.files import is_locked
 
 STALLED = "stalled"
 """In a home while the computation there does not move: since when (Unix seconds), and what."""

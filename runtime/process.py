@@ -15,14 +15,14 @@ from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import torch_environment
 from protocol.accounts import LocalAccount
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.errors import MusterError, first_line
 from protocol.files import explained
 from runtime.keystore import open_key
 from runtime.logs import start_logging
 from runtime.presence import keep_last_words
-from runtime.relay.serving import ServeWeights
 from runtime.stall import StallGuard
+from storage.relay.server import ServeWeights
 
 
 class KeyConfig(Document):

@@ -7,14 +7,14 @@ that has no time of its own in the state.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from protocol.config import PoolConfig
 from protocol.curriculum import SolveRate, Tried, added
 from protocol.curriculum_mask import TABLE, Resting, resting, table_bytes, tried
 from protocol.errors import IntegrityError, MusterError
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, MalformedFile
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, MalformedFile
 from storage.keys import check_content, object_key
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engines.base import FINISH_EOS, Completion, Engine, Request, Sampling
-from protocol.proofs.codec import CHUNK
-from protocol.rollouts.transcript import Transcript, context_of
+from protocol.rollout_file.rows import Transcript, context_of
+from protocol.toploc.codec import CHUNK
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pydantic import Field
 
-from chain.judging import CaseOutcome
-from chain.state import State
+from chain.indexer.records import CaseOutcome
+from chain.indexer.state import State
 from protocol.amounts import show_tokens
-from protocol.documents import Document, load_document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json, load_document
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_atomic
 from protocol.http.transport import bounded_transport, exchange

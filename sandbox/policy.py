@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 
 MIB = 1 << 20
 NOBODY = 65534

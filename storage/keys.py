@@ -5,9 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from protocol.encoding import canonical_json, parse_json
+from protocol.encoding import canonical_json, keccak, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.keccak import keccak
 
 Kind = Literal[
     "rollouts", "shards", "manifests", "verdicts", "configs", "environments", "envelopes", "contributions", "outer"

@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from engines.base import Engine
-from protocol.accounts import LocalAccount
 from protocol.files import write_atomic
-from protocol.swarm.document import SwarmDocument
-from storage.bucket import Bucket
+from protocol.swarm.envelope import EnvelopeLimits
+from storage.s3 import Bucket
 from swarm.config import SwarmMemberConfig
 from swarm.environments import load_swarm
 from swarm.evaluation import HeldOut, Measuring
@@ -20,8 +19,6 @@ from swarm.generation import MemberModel, OwnRounds
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
 from swarm.member import MemberParts, SwarmMember, usual_filters
-from swarm.membership import Friends, Membership
-from swarm.on_chain import ChainMember
 from swarm.plausibility import PlausibilityJudge
 from swarm.progress import MemberProgress, SwarmRound
 from swarm.retokenising import Retokeniser
@@ -39,7 +36,6 @@ class AssembledMember:
     progress: MemberProgress
     learner: Learner
     inbox: EnvelopeInbox
-    membership: Membership
     measuring: Measuring | None = None
 
     def round(self, number: int) -> SwarmRound:
@@ -53,35 +49,32 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange, seed
     """A member that stands where it last wrote down that it stood. `seed`: of a tiny model that is made here."""
     document, texts = load_swarm(config)
     account = config.key.open()
-    membership = _membership(config, document, account, exchange)
+    limits, members = EnvelopeLimits.of(document), frozenset(config.members)
     if isinstance(exchange, GateExchange):
-        exchange.sign_as(account, membership.limits.swarm)
-    limits, exchange = membership.limits, membership.exchange
+        exchange.sign_as(account)
     pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
     pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
     folder = base_model(config.model, document.environments[0], seed)
     model = MemberModel(pool, folder)
     learner = Learner(folder, config.train, config.temperature, config.model.dtype)
     secret = _secret(config.home / "secret")
-    inspector = Inspector(limits, texts, membership.is_member, membership.start_of)
-    inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox", membership.found_two)
+    inspector = Inspector(limits, texts, lambda address: not members or address in members)
+    inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox")
     progress = MemberProgress(config.home, config.checkpoint_every)
     progress.resume(learner, inbox)
-    rounds = OwnRounds(document.digest, account.address, model, texts, document.text_bytes, membership.own_start)
+    rounds = OwnRounds(document.digest, account.address, model, texts, document.text_bytes)
     judge = PlausibilityJudge.of(config.mix, learner, model)
     retokeniser = Retokeniser(model, config.mix.certainty)
     parts = MemberParts(
-        account, limits, engine, learner, rounds, inbox, retokeniser, exchange, secret, judge,
-        recorded=membership.recorded,
+        account, limits, engine, learner, rounds, inbox, retokeniser, exchange, secret, judge
     )  # fmt: skip
-    usual = usual_filters(config.mix)
-    member = SwarmMember(parts, config.mix, config.home, lambda inbox: [*membership.filters(), *usual(inbox)])
+    member = SwarmMember(parts, config.mix, config.home, usual_filters(config.mix))
     member.load()
     measuring = None
     if config.evaluation.every:
         held_out = HeldOut(document.digest, model, folder, config.evaluation.problems)
         measuring = Measuring(config.evaluation, config.rounds, partial(held_out.reward, engine))
-    return AssembledMember(member, progress, learner, inbox, membership, measuring)
+    return AssembledMember(member, progress, learner, inbox, measuring)
 
 
 def exchange_of(config: SwarmMemberConfig) -> Exchange:
@@ -92,14 +85,6 @@ def exchange_of(config: SwarmMemberConfig) -> Exchange:
         return BucketExchange(Bucket(config.s3))
     assert config.exchange is not None, "the configuration names one of them"
     return FolderExchange(config.exchange)
-
-
-def _membership(
-    config: SwarmMemberConfig, document: SwarmDocument, account: LocalAccount, exchange: Exchange
-) -> Membership:
-    if config.chain is None:
-        return Friends(document, config.members, exchange)
-    return ChainMember(config.home, config.chain, account, document, exchange)
 
 
 def _secret(path: Path) -> bytes:

@@ -6,11 +6,11 @@ from pydantic import Field, model_validator
 
 from protocol.api.base import Address
 from protocol.config import ModelConfig
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.training import AdamWConfig, DppoConfig, OptimizerConfig, TrainConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 
 class MixConfig(Document):
@@ -59,19 +59,6 @@ class MeasuringConfig(Document):
         return self.every > 0 and (trained % self.every == 0 or trained == rounds)
 
 
-class SwarmChainConfig(Document):
-    """A swarm that the chain knows: number `swarm` of the deployment in the file `deployment`. Roots of what was shared
-    are recorded `roots_every` so many envelopes, members read every `refresh_seconds`. A member begins, and is read,
-    once `confirmations` blocks lie on what fixed its problems."""
-
-    deployment: Path
-    rpc: tuple[str, ...] = Field(min_length=1)
-    swarm: int = Field(ge=1, lt=1 << 256)
-    roots_every: int = Field(10, ge=1, le=4096)
-    refresh_seconds: float = Field(15.0, gt=0, le=3600)
-    confirmations: int = Field(12, ge=0, le=1000)
-
-
 class GateAccess(Document):
     """The `url` of a swarm's gate. With `allow_private_sources` the bucket that it leads to may lie in a private
     network."""
@@ -82,9 +69,8 @@ class GateAccess(Document):
 
 class SwarmMemberConfig(DaemonConfig):
     """`document`: the swarm's. `exchange`: the folder, or `s3` the bucket, where envelopes lie, or `gate` the service
-    through which those share who hold no key of that bucket. With `chain`, the
-    envelopes of those are read whose stake lies there; without, those of `members`, or with () everybody's, for swarms
-    among friends. `rounds`: after how many it ends (0: never); `pace`: least seconds from one round's beginning to the
+    through which those share who hold no key of that bucket. The envelopes of `members` are read, or with ()
+    everybody's. `rounds`: after how many it ends (0: never); `pace`: least seconds from one round's beginning to the
     next one's, for a machine that has other work, too; `checkpoint_every` rounds it writes down how far it is, which is
     what a kill takes it back to."""
 
@@ -94,7 +80,6 @@ class SwarmMemberConfig(DaemonConfig):
     exchange: Path | None = None
     s3: S3Settings | None = None
     gate: GateAccess | None = None
-    chain: SwarmChainConfig | None = None
     members: tuple[Address, ...] = ()
     mix: MixConfig = MixConfig()
     max_new_tokens: int = Field(64, ge=1, le=131072)
@@ -124,10 +109,4 @@ class SwarmMemberConfig(DaemonConfig):
                 "`mix.certainty` bounds what others' texts may do by importance weights: name a loss that uses them"
                 " (not dppo) and an importance_cap above 0, or set it to null"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_list_of_members(self) -> "SwarmMemberConfig":
-        if self.chain is not None and self.members:
-            raise ValueError("name `members`, or `chain`, which knows them")
         return self

@@ -1,7 +1,7 @@
 """A swarm's document and its environments, as a member's machine has them."""
 
 from environments.texts import TextEnvironments
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from protocol.swarm.document import SwarmDocument
 from swarm.config import SwarmMemberConfig

@@ -16,8 +16,8 @@ from typing import Protocol
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.swarm.envelope import sealed_by
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, check_content, object_key
+from storage.s3 import Bucket
 from swarm.listing import PREFIX, ListingEntry
 
 log = logging.getLogger("muster.swarm")

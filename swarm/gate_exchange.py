@@ -12,12 +12,10 @@ from protocol.api.uploads import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import Reach
 from protocol.http.signing import Realm
-from protocol.swarm.identity import SwarmId
+from protocol.swarm.envelope import DOMAIN
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
-from storage.download import download
 from storage.keys import MissingObjectError, parse_key
-from storage.transfer import http_client
-from storage.upload import TicketRefusedError, upload
+from storage.transfers import TicketRefusedError, download, http_client, upload
 from swarm.config import GateAccess
 from swarm.exchange import RefusedForGood, envelope_key
 from swarm.listing import PREFIX, ListingEntry
@@ -34,9 +32,9 @@ class GateExchange:
         self._client = SignedClient(access.url, limits=_LIMITS)
         self._objects = http_client(Reach((access.url,), access.allow_private_sources))
 
-    def sign_as(self, account: LocalAccount, swarm: SwarmId) -> None:
-        """Share as this member of that swarm."""
-        realm = Realm.of(self._client.base_url, swarm.chain_id, swarm.swarms)
+    def sign_as(self, account: LocalAccount) -> None:
+        """Share as this member."""
+        realm = Realm.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
         unsigned = self._client
         self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
         unsigned.close()

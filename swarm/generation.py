@@ -1,6 +1,6 @@
 """A member's own groups: its problems of a round, completed by its policy, as tokens for itself and text for others."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from environments.texts import TextEnvironments
 from protocol.config import PoolConfig
 from protocol.models import Tokenizer, eos_ids, load_tokenizer
 from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
-from protocol.swarm.seeds import NO_START, round_noise, round_problem
+from protocol.swarm.seeds import round_noise, round_problem
 from trainer.batch import Group, GroupSettings, TrainRollout
 
 
@@ -52,7 +52,7 @@ class MemberModel:
 
 class OwnRounds:
     """Makes a member's groups. The same round of the same weights is the same on every call, up to the engine's
-    arithmetic. `start`: what was fixed after the member joined, as far as is known now."""
+    arithmetic."""
 
     def __init__(
         self,
@@ -61,17 +61,15 @@ class OwnRounds:
         model: MemberModel,
         texts: TextEnvironments,
         text_bytes: int,
-        start: Callable[[], bytes] = lambda: NO_START,
     ) -> None:
         self._document, self._member, self._model = document, member, model
-        self._texts, self._text_bytes, self.start = texts, text_bytes, start
+        self._texts, self._text_bytes = texts, text_bytes
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         """The groups of these slots of round `number`, without those whose problem is too long for the model. Raises
         ScoringUnavailable where this machine cannot score."""
         work = self._model.config.work
-        start = self.start()
-        seeds = {slot: round_problem(self._document, self._member, number, slot, start) for slot in slots}
+        seeds = {slot: round_problem(self._document, self._member, number, slot) for slot in slots}
         asked = {slot: seed for slot, seed in seeds.items() if self._model.prompts.asks(seed, 0)}
         requests = [
             Request(

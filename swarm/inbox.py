@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,8 +25,6 @@ from swarm.listing import PREFIX, ListingEntry, same_turns
 from swarm.turns import SharersTurns
 
 log = logging.getLogger("muster.swarm")
-FoundTwo = Callable[[str, bytes], None]
-"""Told of another envelope of a round: the key of the first one, the bytes of the second."""
 REMEMBERED_ROUNDS = 64
 """Of each sharer: what is older than its newest by more is not taken any more."""
 LISTING = 0.5
@@ -51,10 +49,9 @@ class EnvelopeInbox:
         own: str,
         secret: bytes,
         folder: Path | None = None,
-        found_two: FoundTwo = lambda _key, _data: None,
     ) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
-        self._secret, self._folder, self._found_two = secret, folder, found_two
+        self._secret, self._folder = secret, folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.state = InboxState()
@@ -130,20 +127,19 @@ class EnvelopeInbox:
 
     def lately(self) -> dict[str, DrawnLately]:
         """How many groups of each sharer the newest own rounds were trained on, and how many they doubted."""
-        trained, doubted, rare = (
+        trained, doubted = (
             Counter(sharer for sharers in rounds for sharer in sharers)
-            for rounds in (self.state.drawn, self.state.doubted, self.state.rare)
+            for rounds in (self.state.drawn, self.state.doubted)
         )
-        return {one: DrawnLately(trained[one], doubted[one], rare[one]) for one in trained | doubted}
+        return {one: DrawnLately(trained[one], doubted[one]) for one in trained | doubted}
 
-    def use(self, names: list[str], unfit: list[str], doubted: list[str], rare: Sequence[str] = ()) -> None:
-        """These are trained on, `rare` among them, or are of no use to this member, or nothing that it would have said:
+    def use(self, names: list[str], unfit: list[str], doubted: list[str]) -> None:
+        """These are trained on, or are of no use to this member, or nothing that it would have said:
         none of them is drawn again."""
         self.state.used.update(names, unfit, doubted)
-        drawn, doubts, seldom = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted, rare))
+        drawn, doubts = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted))
         self.state.drawn = [*self.state.drawn, drawn][-LATELY:]
         self.state.doubted = [*self.state.doubted, doubts][-LATELY:]
-        self.state.rare = [*self.state.rare, seldom][-LATELY:]
         for kind, those in {"trained": names, "unfit": unfit, "doubted": doubted}.items():
             for name in those:
                 self._note(self.groups[name].offer.sharer, **{kind: 1})
@@ -174,10 +170,9 @@ class EnvelopeInbox:
             data = exchange.get(entry, self._inspector.limits.file_bytes)
             found = self._inspector.inspect(data, lambda opened: self._allow(opened, entry, number))
         except NotRead as refused:
-            # Stake stays for a while after leaving, so who leaves at once has not got away with two of a round.
             self._know(key)
             self._later.pop(place, None)
-            self._is_fresh(refused.envelope, key, data)
+            self._is_fresh(refused.envelope, key)
             log.info("envelope %s is refused: %s", place, refused)
             return 0
         except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
@@ -198,7 +193,7 @@ class EnvelopeInbox:
         self._later.pop(place, None)
         self._know(key)
         envelope = found.envelope
-        if not self._is_fresh(envelope, key, data):
+        if not self._is_fresh(envelope, key):
             return 0
         self._hear(envelope, key)
         self._turns.took(envelope, number)
@@ -223,7 +218,7 @@ class EnvelopeInbox:
             raise NotRead(envelope, f"round {envelope.round} of {envelope.member} is known")
         return self._turns.begin(envelope, number)
 
-    def _is_fresh(self, envelope: Envelope, key: str, data: bytes) -> bool:
+    def _is_fresh(self, envelope: Envelope, key: str) -> bool:
         """Whether it is the first of its round, of another member, and not too old."""
         if envelope.member == self._own:
             self.own_found.append((envelope.round, key))
@@ -233,7 +228,6 @@ class EnvelopeInbox:
         if before is not None:
             if before != key:
                 self._blame(envelope.member, Breach.TWO_ENVELOPES, f"round {envelope.round}")
-                self._found_two(before, data)
             return False
         return envelope.round > max(rounds, default=0) - REMEMBERED_ROUNDS
 

@@ -13,8 +13,7 @@ class InboxState:
     in which it came; `used`: names of groups among these that were trained on; `records`: sharer → its record;
     `shapes`: of the newest own completions, oldest first; `drawn`: whose groups the newest own rounds were trained on,
     oldest first; `last`: sharer → own round in which its newest true envelope came, of those who shared lately;
-    `doubted`: as `drawn`, of the groups that were left out as nothing that the own policy would say; `rare`: as
-    `drawn`, of those among these that it would say seldom."""
+    `doubted`: as `drawn`, of the groups that were left out as nothing that the own policy would say."""
 
     heard: dict[str, dict[int, str]] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
@@ -24,7 +23,6 @@ class InboxState:
     drawn: list[list[str]] = field(default_factory=list)
     last: dict[str, int] = field(default_factory=dict)
     doubted: list[list[str]] = field(default_factory=list)
-    rare: list[list[str]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -36,16 +34,14 @@ class InboxState:
             "drawn": self.drawn,
             "last": self.last,
             "doubted": self.doubted,
-            "rare": self.rare,
         }
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "InboxState":
         heard = {sharer: {int(n): key for n, key in rounds.items()} for sharer, rounds in document["heard"].items()}
         records = {sharer: TruthRecord(**record) for sharer, record in document["records"].items()}
-        shapes = [Shape(*values) for values in document.get("shapes", ())]
-        drawn, doubted, rare = ([list(one) for one in document.get(name, ())] for name in ("drawn", "doubted", "rare"))
+        shapes = [Shape(*values) for values in document["shapes"]]
+        drawn, doubted = ([list(one) for one in document[name]] for name in ("drawn", "doubted"))
         kept = dict(document["kept"])
-        # A checkpoint from before this was kept takes all it ever heard of for present.
-        last = dict(document.get("last", dict.fromkeys(heard, max(kept.values(), default=0))))
-        return cls(heard, kept, set(document["used"]), records, shapes, drawn, last, doubted, rare)
+        last = dict(document["last"])
+        return cls(heard, kept, set(document["used"]), records, shapes, drawn, last, doubted)

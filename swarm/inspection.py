@@ -17,12 +17,10 @@ from protocol.swarm.envelope import (
 )
 from protocol.swarm.record import Breach
 from protocol.swarm.sampling import Offer
-from protocol.swarm.seeds import NO_START, round_problem
+from protocol.swarm.seeds import round_problem
 
 IsMember = Callable[[str], bool]
 """Whether an address takes part, so that its breaches cost it something."""
-StartOf = Callable[[str], bytes]
-"""What was fixed after a member joined, which its problems follow from."""
 Allow = Callable[[Envelope], float]
 """How many seconds may be spent on an envelope that was opened."""
 
@@ -62,10 +60,9 @@ class Inspector:
         limits: EnvelopeLimits,
         environments: TextEnvironments,
         is_member: IsMember,
-        start_of: StartOf = lambda _: NO_START,
     ) -> None:
         self.limits, self._environments = limits, environments
-        self._is_member, self._start_of = is_member, start_of
+        self._is_member = is_member
         self._document = bytes.fromhex(limits.document)
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
@@ -95,8 +92,7 @@ class Inspector:
     def _group(
         self, envelope: Envelope, group: SharedGroup, check: Callable[[], None]
     ) -> tuple[Breach | None, str, FoundGroup | None]:
-        start = self._start_of(envelope.member)
-        seed = round_problem(self._document, envelope.member, envelope.round, group.slot, start)
+        seed = round_problem(self._document, envelope.member, envelope.round, group.slot)
         name = self._environments.name(seed)
         where = f"round {envelope.round}, slot {group.slot} ({name})"
         if group.question != question_digest(self._environments.problem(seed).question):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engines.runtime import torch_environment
 from environments.errors import ScoringUnavailable
-from protocol.locks import locked
+from protocol.files import locked
 from runtime.process import Daemon, start
 from swarm.config import SwarmMemberConfig
 
@@ -41,13 +41,10 @@ class MemberDaemon:
             number = made.progress.state.next
             try:
                 began = time.monotonic()
-                made.membership.before_round()
                 done = made.round(number)
                 made.progress.finished(made.learner, made.inbox, done)
-                made.membership.after_round()
                 seconds = round(time.monotonic() - began, 3)
-                status = {**made.member.status(number), **made.membership.status()}
-                made.progress.show({**status, "reward": done.reward, "seconds": seconds})
+                made.progress.show({**made.member.status(number), "reward": done.reward, "seconds": seconds})
                 pauses = 0
                 self._rest(self._pace - seconds)
             except ScoringUnavailable as error:
@@ -58,7 +55,6 @@ class MemberDaemon:
                 log.warning("round %d waits: %s", number, error)
                 self._stopping.wait(_PAUSE_SECONDS)
         made.progress.keep(made.learner, made.inbox)
-        made.membership.finish()
         return 0
 
     def _rest(self, seconds: float) -> None:

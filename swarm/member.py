@@ -13,7 +13,6 @@ from engines.base import Engine
 from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup
-from protocol.swarm.habits import HabitRations
 from protocol.swarm.places import RoundPlaces
 from protocol.swarm.sampling import (
     Filter,
@@ -43,7 +42,7 @@ log = logging.getLogger("muster.swarm")
 @dataclass(frozen=True)
 class MemberParts:
     """What a member works with. `secret`: 32 bytes that seed its draws and that nobody else has. `judge`: None where
-    anything that is true is trained on. `recorded`: the first round that no recorded root of its key covers."""
+    anything that is true is trained on."""
 
     account: LocalAccount
     limits: EnvelopeLimits
@@ -55,7 +54,6 @@ class MemberParts:
     exchange: Exchange
     secret: bytes
     judge: PlausibilityJudge | None = None
-    recorded: Callable[[], int] = lambda: 0
 
 
 @dataclass
@@ -65,7 +63,6 @@ class _Drawn:
     chosen: list[tuple[FoundGroup, Group]] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
     doubted: list[str] = field(default_factory=list)
-    rare: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -80,7 +77,7 @@ class SwarmMember:
     ):
         self.parts, self._mix, self._home, self._filters = parts, mix, home, filters
         self._outbox = EnvelopeOutbox(home / "outbox", parts.account)
-        self.alone, self._start = False, parts.rounds.start()
+        self.alone = False
 
     def load(self) -> None:
         """Let the engine generate with the learner's weights."""
@@ -89,9 +86,6 @@ class SwarmMember:
     def round(self, number: int) -> SwarmRound:
         """Train on the groups of round `number`; the caller writes it down before the next one."""
         parts, mix = self.parts, self._mix
-        if parts.rounds.start() != self._start:
-            self._start = parts.rounds.start()
-            self._outbox.drop()
         taken = self._meet(number)
         slots = range(parts.limits.groups)
         # Own groups come first: they say what the policy of this round would say.
@@ -100,7 +94,7 @@ class SwarmMember:
         if mix.fill:
             own += parts.rounds.make(parts.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
         self._share(number, own)
-        parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted, drawn.rare)
+        parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
         if parts.judge is not None:
             parts.inbox.state.shapes = parts.judge.usual_with(parts.inbox.state.shapes, own)
         metrics = parts.learner.train_step([one.group for one in own] + [group for _, group in drawn.chosen])
@@ -161,7 +155,6 @@ class SwarmMember:
         drawn, seed = _Drawn(), hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
         lately = inbox.lately()
         places = RoundPlaces(mix.shared, inbox.sharers, lately, mix.even)
-        rations = HabitRations(lately, None if judge is None else judge.ration)
         for found in in_order(inbox, self._filters(inbox), seed, mix):
             if not places.left:
                 break
@@ -171,25 +164,19 @@ class SwarmMember:
             if group is None:
                 drawn.unfit.append(name)
                 continue
-            doubt, rare = (None, False) if judge is None else judge.look(found, group, shapes)
-            if doubt is None and rare and not rations.allow(sharer):
-                doubt = "seldom said, and its sharer has had its ration of that"
+            doubt = None if judge is None else judge.doubts(found, group, shapes)
             if doubt is not None:
                 log.info("group %s is left out: %s", name, doubt)
                 drawn.doubted.append(name)
                 continue
             drawn.chosen.append((found, group))
             places.take(sharer)
-            rations.take(sharer, rare)
-            drawn.rare += [name] * rare
         return drawn
 
     def _share(self, number: int, own: list[OwnGroup]) -> None:
         """Put the groups that others can learn from into the outbox, once a round whatever is killed when, and send."""
         groups = [one.shared for one in own if one.shared is not None and one.has_advantage]
-        if number < self.parts.recorded():
-            log.info("round %d is not shared: a recorded root of this key covers it", number)
-        elif groups:
+        if groups:
             self._outbox.put(self._envelope(number, groups))
         try:
             if not self.alone:
@@ -201,9 +188,6 @@ class SwarmMember:
     def _envelope(self, number: int, groups: list[SharedGroup]) -> Envelope:
         limits = self.parts.limits
         return Envelope(
-            chain_id=limits.swarm.chain_id,
-            swarms=limits.swarm.swarms,
-            swarm=limits.swarm.swarm,
             document=limits.document,
             member=self.parts.account.address,
             round=number,

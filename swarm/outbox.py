@@ -17,7 +17,8 @@ MAX_UNSENT = 16
 
 class EnvelopeOutbox:
     """In `folder`, made if need be. Rounds are signed in ascending order only, so that neither a restart nor a copy of
-    the folder makes two envelopes of one: half of the stake may hang on it."""
+    the folder makes two envelopes of one, for which receivers
+    would never believe this key again."""
 
     def __init__(self, folder: Path, account: LocalAccount) -> None:
         self._folder, self._mark, self._account = folder, folder / "signed", account
@@ -67,12 +68,6 @@ class EnvelopeOutbox:
             except RefusedForGood as error:
                 # It would hold up all that come after it.
                 log.warning("round %d is not shared: %s", int(path.stem), printable(str(error)))
-            path.unlink()
-
-    def drop(self) -> None:
-        """Give up what waits: it is about problems that are not the member's any more."""
-        for path in self.waiting:
-            log.warning("round %d is not shared: a reorganisation changed its problems", int(path.stem))
             path.unlink()
 
     def _path(self, number: int) -> Path:

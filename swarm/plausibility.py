@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 
-from protocol.swarm.habits import strangeness
 from protocol.swarm.plausibility import (
     PlausibilityConfig,
     Shape,
@@ -22,14 +21,6 @@ from swarm.generation import MemberModel, OwnGroup
 from swarm.inspection import FoundGroup
 from trainer.batch import Group, micro_batch, plan_rows
 from trainer.learner import Learner
-
-
-class GroupLook(NamedTuple):
-    """`doubt`: why one of a group's right answers is nothing that the own policy would have said, None if it might have
-    said all. `rare`: whether it says what half of these do seldom."""
-
-    doubt: str | None
-    rare: bool = False
 
 
 class PlausibilityJudge:
@@ -51,28 +42,18 @@ class PlausibilityJudge:
         made = [shape_of([-value for value in one], self._config.window) for group in own for one in group.logprobs]
         return [*shapes, *filter(finite, made)][-self._config.history :]
 
-    @property
-    def ration(self) -> float | None:
-        """The share of a sharer's groups that are trained on which may be rare."""
-        return self._config.ration
-
     def doubts(self, found: FoundGroup, group: Group, own: Sequence[Shape]) -> str | None:
-        """Why it is not trained on, whoever shared it; None if it may be."""
-        return self.look(found, group, own).doubt
-
-    def look(self, found: FoundGroup, group: Group, own: Sequence[Shape]) -> GroupLook:
-        """What the own policy, whose completions have the shapes `own`, would say of the completions of the group that
-        an update makes likelier. What is made less likely teaches nothing that it says."""
+        """Why the own policy, whose completions have the shapes `own`, would not have said a completion of the group
+        that an update makes likelier; None if it might have said all. What is made less likely teaches nothing that it
+        says."""
         if len(own) < self._config.least:
-            return GroupLook(f"{len(own)} own completions are too few to compare with")
+            return f"{len(own)} own completions are too few to compare with"
         known, rewards = usual(own, self._config.odd), found.offer.rewards
-        shapes = self.shapes(found, group)
-        for place, shape in enumerate(shapes):
+        for place, shape in enumerate(self.shapes(found, group)):
             reason = implausible(shape, known, self._config)
             if reason is not None and rewards[place] > found.offer.mean:
-                return GroupLook(f"completion {place}: {reason}")
-        strange = strangeness([shape.worst for shape in shapes], rewards)
-        return GroupLook(None, strange > usual(own, self._config.rare).worst)
+                return f"completion {place}: {reason}"
+        return None
 
     def shapes(self, found: FoundGroup, group: Group) -> list[Shape]:
         """Of each completion. One that is as long as an own one may be had to stop."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.files import write_atomic
-from protocol.folders import drop_old, remove_leftovers
+from protocol.files import drop_old, remove_leftovers, write_atomic
 from swarm.inbox import EnvelopeInbox
 from swarm.inbox_state import InboxState
 from swarm.journal import JOURNAL, STATUS, append, rewind

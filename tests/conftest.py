@@ -13,8 +13,7 @@ from hypothesis import settings
 
 from chain.client import ChainClient
 from chain.deploy import deploy
-from chain.deployment import Deployment
-from chain.network import NetworkConfig
+from chain.deployment import Deployment, NetworkConfig
 from chain.suite import Suite
 from localnet.ports import claim_port
 from localnet.services.chain import find_anvil

@@ -25,7 +25,6 @@ FIRST = (
     "trainer/test_layouts.py",
     "calibration/test_calibrate.py",
     "validator/test_kills.py",
-    "swarm/test_on_chain.py",
     "engines/test_vllm.py",
     "swarm/test_plausibility.py",
     "trainer/state/test_checkpoint.py",

@@ -1,6 +1,6 @@
-"""Brings a fresh machine to a working checkout: virtual environment, Foundry and solc from npm, built contracts.
+"""Bring a fresh machine to a working checkout: virtual environment, Foundry and solc from npm, built contracts.
 
-Standard library only. Every step is skipped when its inputs have not changed, so a second run takes a second.
+Standard library only. Every step is skipped while its inputs have not changed, so a second run takes a second.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-DASHBOARD_LIBRARIES = ("uplot/dist/uPlot.iife.min.js", "uplot/dist/uPlot.min.css", "uplot/LICENSE")
+SUPPORTED = ((3, 11), (3, 12), (3, 13))
+UV_VERSION = "0.13.9"
 PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# Packages that only a GPU build of PyTorch needs.
+GPU_PACKAGES = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)")
+DASHBOARD_LIBRARIES = ("uplot/dist/uPlot.iife.min.js", "uplot/dist/uPlot.min.css", "uplot/LICENSE")
 
 
 def fail(what: str, hint: str) -> None:
@@ -28,15 +33,17 @@ def fail(what: str, hint: str) -> None:
     raise SystemExit(2)
 
 
-def say(text: str) -> None:
-    """Print that a step begins or ended."""
+def report(text: str) -> None:
+    """Print one line of progress."""
     print(f"setup: {text}", flush=True)
 
 
 def check_prerequisites() -> None:
-    """Python 3.11, Node 20 with npm, git and a C compiler; one line per missing one."""
-    if sys.version_info[:2] != (3, 11):
-        fail(f"Python {sys.version.split()[0]} runs this, but 3.11 is needed", "run `make PYTHON=python3.11 …`")
+    """End with one line that names the first missing prerequisite."""
+    if sys.version_info[:2] not in SUPPORTED:
+        fail(
+            f"Python {sys.version.split()[0]} runs this, but 3.11 to 3.13 are needed", "run `make PYTHON=python3.11 …`"
+        )
     if not sys.platform.startswith("linux"):
         fail(f"{sys.platform} is not supported", "use Linux (x86_64)")
     for tool, hint in {
@@ -49,7 +56,7 @@ def check_prerequisites() -> None:
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         fail("no C compiler (`cc`) is on the PATH", "install gcc or clang")
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
-        fail("Python's C headers (Python.h) are missing", "install python3.11-dev")
+        fail("Python's C headers (Python.h) are missing", f"install python3.{sys.version_info[1]}-dev")
     version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout.strip()
     match = re.match(r"v(\d+)", version)
     if not match or int(match.group(1)) < 20:
@@ -57,7 +64,7 @@ def check_prerequisites() -> None:
 
 
 def run(argv: list[str], what: str) -> None:
-    """Run a step with its output in build/setup.log; a line every ten seconds, so nobody waits in silence."""
+    """Run a step with its output in build/setup.log, and print a line of progress every eight seconds."""
     log_path = ROOT / "build" / "setup.log"
     log_path.parent.mkdir(exist_ok=True)
     start = last = time.monotonic()
@@ -69,16 +76,16 @@ def run(argv: list[str], what: str) -> None:
             time.sleep(0.1)
             if time.monotonic() - last >= 8:
                 last = time.monotonic()
-                say(f"  … {what}, {last - start:.0f} s")
+                report(f"  … {what}, {last - start:.0f} s")
     if process.returncode != 0:
         tail = log_path.read_text().strip().splitlines()[-12:]
         print("\n".join(tail), file=sys.stderr)
         fail(f"{what} failed (exit {process.returncode})", f"see {log_path.relative_to(ROOT)} and run again")
-    say(f"{what}: {time.monotonic() - start:.0f} s")
+    report(f"{what}: {time.monotonic() - start:.0f} s")
 
 
 def digest(*paths: Path) -> str:
-    """Hex SHA-256 of the files' names and bytes, one after another."""
+    """Return the hex SHA-256 over the files' names and bytes."""
     sha = hashlib.sha256()
     for path in paths:
         sha.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -86,24 +93,48 @@ def digest(*paths: Path) -> str:
 
 
 def once(stamp: Path, wanted: str, step: Callable[[], None]) -> None:
-    """Take a step unless it was done for what is there now."""
+    """Run a step unless its stamp says that it ran for these inputs."""
     if not stamp.exists() or stamp.read_text() != wanted:
         step()
         stamp.write_text(wanted)
 
 
+def has_gpu() -> bool:
+    """Return whether an NVIDIA driver answers on this machine."""
+    smi = shutil.which("nvidia-smi")
+    return smi is not None and subprocess.run([smi, "-L"], capture_output=True, check=False).returncode == 0
+
+
+def has_pinned_cpu_build() -> bool:
+    """Return whether requirements-torch.lock pins a CPU build of PyTorch for this Python and machine."""
+    return sys.version_info[:2] == (3, 11) and os.uname().machine == "x86_64"
+
+
 def install_python() -> None:
-    """The virtual environment with the locked packages, and muster itself."""
+    """Create the virtual environment and install the locked packages and muster itself."""
     if not PYTHON.exists():
         run([sys.executable, "-m", "venv", str(VENV)], "virtual environment")
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
-    install_torch(pip)
-    run([*pip, "--require-hashes", "-r", "requirements.lock"], "Python packages")
-    run([*pip, "--no-build-isolation", "-e", "."], "muster itself")
+    run([*pip, f"uv=={UV_VERSION}"], "uv")
+    gpu = has_gpu()
+    cpu_build = not gpu and has_pinned_cpu_build()
+    if cpu_build:
+        install_cpu_torch(pip)
+    sync = [str(VENV / "bin" / "uv"), "sync", "--frozen", "--inexact", "--python", str(PYTHON), "--extra", "localnet"]
+    sync += ["--extra", "cuda" if gpu else "cpu", "--no-progress"]
+    for package in gpu_packages() if cpu_build else ():
+        sync += ["--no-install-package", package]
+    run(sync, "Python packages and muster itself")
 
 
-def install_torch(pip: list[str]) -> None:
-    """Torch by its own lock file; from PyTorch's index too where pip's own lacks that build."""
+def gpu_packages() -> list[str]:
+    """Return the names in uv.lock that only a GPU build of PyTorch needs."""
+    names = {package["name"] for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    return sorted(filter(GPU_PACKAGES.fullmatch, names))
+
+
+def install_cpu_torch(pip: list[str]) -> None:
+    """Install PyTorch's CPU build by its hash, from pip's own indexes or from PyTorch's."""
     locked = [*pip, "--require-hashes", "-r", "requirements-torch.lock"]
     probe = subprocess.run([*locked, "--dry-run", "--quiet"], cwd=ROOT, capture_output=True, check=False)
     if probe.returncode != 0:
@@ -112,15 +143,15 @@ def install_torch(pip: list[str]) -> None:
 
 
 def install_node() -> None:
-    """npm's locked packages: Foundry, solc, OpenZeppelin, and what the dashboard uses."""
-    # Not `npm ci`: it refuses a lock without the binaries of every other platform. Versions and hashes still bind.
+    """Install npm's locked packages: Foundry, solc, OpenZeppelin, and what the dashboard uses."""
+    # `npm ci` refuses a lock without the binaries of every other platform. Versions and hashes still bind.
     npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
     run(npm, "Foundry, solc, OpenZeppelin and uPlot from npm")
     copy_libraries()
 
 
 def copy_libraries() -> None:
-    """What the dashboard serves of npm's packages, into the package, so that a wheel has it too."""
+    """Copy what the dashboard serves of npm's packages into the package, so that a wheel has it too."""
     for name in DASHBOARD_LIBRARIES:
         copy = ROOT / "orchestrator" / "static" / "vendor" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -128,26 +159,22 @@ def copy_libraries() -> None:
 
 
 def build_contracts() -> None:
+    """Compile the contracts."""
     (forge,) = (ROOT / "node_modules" / "@foundry-rs").glob("forge-*/bin/forge")
     run([str(forge), "build", "contracts/src"], "contracts")
 
 
-def compile_loops(module: str, what: str) -> None:
-    """Into the user's cache, before a network of processes would do it at once."""
-    run([str(PYTHON), "-m", module], f"{what}' loops")
-
-
-def make_sandbox() -> None:
-    """The interpreters that strangers' programs and answers are judged in, compiled for this machine."""
-    run([str(PYTHON), "-m", "environments.sandbox.warm"], "sandbox")
+def warm(module: str, what: str) -> None:
+    """Compile into the user's cache once, so that a network of processes does not do it all at once."""
+    run([str(PYTHON), "-m", module], what)
 
 
 def main() -> None:
-    """All steps in order; those that are done are passed over."""
+    """Run every step whose inputs changed, in order."""
     os.chdir(ROOT)
     check_prerequisites()
     stamps = [folder / ".muster-stamp" for folder in (VENV, ROOT / "node_modules", ROOT / "contracts" / "out")]
-    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock", "pyproject.toml")]
+    locks = [ROOT / name for name in ("requirements-torch.lock", "uv.lock", "pyproject.toml")]
     packages = ROOT / "package-lock.json"
     contracts = [ROOT / "foundry.toml", packages, *sorted((ROOT / "contracts" / "src").rglob("*.sol"))]
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home())
@@ -155,19 +182,27 @@ def main() -> None:
     once(stamps[1], digest(packages), install_node)
     once(stamps[2], digest(*contracts), build_contracts)
     for folder, module, what in (
-        ("proofs", "protocol.proofs.warm", "proofs"),
-        ("delta", "storage.weights.warm", "weight deltas"),
+        ("toploc", "protocol.toploc.warm", "loops of proofs"),
+        ("delta", "storage.weights.warm", "loops of weight deltas"),
     ):
         sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))
-        once(VENV / f".muster-{folder}", sources + cache, partial(compile_loops, module, what))
+        once(VENV / f".muster-{folder}", sources + cache, partial(warm, module, what))
     guests = [
         *(ROOT / "environments" / "sandbox").glob("*.py"),
         *(ROOT / "environments" / "scorers").glob("*_guest.py"),
     ]
-    once(VENV / ".muster-sandbox", digest(*sorted(guests), *locks[1:]) + cache, make_sandbox)
+    once(
+        VENV / ".muster-sandbox",
+        digest(*sorted(guests), *locks[1:]) + cache,
+        partial(warm, "environments.sandbox.warm", "sandbox"),
+    )
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--gpu-packages"]:  # for ops/Containerfile
+        ROOT = Path.cwd()
+        print("\n".join(gpu_packages()))
+        raise SystemExit
     try:
         main()
     except KeyboardInterrupt:

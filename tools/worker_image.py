@@ -2,7 +2,7 @@
 
 Made of what is on this machine: its Python, the packages that muster needs, shared libraries, and the wheel. Prints the
 image's id, which a worker's configuration names as `isolation_image`. Where a registry can be reached,
-tools/Containerfile.worker makes a cleaner one.
+ops/Containerfile makes a cleaner one.
 """
 
 import argparse

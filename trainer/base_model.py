@@ -24,9 +24,7 @@ from protocol.config import ModelConfig
 from protocol.encoding import canonical_json, sha256_hex, tagged_hash, words
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.files import explained, user_cache, write_atomic
-from protocol.folders import file_digests, write_folder
-from protocol.locks import locked
+from protocol.files import explained, file_digests, locked, user_cache, write_atomic, write_folder
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig
 from trainer.model.policy import Policy, model_folder

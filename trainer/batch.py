@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocol.rollouts.transcript import Inserted, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
 from protocol.training import AdvantageName
 
 

@@ -10,18 +10,16 @@ import threading
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from chain.contracts.appeals import Canaries, FailingRollout, Planted
-from chain.records import Submission
-from chain.state import State
+from chain.contracts import Canaries, FailingRollout, Planted
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from protocol.accounts import LocalAccount
-from protocol.audit import audit_sample
-from protocol.encoding import tagged_hash
+from protocol.encoding import keccak, tagged_hash
 from protocol.errors import MusterError
-from protocol.keccak import keccak
-from protocol.rollouts import merkle
-from protocol.rollouts.commitment import inclusion
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file import merkle
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, inclusion
+from protocol.seeds import audit_sample
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from storage.keys import object_key

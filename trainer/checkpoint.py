@@ -22,8 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError, first_line
-from protocol.files import file_sha256, sync_folder, write_atomic
-from protocol.folders import file_digests
+from protocol.files import file_digests, file_sha256, sync_folder, write_atomic
 from trainer.distributed import Ranks
 
 VERSION = 2

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from protocol.accounts import LocalAccount
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from trainer.config import TrainerConfig
 from trainer.evaluate import EvaluationProcess, Evaluator
 

@@ -5,10 +5,10 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig, ProcessConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 
 
 class ParallelConfig(Document):

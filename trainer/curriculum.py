@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from protocol.config import PoolConfig
 from protocol.curriculum import Difficulty, Tried, rows_tries, tries_rows
 from protocol.curriculum_mask import TABLE, tried
 from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import write_atomic
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from runtime.solve_rates import StepNotSeenError, counted_files, expected_table, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject

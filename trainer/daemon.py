@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import MusterError
-from protocol.folders import drop_old
-from protocol.rollouts.schema import Limits
+from protocol.files import drop_old
+from protocol.rollout_file.rows import Limits
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.base_model import base_model
 from trainer.batch import Group

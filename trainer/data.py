@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from chain.records import Status, Submission
-from chain.state import State
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
 from environments.errors import ScoringUnavailable
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHeader
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, MalformedFile, Rollout, RolloutHeader
 from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject

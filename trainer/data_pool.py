@@ -10,11 +10,11 @@ import os
 import threading
 from pathlib import Path
 
-from chain.records import Pool
-from chain.state import State
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError
-from protocol.folders import drop_old, write_folder
+from protocol.files import drop_old, write_folder
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.base_model import base_model
 from trainer.canaries import CanaryPlan

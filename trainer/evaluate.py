@@ -22,8 +22,7 @@ from environments.pool import PoolEnvironments, Score
 from protocol.accounts import LocalAccount
 from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
 from protocol.config import EvaluationSet, PoolConfig
-from protocol.documents import Document
-from protocol.encoding import parse_json
+from protocol.encoding import Document, parse_json
 from protocol.errors import MusterError, printable
 from protocol.files import write_atomic
 from protocol.identity import PoolId

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.lifetime import die_with_parent
 from runtime.entry import run_role
 from runtime.process import Daemon, start

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from storage.weights.manifest import StepSites
 from trainer.config import GuardConfig
 from trainer.data import FileCollector, StepFiles

@@ -15,8 +15,7 @@ from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_hash, words
 from protocol.errors import ConfigError
-from protocol.files import explained
-from protocol.folders import file_digests
+from protocol.files import explained, file_digests
 from protocol.length_tiers import all_targets
 from protocol.problems import ProblemFilter
 from trainer.evaluate import AHEAD, Attempt, score_attempts

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import IntegrityError
-from protocol.folders import drop_old, remove_leftovers
+from protocol.files import drop_old, remove_leftovers
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.making import PolicyAtStep, PolicyGroup
 from trainer.records import Records

@@ -10,12 +10,11 @@ from protocol.accounts import LocalAccount
 from protocol.config import WeightsConfig
 from protocol.errors import IntegrityError, MusterError
 from runtime.pool_client import PoolClient
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepSites, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepSites, unseal, weight_files
 from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare, send
-from storage.weights.shards import weight_files
 from trainer.canaries import CanaryPlan
 
 log = logging.getLogger("muster.trainer")

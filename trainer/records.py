@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.api.evaluation import SignedEvaluation
 from protocol.api.work import StepRequest
 from protocol.errors import MusterError

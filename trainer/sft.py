@@ -13,11 +13,9 @@ from typing import Annotated, Any, Literal, Protocol
 import torch
 from pydantic import Field, ValidationError, field_validator
 
-from protocol.documents import Document
-from protocol.encoding import canonical_json, parse_json, sha256_hex
+from protocol.encoding import Document, canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
-from protocol.files import explained, file_sha256
-from protocol.folders import drop_old, remove_leftovers
+from protocol.files import drop_old, explained, file_sha256, remove_leftovers
 from protocol.models import load_tokenizer
 from protocol.training import OptimizerConfig, TrainConfig
 from trainer.batch import MicroBatch, PackedLayout, plan_rows

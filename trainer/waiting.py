@@ -7,8 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
-from chain.standing import Standing, standing_of
-from chain.state import State
+from chain.indexer.state import Standing, State, standing_of
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.waits import WAITS
 from trainer.exits import RanksLostError

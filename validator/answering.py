@@ -4,7 +4,7 @@ rest was not."""
 import logging
 from functools import cached_property
 
-from chain.records import Pool, Submission
+from chain.indexer.records import Pool, Submission
 from protocol.errors import printable
 from protocol.identity import PoolId
 from protocol.verdict import Code, Verdict

@@ -3,8 +3,7 @@ it is an answer, and the answer `unavailable` is never fined. Pure."""
 
 from collections.abc import Mapping, Sequence
 
-from chain.judging import Panel
-from chain.records import Pool, Submission
+from chain.indexer.records import Panel, Pool, Submission
 from protocol.identity import PoolId, WorkId
 from protocol.verdict import BallotDocument, Code, Finding, Verdict
 

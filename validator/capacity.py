@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from chain.records import Pool, Seat
+from chain.indexer.records import Pool, Seat
 from environments.judging_time import SlowPool, too_slow
 from protocol.config import PoolConfig
 

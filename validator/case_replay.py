@@ -4,12 +4,10 @@ the outcome on chain follows from the votes. Pure."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chain.contracts.node_cases import MOST_FILES
-from chain.judging import Accusation, CaseOutcome, Trial
-from chain.records import Account, Submission
-from protocol.audit import audit_sample
+from chain.contracts import MOST_FILES
+from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Trial
 from protocol.errors import IntegrityError
-from protocol.seeds import jury_seed
+from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict, tally
 from validator.case_verdict import CaseVerdict, judge_case
 from validator.node_evidence import Law

@@ -9,8 +9,7 @@ had taken all wealth (`NodeCase`: a start weighs less the later it is), so where
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chain.judging import Accusation
-from chain.records import Submission
+from chain.indexer.records import Accusation, Submission
 from protocol.evidence.process import DELIVERIES, NodeCase
 from protocol.verdict import Code, Verdict
 from validator.node_evidence import FileEvidence, Law, decided, evidence_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from chain.jury_terms import further_lanes
+from chain.indexer.records import further_lanes
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
@@ -19,7 +19,7 @@ from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
-from runtime.relay.peer import serve_as_peer
+from runtime.relay import serve_as_peer
 from validator.ballots import BallotBox
 from validator.capacity import promised, slow_pool
 from validator.config import ENGINES, READY, ValidatorConfig

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Iterator, Mapping
 
-from chain.contracts.court import BallotContract, Committee, Place
+from chain.contracts import BallotContract, Committee, Place
 from chain.errors import ContractError
-from chain.judging import Panel
-from chain.state import State
+from chain.indexer.records import Panel
+from chain.indexer.state import State
 
 log = logging.getLogger("muster.validator")
 

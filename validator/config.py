@@ -4,12 +4,12 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from chain.mirrors import MAX_MIRROR
-from protocol.documents import Document
+from chain.indexer.records import MAX_MIRROR
+from protocol.encoding import Document
 from protocol.errors import MusterError
 from runtime.process import EngineName, KeyConfig, PoolSource, ProcessConfig
-from storage.settings import S3Settings
-from storage.transfer import check_url
+from storage.s3 import S3Settings
+from storage.transfers import check_url
 
 READY = "ready"
 """A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""

@@ -5,13 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from environments.pool import PoolEnvironments
-from protocol.audit import audit_sample
 from protocol.config import PoolConfig
-from protocol.proofs.drift import Drift
-from protocol.rollouts.commitment import Commitment
-from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.rollouts.transcript import Tokens, Transcript
-from protocol.seeds import Work
+from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, Tokens, Transcript
+from protocol.seeds import Work, audit_sample
+from protocol.toploc.codec import Drift
 from protocol.verdict import Code, Finding, Verdict
 from validator.repeats import Repeats, repeats
 

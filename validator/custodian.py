@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.encoding import canonical_json

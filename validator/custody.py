@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterator
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from validator.kept_files import FilePlace
 
 

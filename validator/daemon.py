@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from chain.state import State
+from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, unwritten

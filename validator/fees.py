@@ -1,9 +1,8 @@
 """Collects the fees of our members and jurors, once nothing of what they judged can change."""
 
-from chain.contracts.court import Committee
-from chain.judging import Lane, Panel, Trial
-from chain.records import Submission
-from chain.state import State
+from chain.contracts import Committee
+from chain.indexer.records import Lane, Panel, Submission, Trial
+from chain.indexer.state import State
 from validator import selectors
 from validator.collaborators import ValidatorCollaborators
 from validator.committees import drawn_committee, ours

@@ -15,8 +15,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import MusterError
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
 from validator.context import SubmissionFacts
 from validator.judging import FileJudge, MissingFileError

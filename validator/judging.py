@@ -12,8 +12,8 @@ from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import MusterError, printable
 from protocol.evidence.figures import engine_key
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, MalformedFile
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, MalformedFile
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Verdict
 from storage.keys import MissingObjectError

@@ -5,11 +5,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from chain.contracts.stakes import DRAW_REACH
-from chain.judging import Lane, Panel, Trial
-from chain.records import Submission
-from chain.seat_classes import needed, seats_in
-from chain.state import State
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Lane, Panel, Submission, Trial
+from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from validator import selectors
 from validator.rounds import settleable, turn

@@ -1,9 +1,8 @@
 """Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
 
-from chain.contracts.court import Court
-from chain.judging import Lane
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.contracts import Court
+from chain.indexer.records import Lane, Pool, Submission
+from chain.indexer.state import State
 from validator import selectors
 from validator.committees import Committees
 from validator.fees import FeeCollection

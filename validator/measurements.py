@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from engines.base import Engine, Prefilled
-from protocol.proofs.codec import CHUNK
-from protocol.proofs.toploc import ChunkErrors, compare_many
-from protocol.rollouts.transcript import Inserted, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
+from protocol.toploc.codec import CHUNK
+from protocol.toploc.proofs import ChunkErrors, compare_many
 from validator.context import CheckContext, RowMeasurements
 
 _TOGETHER = 1 << 22

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from chain.records import Submission, Terms
+from chain.indexer.records import Submission, Terms
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of

@@ -10,8 +10,8 @@ from dataclasses import replace
 from engines.base import Engine
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, MalformedFile
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, MalformedFile
 from protocol.verdict import Code, Finding, Verdict, combine
 from validator.checks import FILE_CHECKS, PREFILL_CHECKS
 from validator.checks.base import refuse

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from chain.state import State
+from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from runtime.heartbeats import Heartbeats
 from validator.collaborators import PoolCollaborators, UnopenedPool, ValidatorCollaborators

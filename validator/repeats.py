@@ -5,9 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol.proofs.codec import CHUNK
-from protocol.rollouts.schema import Rollout
-from protocol.rollouts.transcript import Inserted
+from protocol.rollout_file.rows import Inserted, Rollout
+from protocol.toploc.codec import CHUNK
 
 SHORTEST = 8
 """Tokens below which rounding to bfloat16 could make proofs of different texts equal."""

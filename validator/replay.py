@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from chain.judging import Round
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Round, Submission
+from chain.indexer.state import State
 from engines.base import Engine
 from protocol.errors import IntegrityError, MusterError
 from protocol.verdict import BallotDocument, Code, Verdict

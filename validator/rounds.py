@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from chain.judging import Panel
+from chain.indexer.records import Panel
 
 
 class SeatAction(Enum):

@@ -6,8 +6,8 @@ import math
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded
 from protocol.evidence.unexplained import unexplained
-from protocol.proofs.codec import CHUNK
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
+from protocol.toploc.codec import CHUNK
 from protocol.verdict import Finding
 from validator.context import CheckContext, RowMeasurements
 

@@ -3,12 +3,11 @@
 from collections.abc import Container
 from math import comb
 
-from chain.judging import Accusation, Lane, Round, Trial
-from chain.records import Pool, Status, Submission
-from chain.state import State
+from chain.indexer.records import Accusation, Lane, Pool, Round, Status, Submission, Trial
+from chain.indexer.state import State
+from protocol.encoding import keccak
 from protocol.identity import PoolId, WorkId
-from protocol.keccak import keccak
-from protocol.rollouts.commitment import Commitment
+from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code, code_at
 from validator.context import SubmissionFacts

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from chain.contracts.stakes import DRAW_REACH
-from chain.records import Pool
-from chain.state import State
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from protocol.errors import ConfigError, MusterError, printable
 from runtime.process import PoolSource
 from validator.collaborators import PoolCollaborators, UnopenedPool

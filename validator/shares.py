@@ -10,7 +10,7 @@ still find room when large and cheap ones find none, and to be in their way cost
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from chain.state import State
+from chain.indexer.state import State
 
 BYTES_OF_A_FEE = 16 << 20
 """Bytes for which the chain's least fee would pay in an empty store."""

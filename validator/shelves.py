@@ -56,7 +56,7 @@ class BucketShelf(FileShelf):
 
     def __init__(self, config: RepublishConfig) -> None:
         super().__init__(config.public_url)
-        from storage.bucket import Bucket  # slow to import, and rarely needed
+        from storage.s3 import Bucket  # slow to import, and rarely needed
 
         self._bucket = Bucket(config)
 

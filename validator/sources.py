@@ -9,9 +9,9 @@ from concurrent.futures import Future, wait
 from functools import partial
 
 from protocol.errors import IntegrityError, MusterError
-from storage.download import HttpObjects
 from storage.keys import Kind, MissingObjectError, object_key
 from storage.partial import PartialObject
+from storage.transfers import HttpObjects
 
 log = logging.getLogger("muster.validator")
 Answer = Future[bytes | None]
@@ -53,7 +53,7 @@ class Sources:
 
     def from_announced(self, key: str, limit: int, announced: Sequence[str], own: Answer | None = None) -> bytes | None:
         """The object from the first of these URLs that sends its bytes, or from the pool's `own` sources if these are
-        quicker. How many there are is bounded by who is believed (`chain.mirrors`): a file's node and its
+        quicker. How many there are is bounded by who is believed (`chain.indexer.records`): a file's node and its
         committees."""
         seconds = self._announced_seconds + limit / _LEAST_PACE
         end = time.monotonic() + seconds

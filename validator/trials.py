@@ -1,10 +1,9 @@
 """Trials: vote where our seats are jurors, of a file or of a node case; have the jury's verdict recorded,
 collect the fees."""
 
-from chain.contracts.court import Juries
-from chain.judging import Trial
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.contracts import Juries
+from chain.indexer.records import Pool, Submission, Trial
+from chain.indexer.state import State
 from protocol.config import PoolConfig
 from validator import selectors
 from validator.committees import Committees

@@ -4,11 +4,10 @@ import logging
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from protocol.audit import AUDIT_EVERYTHING
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, keccak
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
-from protocol.keccak import keccak
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import BallotDocument, Verdict
 from validator.context import SubmissionFacts
 

@@ -5,11 +5,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from chain.contracts.court import BallotContract, Court, Juries, Place
+from chain.contracts import BallotContract, Court, Juries, Place
 from chain.errors import ContractError
-from chain.judging import Accusation, Lane, Panel, Round, Trial
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Accusation, Lane, Panel, Round, Submission, Trial
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.config import PoolConfig

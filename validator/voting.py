@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.indexer.records import Pool, Submission
+from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from validator import selectors

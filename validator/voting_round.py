@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from chain.contracts.court import Committee
-from chain.records import Submission
+from chain.contracts import Committee
+from chain.indexer.records import Submission
 from validator import selectors
 from validator.judge_queue import TaskKey
 from validator.votes import Vote

@@ -10,7 +10,7 @@ from protocol.errors import ConfigError
 from protocol.evidence.figures import engine_key
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
-from runtime.relay.peer import serve_as_peer
+from runtime.relay import serve_as_peer
 from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal

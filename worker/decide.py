@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from chain.records import Account, Pool
-from chain.standing import Standing, standing_of
-from chain.state import State
+from chain.indexer.records import Account, Pool
+from chain.indexer.state import Standing, State, standing_of
 from worker.journal import JournalEntry
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from engines.runtime import torch_environment
 from environments.sandbox.image import copy_made
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
 from runtime.logs import start_logging

@@ -12,9 +12,8 @@ from engines.base import Completion, Engine, Loadable, Sampling
 from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.rollouts.commitment import Commitment, commit
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, commit
 from protocol.seeds import Assignment, Work, assignments, noise_key
 from runtime.turns import RolloutTask, converse
 
@@ -57,7 +56,7 @@ class FileMaker(ABC):
     def prepare(self) -> None:
         """All that the first file needs besides weights: whoever joins does it while they come. Raises ConfigError for
         an environment that this machine does not have."""
-        from protocol.proofs import warm  # it brings torch, for which a process is prepared first
+        from protocol.toploc import warm  # it brings torch, for which a process is prepared first
 
         self._following.prepare()
         warm.main()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from chain.errors import ContractError
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from protocol.errors import MusterError
 from worker.collaborators import WorkerCollaborators
 

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 
-from chain.contracts.pools import Submitted, WorkItem
+from chain.contracts import Submitted, WorkItem
 from chain.errors import ContractError, TransactionError
 from protocol.amounts import show_tokens
 from protocol.errors import MusterError

@@ -3,7 +3,6 @@ pragma solidity 0.8.37;
 
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
-import {ISwarms} from "../src/interfaces/ISwarms.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
 import {MeasuringCases} from "./helpers/MeasuringCases.sol";
@@ -15,14 +14,10 @@ contract GasTest is MeasuringCases {
     uint256 internal attesting;
     uint256 internal drawing;
     uint256 internal voting;
-    ISwarms internal swarms;
-    uint256 internal swarm;
 
     function test_gas() public {
         if (!vm.envOr("MUSTER_GAS", false)) return; // only under contracts/tools/gas.mjs
         token.mint(SINK, 1);
-        swarms = ISwarms(_new("Swarms", abi.encode(token, params)));
-        swarm = swarms.open(keccak256("document"), STAKE, 1 days);
         _submitFrom(node, 500); // steady state: slots of pool and account are in use
         _measure("");
         if (vm.envOr("MUSTER_GAS_QUICK", false)) {
@@ -74,30 +69,7 @@ contract GasTest is MeasuringCases {
         lane = _laneOf16(suffix, lane + 1);
         _many(suffix);
         _slash(suffix, pools.poolOf(pool).sequence / 16 + 1);
-        _swarm(suffix);
         _cases(suffix);
-    }
-
-    /// @dev A member's life in a swarm: joining, its first root, a later one, and being found out.
-    function _swarm(string memory s) internal {
-        string memory name = string.concat("swarm member", s);
-        address member = account(name);
-        _give(member, address(swarms), STAKE);
-        vm.prank(member);
-        swarms.join(swarm, member, 0, "");
-        _note(string.concat("swarm_join", s), _used());
-        vm.prank(member);
-        swarms.record(swarm, 0, 9, 80, keccak256("root"));
-        _note(string.concat("swarm_first_root", s), _used());
-        vm.prank(member);
-        swarms.record(swarm, 10, 19, 80, keccak256("later root"));
-        _note(string.concat("swarm_root", s), _used());
-        (bytes32 a, bytes32 b) = (keccak256("a"), keccak256("b"));
-        bytes memory signedA = _sign(key(name), swarms.envelopeDigest(swarm, member, 3, a));
-        bytes memory signedB = _sign(key(name), swarms.envelopeDigest(swarm, member, 3, b));
-        vm.prank(node);
-        swarms.accuse(swarm, member, 3, a, signedA, b, signedB);
-        _note(string.concat("swarm_accuse", s), _used());
     }
 
     /// @dev Opens a fresh lane for `node`.

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from environments.genesys.parquet import CPU_SECONDS, DONE, FRAME_BYTES, HEAD, MEMORY_BYTES, REFUSED, ROWS
 from environments.genesys.rows import MAX_ROW_BYTES, GenesysRow
 from protocol.environments import MAX_FILE_BYTES, MAX_ROWS
-from protocol.rollouts.confine import confine
+from protocol.rollout_file.confine import confine
 
 MAX_ROW_GROUPS = 1 << 14
 _BATCH_ROWS = 256

@@ -46,7 +46,7 @@ def _same_list(answer: str, reference: str) -> bool:
 
 def _makes_24(answer: str, reference: str) -> bool:
     """Exactly, of the numbers of the reference, each as often as there."""
-    if sorted(re.findall(r"[0-9]++", answer)) != sorted(re.findall(r"[0-9]++", reference)):
+    if sorted(re.findall(r"[0-9]+", answer)) != sorted(re.findall(r"[0-9]+", reference)):
         return False
     try:
         return _value(ast.parse(answer.strip(), mode="eval").body) == 24

@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from environments.base import Declaration, Problem
-from environments.gym.answers import may_be_scored
+from environments.gym.answers import may_be_scored, portable
 from environments.gym.apart import GymApart
 from environments.gym.generator import RESERVED, GymGenerator, check_offered
 from environments.gym.reviewed import APART, REVIEWED_VERSION
@@ -53,4 +53,5 @@ class GymEnvironment:
     def score(self, problem: Problem, answer_text: str) -> float:
         if len(answer_text) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer_text, problem.answer):
             return 0.0
-        return credited(self._generator.score(problem, answer_text), self._threshold)
+        answer = answer_text if answer_text == problem.answer else portable(answer_text)
+        return credited(self._generator.score(problem, answer), self._threshold)

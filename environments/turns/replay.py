@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
-from protocol.rollouts.transcript import Tokens, Transcript
+from protocol.rollout_file.rows import Tokens, Transcript
 
 Reply = Callable[[Sequence[Tokens]], Tokens | None]
 """What is put after the turns so far; None where they are the end. A function of them and the problem alone."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from environments.base import InTurns, Problem
 from environments.turns.frame import ReplyFrame
-from protocol.rollouts.transcript import Tokens
+from protocol.rollout_file.rows import Tokens
 
 
 class RolloutReplies:

@@ -60,7 +60,7 @@ def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -
         hint = "check its name and version" + ("" if build else "; --build makes wheels of what has none")
         _pip(["install", *about, *options, *wanted], f"resolve {requirement}", hint)
         found = parse_json(report.read_bytes())["install"]
-        local = {file_sha256(one): one for one in wheels}
+        local = {str(one.resolve()): one for one in wheels}
         return tuple(_locked(one, local, keep, Path(folder)) for one in found)
 
 
@@ -75,12 +75,17 @@ def wheel_requirement(path: Path) -> str:
 def _locked(one: Mapping[str, Any], local: Mapping[str, Path], keep: Path, folder: Path) -> LockedWheel:
     name, version = one["metadata"]["name"], one["metadata"]["version"]
     about = one["download_info"]
-    sha256 = str(about.get("archive_info", {}).get("hashes", {}).get("sha256", ""))
-    file = unquote(urlsplit(about["url"]).path.rsplit("/", 1)[-1])
-    path = local.get(sha256)
+    archive = about.get("archive_info", {})
+    # pip before 23.1 has `hash` instead of `hashes`, and neither of a local file
+    sha256 = str(archive.get("hashes", {}).get("sha256") or archive.get("hash", "").partition("sha256=")[2])
+    url = urlsplit(about["url"])
+    file = unquote(url.path.rsplit("/", 1)[-1])
+    path = local.get(unquote(url.path)) if url.scheme == "file" else None
     if not file.endswith(".whl"):
         _pip(["wheel", "--no-deps", "--wheel-dir", str(folder), f"{name}=={version}"], f"build {name}", "see its error")
         (path,) = (each for each in folder.glob("*.whl") if _same(each.name, name))
+    if path is None and not sha256:
+        raise ConfigError(f"pip reports no SHA-256 of {file}", "upgrade pip to 23.1 or newer, or name a wheel file")
     if path is None:
         return LockedWheel(name=name, version=version, sha256=sha256, file=file)
     sha256, file = file_sha256(path), path.name

@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from protocol.documents import Document, parse_document
-from protocol.encoding import canonical_json, sha256_hex
+from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
 from protocol.errors import ConfigError, IntegrityError
 from protocol.files import read_bounded
 

@@ -30,7 +30,7 @@ from swift.common import wsgi as swift_wsgi
 
 from localnet.services.swift_conf import KINDS, Layout
 from protocol.errors import MusterError
-from storage.presign import sign_url
+from storage.s3 import sign_url
 
 _UNIX_PATH_ROOM = 85  # AF_UNIX paths have at most 107 bytes
 _GRACE_SECONDS = 5

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
-from storage.settings import AccessKey
+from storage.s3 import AccessKey
 
 KINDS = ("account", "container", "object")
 CHUNK = 1 << 20

@@ -12,7 +12,7 @@ from protocol.environments import EnvironmentConfig
 from protocol.files import write_atomic
 from protocol.swarm.document import SwarmDocument
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 

@@ -25,10 +25,9 @@ from localnet.swarm.traces import (
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.swarm.envelope import EnvelopeLimits
-from protocol.swarm.identity import NO_CHAIN
 from protocol.waits import wait_for
 from runtime.supervisor import Child, Supervisor
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from swarm.exchange import BucketExchange
 
 _LOOK_SECONDS, _TELL_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
@@ -207,5 +206,5 @@ class SwarmRun:
 
     def _shelf(self) -> BucketContents:
         return read_shelf(
-            BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(NO_CHAIN, swarm_document())
+            BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(swarm_document())
         )  # fmt: skip

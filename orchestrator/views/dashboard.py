@@ -1,6 +1,6 @@
 """Everything that the dashboard's routes answer, made from a service at most every so often."""
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator import participant_views, submission_views
 from orchestrator.http_errors import HttpError
 from orchestrator.ledger import rows

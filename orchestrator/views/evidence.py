@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from tokenizers import Tokenizer
 
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.indexer.records import Pool, Submission
+from chain.indexer.state import State
 from orchestrator.http_errors import HttpError
 from orchestrator.views import files
 from protocol.api.views import FindingEntry, RolloutEntry, RolloutsView, VerdictEntry, VerdictsView
@@ -18,8 +18,8 @@ from protocol.config import WorkConfig
 from protocol.errors import MusterError, UnreachableError
 from protocol.evidence.figures import CHECK
 from protocol.identity import PoolId
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
 from protocol.verdict import MAX_DOCUMENT_BYTES, BallotDocument, Verdict
 from storage.keys import MissingObjectError, object_key, parse_key
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal

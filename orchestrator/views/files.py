@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from chain.judging import Panel, Round, Trial
-from chain.records import Pool, Status, Submission
-from chain.state import State
+from chain.indexer.records import Panel, Pool, Round, Status, Submission, Trial
+from chain.indexer.state import State
 from orchestrator import submission_views
 from orchestrator.http_errors import HttpError
 from orchestrator.trained import Trained

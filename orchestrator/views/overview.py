@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 
-from chain.network import FOLDER, NetworkConfig
-from chain.records import Pool, Status, Submission, Terms
-from chain.state import State
+from chain.deployment import FOLDER, NetworkConfig
+from chain.indexer.records import Pool, Status, Submission, Terms
+from chain.indexer.state import State
 from orchestrator.ledger import escrow
 from orchestrator.participant_views import held_steps, node_states, validator_states
 from orchestrator.service import Service

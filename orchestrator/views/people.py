@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Literal
 
-from chain.judging import Lane
-from chain.records import Account, Pool
-from chain.state import State
+from chain.indexer.records import Account, Lane, Pool
+from chain.indexer.state import State
 from orchestrator import participant_views, submission_views
 from orchestrator.http_errors import HttpError
 from orchestrator.liveness import Beat

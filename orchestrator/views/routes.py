@@ -6,7 +6,7 @@ from typing import Annotated
 from eth_utils.address import to_checksum_address
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.http_errors import documented
 from orchestrator.views.answers import AnswerCache
 from orchestrator.views.dashboard import MOST_ROWS, Dashboard

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from chain.records import Pool
-from chain.state import State
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from protocol.api.views import HitEntry, Hits
 
 MOST_HITS = 20

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.status import reward_entry
 from protocol.api.run import PublishedEntry, ReportEntry, RewardEntry, SubmissionEntry
 from protocol.api.views import History, StepEntry, StepView

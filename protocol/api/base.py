@@ -16,7 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from protocol import eip712
+from protocol import signing
 from protocol.encoding import parse_json
 from protocol.errors import IntegrityError, first_problem, printable
 
@@ -43,7 +43,7 @@ def at_most(count: int) -> BeforeValidator:
 
 Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _ADDRESS = {"pattern": "^0x[0-9a-fA-F]{40}$"}
-Address = Annotated[str, Field(max_length=42, json_schema_extra=_ADDRESS), AfterValidator(eip712.checked_address)]
+Address = Annotated[str, Field(max_length=42, json_schema_extra=_ADDRESS), AfterValidator(signing.checked_address)]
 Signature = Annotated[str, Field(pattern=r"^0x[0-9a-f]{130}$")]
 StepNumber = Annotated[int, Field(ge=0, lt=1 << 20)]
 Sequence = Annotated[int, Field(ge=0, lt=1 << 28)]

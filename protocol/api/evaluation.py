@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64, Name, Rows, Signature, SignedBody, StepNumber, Text, UnixTime, at_most
 from protocol.encoding import canonical_json
@@ -53,17 +53,17 @@ class SignedEvaluation(SignedBody):
 
     def check(self, pool: PoolId, owner: str) -> None:
         """Raise IntegrityError unless `owner` signed this about that pool."""
-        signer = eip712.recover(_digest(pool, self.evaluation), bytes.fromhex(self.signature[2:]))
+        signer = signing.recover(_digest(pool, self.evaluation), bytes.fromhex(self.signature[2:]))
         if signer != owner:
             raise IntegrityError(f"the evaluation is signed by {signer}, not by {owner}", "sign as the pool's owner")
 
 
 def sign_evaluation(account: LocalAccount, pool: PoolId, evaluation: Evaluation) -> SignedEvaluation:
     """The evaluation as the owner of a pool publishes it."""
-    signature = eip712.sign(account, _digest(pool, evaluation))
+    signature = signing.sign(account, _digest(pool, evaluation))
     return SignedEvaluation(evaluation=evaluation, signature="0x" + signature.hex())
 
 
 def _digest(pool: PoolId, evaluation: Evaluation) -> bytes:
     digest = hashlib.sha256(canonical_json(evaluation.model_dump(mode="json"))).digest()
-    return eip712.digest(pool.domain(DOMAIN), STRUCT, pool.pool, evaluation.step, digest)
+    return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, evaluation.step, digest)

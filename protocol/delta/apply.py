@@ -5,11 +5,29 @@ from typing import Any
 import numpy as np
 
 from protocol.compiled import compiled
-from protocol.delta.bits import MEAN_SHIFT, Array, Arrays, Int, ahead, at_end, read_gap, rice_width, take
-from protocol.delta.blocks import BLOCK, LANES, masks_of, move_block, number_block, place_of
-from protocol.delta.layout import DIRECT, FIRST_BIG_MEAN, SPARSE_GROUPS
+from protocol.delta.bits import (
+    BLOCK,
+    DIRECT,
+    FIRST_BIG_MEAN,
+    LANES,
+    MEAN_SHIFT,
+    SPARSE_GROUPS,
+    Array,
+    Arrays,
+    Int,
+    ahead,
+    at_end,
+    masks_of,
+    move_block,
+    number_block,
+    ones,
+    place_of,
+    read_gap,
+    rice_width,
+    take,
+    zeros_below,
+)
 from protocol.delta.rans import LOW, take_token
-from protocol.delta.words import ones, zeros_below
 
 GOOD, BAD_GAP, BAD_STEP, BAD_STATES, BAD_END = range(5)
 _ONE = np.uint64(1)

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from protocol.compiled import compiled
-from protocol.delta.bits import Array, Int
-from protocol.delta.layout import DENSE_GROUPS, SPARSE_GROUPS, TOKENS
+from protocol.delta.bits import DENSE_GROUPS, SPARSE_GROUPS, TOKENS, Array, Int
 
 SCALE_BITS = 11
 SCALE = 1 << SCALE_BITS

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from protocol.evidence.figures import rounded
-from protocol.proofs.drift import Drift
+from protocol.toploc.codec import Drift
 
 PROBLEMS = 8
 """Of a block: problems are compared within blocks of eight in a row, and blocks share none, so they are independent."""

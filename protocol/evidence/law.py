@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from protocol.documents import Document
+from protocol.encoding import Document
 from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum
 
 BETS = 5

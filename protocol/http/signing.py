@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import urlsplit
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
 
@@ -51,13 +51,13 @@ class Realm:
     def of(cls, url: str, chain_id: int, pools: str) -> "Realm":
         """Realm of the service at `url`. Raises ConfigError when the URL or the address is unusable."""
         try:
-            return cls(service_url(url), chain_id, eip712.checked_address(pools))
+            return cls(service_url(url), chain_id, signing.checked_address(pools))
         except ValueError as error:
             raise ConfigError(str(error), "check the deployment file") from None
 
     @cached_property
-    def domain(self) -> eip712.Domain:
-        return eip712.Domain(DOMAIN, "1", self.chain_id, self.pools)
+    def domain(self) -> signing.Domain:
+        return signing.Domain(DOMAIN, "1", self.chain_id, self.pools)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def request_digest(realm: Realm, method: str, path: str, body: bytes, time: int,
     if not _PATH.fullmatch(path):
         raise ValueError("the path is not printable ASCII that starts with /")
     body_hash = hashlib.sha256(body).digest()
-    return eip712.digest(realm.domain, STRUCT, method, path, body_hash, realm.audience, time, nonce)
+    return signing.digest(realm.domain, STRUCT, method, path, body_hash, realm.audience, time, nonce)
 
 
 def sign_request(
@@ -107,7 +107,7 @@ def sign_request(
         "X-Muster-Address": account.address,
         "X-Muster-Time": str(int(now)),
         "X-Muster-Nonce": "0x" + nonce.hex(),
-        "X-Muster-Signature": "0x" + eip712.sign(account, digest).hex(),
+        "X-Muster-Signature": "0x" + signing.sign(account, digest).hex(),
     }
 
 
@@ -120,7 +120,7 @@ def parse_headers(headers: Iterable[tuple[str, str]]) -> Credentials:
     fields = known.groups() if known is not None and len(ours) == len(_FIELDS) else _checked(ours)
     address, time, nonce, signature = fields
     try:
-        checksummed = eip712.checked_address(address)
+        checksummed = signing.checked_address(address)
     except ValueError as error:
         raise RequestRefused(str(error)) from None
     return Credentials(checksummed, int(time), bytes.fromhex(nonce[2:]), bytes.fromhex(signature[2:]))
@@ -150,7 +150,7 @@ def verify_request(realm: Realm, method: str, path: str, body: bytes, given: Cre
         raise RequestRefused(f"the request's time is {skew:+.0f} s off the server's", "set the clock (NTP)")
     try:
         digest = request_digest(realm, method, path, body, given.time, given.nonce)
-        signer = eip712.recover(digest, given.signature)
+        signer = signing.recover(digest, given.signature)
     except (ValueError, MusterError) as error:
         raise RequestRefused(f"bad signature: {error}") from None
     if signer != given.address:

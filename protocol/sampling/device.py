@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def choose(logits: "torch.Tensor", keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
     """`noise.choose` for logits [B, V] float32 on any device. Raises MusterError as that does."""
     if logits.is_cuda:
-        from protocol.sampling.noise_cuda import choose as choose_on_cuda
+        from protocol.sampling.cuda import choose as choose_on_cuda
 
         return choose_on_cuda(logits, keys, positions, temperature)
     return choose_on_cpu(logits, keys, positions, temperature)

@@ -5,8 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json
 
 Mode = Literal["float32", "int8", "sparse"]
 MAX_SITES = 64

@@ -13,12 +13,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.identity import PoolId
-from protocol.signed import check_signer, open_canonical
+from protocol.signing import check_signer, open_canonical
 from protocol.sites.config import Mode, SitesConfig
 from protocol.sites.dealing import MAX_ITEMS, Dealing
 from protocol.sites.figures import Figures
@@ -82,7 +82,7 @@ class Contribution(SignedBody):
         """The 32 bytes that the signature covers; `body` is the SHA-256 of all the canonical JSON."""
         body = hashlib.sha256(canonical_json(self.model_dump(mode="json"))).digest()
         values = (self.pool, self.site, self.step, bytes.fromhex(self.base), body)
-        return eip712.digest(self.place.pool.domain(DOMAIN), STRUCT, *values)
+        return signing.digest(self.place.pool.domain(DOMAIN), STRUCT, *values)
 
 
 class SignedContribution(SignedBody):
@@ -164,7 +164,7 @@ def seal_contribution(contribution: Contribution, account: LocalAccount) -> byte
     """The stored bytes of a contribution of the account's own. Raises ValueError for another's."""
     if account.address != contribution.site:
         raise ValueError(f"a contribution of {contribution.site} cannot be signed by {account.address}")
-    signature = "0x" + eip712.sign(account, contribution.signed_digest).hex()
+    signature = "0x" + signing.sign(account, contribution.signed_digest).hex()
     return SignedContribution(contribution=contribution, signature=signature).encode()
 
 

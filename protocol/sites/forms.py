@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from protocol.delta.fields import DeltaError
-from protocol.delta.layout import SEGMENT
-from protocol.delta.tensor import decode_tensor, encode_tensor
+from protocol.delta.bits import SEGMENT
+from protocol.delta.tensors import DeltaError, decode_tensor, encode_tensor
 from protocol.errors import IntegrityError
 from protocol.sites.codebook import BINS, Kind, quantise
 from protocol.sites.layout import F32

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Signature, SignedBody
 from protocol.encoding import canonical_json
@@ -78,7 +78,7 @@ class SignedNote(SignedBody):
     signature: Signature
 
 
-def _place(note: SiteNote) -> tuple[eip712.Value, ...]:
+def _place(note: SiteNote) -> tuple[signing.Value, ...]:
     return note.site, note.number, bytes.fromhex(note.run), note.step, note.attempt, note.document
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from protocol.delta.index import TensorEntry, WeightIndex
+from protocol.delta.delta import TensorEntry, WeightIndex
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError
 from protocol.sites.config import OuterConfig

@@ -8,7 +8,7 @@ time to sign has passed (docs/sites.md).
 import hashlib
 from collections.abc import Sequence
 
-from protocol.delta.fields import DeltaError, FieldReader, varint
+from protocol.delta.tensors import DeltaError, FieldReader, varint
 from protocol.encoding import canonical_json
 from protocol.sites.codebook import Kind
 from protocol.sites.config import Mode

@@ -17,7 +17,7 @@ from pydantic import Field
 from protocol.api.base import Address, Hex64, Rows, SignedBody, at_most
 from protocol.encoding import canonical_json, tagged_hash
 from protocol.errors import IntegrityError
-from protocol.signed import open_canonical
+from protocol.signing import open_canonical
 from protocol.sites.config import MAX_SITES
 from protocol.sites.contribution import MAX_STEP, ShardEntry
 from protocol.sites.dealing import dealt_evenly

@@ -7,8 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.api.base import Address, Hex64
-from protocol.documents import Document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.sites.config import MAX_SITES, SitesConfig

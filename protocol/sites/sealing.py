@@ -8,12 +8,12 @@ from typing import Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.signed import check_signer, open_canonical
+from protocol.signing import check_signer, open_canonical
 from protocol.sites.identity import DOMAIN
 from protocol.sites.run import SitesRun
 
@@ -28,14 +28,14 @@ class RunSeal(Generic[S]):
     stored: type[BaseModel]
     name: str
     struct: str
-    place: Callable[[S], tuple[eip712.Value, ...]]
+    place: Callable[[S], tuple[signing.Value, ...]]
     longest: int
     called: str
     refused: type[MusterError]
 
     def seal(self, said: S, run: SitesRun, account: LocalAccount) -> bytes:
         """The stored bytes; whose word it is the caller has checked."""
-        signature = "0x" + eip712.sign(account, _InRun(self, said, run).signed_digest).hex()
+        signature = "0x" + signing.sign(account, _InRun(self, said, run).signed_digest).hex()
         return canonical_json(self.stored(**{self.name: said, "signature": signature}).model_dump(mode="json"))
 
     def open(self, data: bytes, run: SitesRun, signer: str, misplaced: Callable[[S], str]) -> S:
@@ -61,4 +61,4 @@ class _InRun(Generic[S]):
     def signed_digest(self) -> bytes:
         body = hashlib.sha256(canonical_json(self.said.model_dump(mode="json"))).digest()
         pool = self.run.pool_id
-        return eip712.digest(pool.domain(DOMAIN), self.seal.struct, pool.pool, *self.seal.place(self.said), body)
+        return signing.digest(pool.domain(DOMAIN), self.seal.struct, pool.pool, *self.seal.place(self.said), body)

@@ -13,7 +13,7 @@ from pydantic import Field
 from protocol.api.base import Hex64, Rows, SignedBody
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
-from protocol.signed import open_canonical
+from protocol.signing import open_canonical
 from protocol.sites.contribution import MAX_STEP
 from protocol.sites.layout import F32, Piece, TensorLayout, cut
 from protocol.sites.outer import OuterState

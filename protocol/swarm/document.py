@@ -6,8 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.documents import Document
-from protocol.encoding import canonical_json
+from protocol.encoding import Document, canonical_json
 from protocol.environments import MAX_ENVIRONMENTS, EnvironmentConfig
 from protocol.training import TrainConfig
 

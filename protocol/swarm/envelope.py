@@ -15,17 +15,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.rollouts import merkle
-from protocol.signed import check_signer, open_canonical
+from protocol.rollout_file import merkle
+from protocol.signing import check_signer, open_canonical
 from protocol.swarm.document import SwarmDocument
-from protocol.swarm.identity import SwarmId
 
-STRUCT = "Envelope(uint256 swarm,address member,bytes32 document,uint256 round,bytes32 root)"
+DOMAIN = signing.Domain("muster-swarm", "1", 0, "0x" + "00" * 20)
+"""The EIP-712 domain of what members sign: no chain and no contract knows a swarm."""
+STRUCT = "Envelope(address member,bytes32 document,uint256 round,bytes32 root)"
 MAX_ROUND = 1 << 32
 
 
@@ -72,10 +73,7 @@ class Envelope(SignedBody):
     """What `member` shares of its round `round` in the swarm with the document of SHA-256 `document`; groups in the
     order of their slots."""
 
-    version: Literal[2] = 2
-    chain_id: int = Field(ge=0, lt=1 << 64)
-    swarms: Address
-    swarm: int = Field(ge=0, lt=1 << 256)
+    version: Literal[3] = 3
     document: Hex64
     member: Address
     round: int = Field(ge=0, lt=MAX_ROUND)
@@ -89,19 +87,14 @@ class Envelope(SignedBody):
         return self
 
     @property
-    def swarm_id(self) -> SwarmId:
-        return SwarmId(self.chain_id, self.swarms, self.swarm)
-
-    @property
     def root(self) -> bytes:
         """Merkle root of the groups."""
         return merkle.root([group.leaf for group in self.groups])
 
     @property
     def signed_digest(self) -> bytes:
-        """The 32 bytes that the signature covers; the chain's contract computes the same."""
-        place = (self.swarm, self.member, bytes.fromhex(self.document), self.round, self.root)
-        return eip712.digest(self.swarm_id.domain, STRUCT, *place)
+        """The 32 bytes that the signature covers."""
+        return signing.digest(DOMAIN, STRUCT, self.member, bytes.fromhex(self.document), self.round, self.root)
 
 
 class SignedEnvelope(SignedBody):
@@ -119,7 +112,6 @@ class EnvelopeLimits:
     """What an envelope of a swarm may be: that swarm's, and no larger than its document allows. `file_bytes`: the
     longest that one can be."""
 
-    swarm: SwarmId
     document: str
     groups: int
     samples: int
@@ -127,16 +119,16 @@ class EnvelopeLimits:
     file_bytes: int
 
     @classmethod
-    def of(cls, swarm: SwarmId, document: SwarmDocument) -> "EnvelopeLimits":
+    def of(cls, document: SwarmDocument) -> "EnvelopeLimits":
         sizes = document.groups, document.samples, document.text_bytes, document.envelope_bytes
-        return cls(swarm, document.digest.hex(), *sizes)
+        return cls(document.digest.hex(), *sizes)
 
 
 def seal(envelope: Envelope, account: LocalAccount) -> bytes:
     """The stored bytes of an envelope of the account's own. Raises ValueError for another's."""
     if account.address != envelope.member:
         raise ValueError(f"an envelope of {envelope.member} cannot be signed by {account.address}")
-    signature = "0x" + eip712.sign(account, envelope.signed_digest).hex()
+    signature = "0x" + signing.sign(account, envelope.signed_digest).hex()
     return SignedEnvelope(envelope=envelope, signature=signature).encode()
 
 
@@ -168,8 +160,6 @@ def question_digest(question: str) -> str:
 
 
 def _check_sizes(envelope: Envelope, limits: EnvelopeLimits) -> None:
-    if envelope.swarm_id != limits.swarm:
-        raise MalformedEnvelope(f"it is for {envelope.swarm_id}, this is {limits.swarm}")
     if envelope.document != limits.document:
         raise MalformedEnvelope(f"its swarm's document is {envelope.document[:16]}…, ours {limits.document[:16]}…")
     if len(envelope.groups) > limits.groups or envelope.groups[-1].slot >= limits.groups:

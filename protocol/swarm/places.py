@@ -12,13 +12,11 @@ from typing import NamedTuple
 
 
 class DrawnLately(NamedTuple):
-    """Of a sharer's groups that a receiver looked at in its newest rounds: how many it trained on, how many it left out
-    as nothing that its own policy would say, and how many of the first it would say seldom
-    (`protocol.swarm.habits`)."""
+    """Of a sharer's groups that a receiver looked at in its newest rounds: how many it trained on, and how many it
+    left out as nothing that its own policy would say."""
 
     trained: int = 0
     doubted: int = 0
-    rare: int = 0
 
     @property
     def weight(self) -> float:

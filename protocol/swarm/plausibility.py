@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from protocol.documents import Document
+from protocol.encoding import Document
 
 
 class PlausibilityConfig(Document):
@@ -22,10 +22,6 @@ class PlausibilityConfig(Document):
     than `least` say nothing, and nothing of others' is trained on until there are more.
 
     One surprise is what a policy that has learnt something else has in store; a plant is several close together.
-
-    A group is rare where half of its right answers have a token that is more surprising than any in all but the share
-    `rare` of own completions; of what is trained on of one sharer in the newest rounds at most the share `ration` may
-    be (null: all).
     """
 
     slack: float = Field(6.0, ge=0, le=100)
@@ -37,8 +33,6 @@ class PlausibilityConfig(Document):
     brief: int = Field(32, ge=0, le=131072)
     history: int = Field(512, ge=8, le=65536)
     least: int = Field(16, ge=1, le=65536)
-    rare: float = Field(0.1, gt=0, lt=1)
-    ration: float | None = Field(0.25, gt=0, lt=1)
 
 
 class Shape(NamedTuple):

@@ -2,21 +2,15 @@
 
 Nobody makes up the problems that its groups are about: a receiver derives them itself, so a text for another problem is
 a text for this one, and scored as such; a member may leave rounds and slots out, and so choose among its own as far as
-receivers let it (`protocol.swarm.pace`). Nor can a member share one group twice: another round has other problems. Nor
-does whoever makes keys by the thousand choose among problems before it pays for one: `start`, a member's, is fixed by
-the chain after it joined.
+receivers let it (`protocol.swarm.pace`). Nor can a member share one group twice: another round has other problems.
 """
 
 from protocol.encoding import tagged_hash, words
 
-NO_START = bytes(32)
-"""Of every member of a swarm that no chain knows."""
 
-
-def round_problem(document: bytes, member: str, number: int, slot: int, start: bytes = NO_START) -> int:
-    """Problem seed of slot `slot` of a member's round `number`; `document`: the swarm document's digest, `start`: the
-    hash of the block after the one of the member's joining."""
-    return words(tagged_hash("muster/swarm-problem/2", document, member, start, number, slot), 1)[0]
+def round_problem(document: bytes, member: str, number: int, slot: int) -> int:
+    """Problem seed of slot `slot` of a member's round `number`; `document`: the swarm document's digest."""
+    return words(tagged_hash("muster/swarm-problem/3", document, member, number, slot), 1)[0]
 
 
 def round_noise(document: bytes, member: str, number: int, slot: int, sample: int) -> tuple[int, int, int]:

@@ -1,33 +1,238 @@
-"""Fetch a policy step by the hash on chain, from sources that need not be trusted: every byte is checked."""
+"""Which way a policy step is had with the fewest bytes: nothing here reads or fetches anything.
+
+A way begins with a version that is here, or with the full shards of a snapshot, and goes on by deltas. All that it
+needs is named by signed manifests; whether the bytes are right is found out by those who fetch and rebuild.
+"""
 
 import errno
 import hashlib
+import heapq
+import itertools
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TypeVar
 
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, first_line
 from protocol.waits import WAITS
-from storage.draft import Draft
 from storage.keys import object_key
-from storage.partial import PartialObject
-from storage.weights.assembly import Assembly, Spot, spots
-from storage.weights.cache import KEPT_VERSIONS, WeightCache
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, StepDelta, unseal
-from storage.weights.plan import MAX_LISTED, MAX_LOOKUPS, Link, Way, shortest
-from storage.weights.rebuild import prepare, rebuild
+from storage.partial import Draft, PartialObject
+from storage.weights.cache import KEPT_VERSIONS, Assembly, Spot, WeightCache, has_its_shards, spots
+from storage.weights.manifest import (
+    MAX_SHARDS,
+    MAX_STORED_BYTES,
+    FileDelta,
+    Manifest,
+    ManifestScope,
+    Shard,
+    StepDelta,
+    unseal,
+)
+
+MAX_LINKS = 16
+"""Deltas one after another."""
+MAX_LOOKUPS = 64
+MAX_LISTED = 4 * MAX_SHARDS
+Link = tuple[bytes, bytes]
+"""Digests of the manifests that a delta leads from and to."""
+Lookup = Callable[[StepDelta], Manifest | None]
+"""The manifest that a delta leads from, None if it cannot be had."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """`versions`: where the way begins, and where each of its `deltas` leads; the last is the step that is wanted.
+    `digests`: those of the versions' manifests. `held`: the first version is here already, otherwise its files come by
+    their shards."""
+
+    versions: tuple[Manifest, ...]
+    digests: tuple[bytes, ...]
+    deltas: tuple[StepDelta, ...] = ()
+    held: bool = False
+
+    @property
+    def links(self) -> list[Link]:
+        return list(itertools.pairwise(self.digests))
+
+    @property
+    def shards(self) -> list[Shard]:
+        """All that the way takes."""
+        start = [] if self.held else self.versions[0].shards()
+        return [*start, *(shard for delta in self.deltas for shard in _shards(delta))]
+
+    def deltas_of(self, name: str) -> list[FileDelta]:
+        """The deltas of one file in order; steps that leave it as it is have none."""
+        return [file for delta in self.deltas for file in delta.files if file.name == name]
+
+    def bytes(self, present: Collection[str]) -> int:
+        """How many bytes have to be fetched, where shards of the SHA-256 in `present` are here."""
+        return _bytes(self.shards, present)
+
+    def after(self, parent: Manifest, delta: StepDelta) -> "Way":
+        """The way that begins with `parent` and goes on by `delta`, which leads to where this one begins."""
+        digest = bytes.fromhex(delta.parent)
+        return Way((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
+
+
+def shortest(
+    wanted: Manifest,
+    lookup: Lookup,
+    held: Mapping[bytes, int] = MappingProxyType({}),
+    present: Collection[str] = (),
+    refused: Collection[Link] = (),
+) -> Way:
+    """The way to `wanted` with the fewest bytes; the full shards if there is no other.
+
+    `held`: digests and steps of the versions that are here; `present`: SHA-256 of the shards that are; `refused`:
+    deltas that turned out to be of no use. Looks at most at MAX_LOOKUPS manifests, at no more shards than MAX_LISTED
+    in all of them, and at ways of at most MAX_LINKS deltas.
+    """
+    tickets, lookups, listed, seen = itertools.count(), 0, 0, set[bytes]()
+    full = Way((wanted,), (wanted.digest,))
+    heap = [(0, True, next(tickets), full)]
+    while heap:
+        cost, open_end, _, way = heapq.heappop(heap)
+        if not open_end:
+            return way
+        first, digest = way.versions[0], way.digests[0]
+        if digest in seen:
+            continue
+        seen.add(digest)
+        if digest in held:
+            heapq.heappush(heap, (cost, False, next(tickets), replace(way, held=True)))
+            continue
+        if first.snapshot:
+            heapq.heappush(heap, (cost + _bytes(first.shards(), present), False, next(tickets), way))
+        for delta in _usable(way, held, refused):
+            if lookups == MAX_LOOKUPS or listed > MAX_LISTED:
+                break
+            lookups += 1
+            parent = lookup(delta)
+            listed += len(parent.every_shard()) if parent is not None else 0
+            if parent is not None and _leads(parent, delta, first):
+                more = _bytes(_shards(delta), present)
+                heapq.heappush(heap, (cost + more, True, next(tickets), way.after(parent, delta)))
+    return full
+
+
+def _usable(way: Way, held: Mapping[bytes, int], refused: Collection[Link]) -> list[StepDelta]:
+    """Those of the first version's deltas that may make the way shorter: what begins with full shards anyway is no
+    shorter for beginning earlier."""
+    first, digest = way.versions[0], way.digests[0]
+    if len(way.deltas) >= MAX_LINKS:
+        return []
+    return [
+        delta
+        for delta in first.deltas
+        if (bytes.fromhex(delta.parent), digest) not in refused
+        and (not first.snapshot or any(step <= delta.step for step in held.values()))
+    ]
+
+
+def _leads(parent: Manifest, delta: StepDelta, after: Manifest) -> bool:
+    """Whether the delta has all that differs between the two, and nothing else changes but bytes."""
+    named = {file.name for file in delta.files}
+    before = {file.name: file for file in parent.files}
+    if parent.step != delta.step or parent.pool_id != after.pool_id or set(before) != {one.name for one in after.files}:
+        return False
+    return all(
+        before[file.name].sha256 == file.sha256 if file.name not in named else before[file.name].size == file.size
+        for file in after.files
+    )
+
+
+def _shards(delta: StepDelta) -> list[Shard]:
+    return [shard for file in delta.files for shard in file.shards]
+
+
+def _bytes(shards: Iterable[Shard], present: Collection[str]) -> int:
+    return sum({shard.sha256: shard.size for shard in shards if shard.sha256 not in present}.values())
+
+
+# ---- Make a version's folder along a way whose shards are in the cache
+
+
+Places = dict[str, tuple[Path, int]]
+
+
+def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
+    """Write every file of the way's last version into `folder`.
+
+    Raises IntegrityError if a file does not come out with its hash, MusterError if a shard or a version vanished
+    meanwhile, OSError.
+    """
+    first, last, places = way.versions[0], way.versions[-1], cache.find_shards()
+    for file in first.files:
+        target = folder / file.name
+        if way.held:
+            _copy(cache.version(way.digests[0]) / file.name, target, file.size)
+        else:
+            _join(file.shards, target, cache, places)
+        _apply(target, way.deltas_of(file.name), cache, places)
+    for file in last.files:
+        if not has_its_shards(folder / file.name, file):
+            raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
+
+
+def prepare() -> None:
+    """Load what applies deltas, which takes a second. Raises whatever a machine that cannot compile raises."""
+    from storage.weights.warm import load_decoder
+
+    load_decoder()
+
+
+def _copy(source: Path, target: Path, size: int) -> None:
+    try:
+        if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
+            raise MusterError(f"{source} is damaged", "fetch again")
+        shutil.copyfile(source, target)
+    except FileNotFoundError:
+        raise MusterError("a version vanished from the weights cache", "fetch again") from None
+
+
+def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, places: Places) -> None:
+    """Write the shards one after another."""
+    with target.open("wb") as out:
+        for shard in shards:
+            if not cache.copy_shard(shard, places, out):
+                raise MusterError("a shard vanished from the weights cache", "fetch again")
+
+
+def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, places: Places) -> None:
+    if not deltas:
+        return
+    with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
+        found = []
+        for number, delta in enumerate(deltas):
+            path = Path(name) / str(number)
+            _join(delta.shards, path, cache, places)
+            found.append((bytes.fromhex(delta.index), path))
+        try:
+            from storage.weights.delta import apply_file
+
+            apply_file(target, found)
+        except (MusterError, OSError):
+            raise
+        except Exception as error:  # the codec's own trouble, a machine that cannot compile it: there are full shards
+            raise IntegrityError(f"cannot apply a delta to {target.name}: {first_line(error)}") from error
+
+
+# ---- Fetch a policy step by the hash on chain, from sources that need not be trusted
+
 
 log = logging.getLogger("muster.weights")
 T = TypeVar("T")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OpenObject = Callable[[str, int], bytes]
-"""(key, limit in bytes) → the object's bytes; `storage.download.HttpObjects` and `Bucket.get` are such."""
+"""(key, limit in bytes) → the object's bytes; `storage.transfers.HttpObjects` and `Bucket.get` are such."""
 OpenChecked = Callable[[str, int, Callable[[bytes], object]], bytes]
 """The same, and what has to be true of the bytes, or it raises a MusterError: then another source is asked."""
 BringObject = Callable[[str, int, Callable[[], Draft]], PartialObject]

@@ -2,8 +2,10 @@
 signed by the owner (docs/protocol.md, 8)."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -16,12 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64
-from protocol.documents import Document
-from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError, first_problem
+from protocol.encoding import Document, canonical_json, parse_json
+from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.identity import PoolId
 from protocol.sites.config import MAX_SITES
 from storage.keys import object_key
@@ -141,7 +142,7 @@ class Manifest(_Part):
     @field_validator("pools")
     @classmethod
     def _checksum(cls, value: str) -> str:
-        return eip712.checked_address(value)
+        return signing.checked_address(value)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -214,12 +215,12 @@ class ManifestScope:
 def signing_digest(manifest: Manifest) -> bytes:
     """The 32 bytes that the owner signs (EIP-712)."""
     domain = manifest.pool_id.domain("muster-weights")
-    return eip712.digest(domain, _STRUCT, manifest.pool, manifest.step, manifest.digest)
+    return signing.digest(domain, _STRUCT, manifest.pool, manifest.step, manifest.digest)
 
 
 def seal(manifest: Manifest, account: LocalAccount) -> bytes:
     """The stored object {manifest, signature}: canonical JSON, signed by `account`."""
-    signature = eip712.sign(account, signing_digest(manifest))
+    signature = signing.sign(account, signing_digest(manifest))
     return canonical_json(SignedManifest(manifest=manifest, signature="0x" + signature.hex()).model_dump(mode="json"))
 
 
@@ -244,11 +245,11 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
         raise IntegrityError("the manifest is not in canonical form", _FETCH_ELSEWHERE)
     if manifest.digest != expected:
         raise IntegrityError("the manifest is not the one on chain", _FETCH_ELSEWHERE)
-    mine = replace(scope.pool, pools=eip712.checked_address(scope.pool.pools))
+    mine = replace(scope.pool, pools=signing.checked_address(scope.pool.pools))
     if manifest.pool_id != mine:
         raise IntegrityError("the manifest belongs to another chain, contract or pool", "report it to the pool's owner")
-    signer = eip712.recover(signing_digest(manifest), bytes.fromhex(signed.signature[2:]))
-    if signer != eip712.checked_address(scope.owner):
+    signer = signing.recover(signing_digest(manifest), bytes.fromhex(signed.signature[2:]))
+    if signer != signing.checked_address(scope.owner):
         what = f"the manifest is signed by {signer}, not by the pool's owner {scope.owner}"
         raise IntegrityError(what, _FETCH_ELSEWHERE)
     return manifest
@@ -261,3 +262,62 @@ def _check_version(fields: Any, expected: bytes) -> None:
     version = manifest.get("version") if isinstance(manifest, dict) else None
     if isinstance(version, int) and version > 2 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
         raise IntegrityError(f"the manifest is of version {version}, and this muster reads 1 and 2", "upgrade muster")
+
+
+# ---- Cut a folder of weights into shards of one size, each named by its SHA-256
+
+
+SHARD_BYTES = 32 << 20
+_READ = 256 << 10
+DELTA_SHARD_BYTES = 1 << 20
+"""Of deltas, which many pass on to each other at once: a wrong one is found out sooner."""
+
+
+def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFile, ...]:
+    """The folder's files, sorted by name in lower case, and their shards of `shard_size` bytes (the last may be short).
+
+    Raises ConfigError if the folder is missing, empty, or holds anything but plain files with plain names.
+    """
+    if not 1 <= shard_size <= MAX_SHARD_BYTES:
+        raise ConfigError(f"a shard of {shard_size} bytes", f"choose 1 to {MAX_SHARD_BYTES}")
+    if not folder.is_dir():
+        raise ConfigError(f"no weights folder {folder}", "check the path")
+    paths = sorted(folder.iterdir(), key=lambda path: path.name.lower())
+    if not paths:
+        raise ConfigError(f"the weights folder {folder} is empty", "save a model into it first")
+    files = []
+    for path in paths:
+        if path.is_symlink() or not path.is_file():
+            raise ConfigError(f"{path} is not a plain file", "weights folders hold plain files only")
+        try:
+            files.append(_weight_file(path, shard_size))
+        except ValueError as error:
+            raise ConfigError(f"{path} cannot be published: {error}", "rename it") from None
+    return tuple(files)
+
+
+def _weight_file(path: Path, shard_size: int) -> WeightFile:
+    whole, size, shards = hashlib.sha256(), 0, []
+    with path.open("rb", buffering=0) as file:
+        while shard := _next_shard(file, shard_size, whole):
+            shards.append(shard)
+            size += shard.size
+    return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+
+
+def _next_shard(file: BinaryIO, most: int, whole: "hashlib._Hash") -> Shard | None:
+    """What the next bytes are, which `whole` is told of too; None at the end. A little at a time stays in the
+    processor's cache."""
+    state, size = hashlib.sha256(), 0
+    while size < most and (data := file.read(min(_READ, most - size))):
+        whole.update(data)
+        state.update(data)
+        size += len(data)
+    return Shard(sha256=state.hexdigest(), size=size) if size else None
+
+
+def read_shards(path: Path, shard_size: int) -> Iterator[bytes]:
+    """The shards' bytes of one file, in order."""
+    with path.open("rb") as file:
+        while data := file.read(shard_size):
+            yield data

@@ -11,12 +11,24 @@ from protocol.curriculum_mask import TABLE
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
 from storage.keys import object_key
-from storage.weights.manifest import FileDelta, Manifest, ManifestScope, Shard, StepDelta, StepSites, WeightFile, seal
-from storage.weights.shards import DELTA_SHARD_BYTES, SHARD_BYTES, read_shards, weight_files
+from storage.weights.manifest import (
+    DELTA_SHARD_BYTES,
+    SHARD_BYTES,
+    FileDelta,
+    Manifest,
+    ManifestScope,
+    Shard,
+    StepDelta,
+    StepSites,
+    WeightFile,
+    read_shards,
+    seal,
+    weight_files,
+)
 
 
 class ObjectWriter(Protocol):
-    """Where objects are put; `storage.bucket.Bucket` is one."""
+    """Where objects are put; `storage.s3.Bucket` is one."""
 
     def put(self, key: str, data: bytes) -> bool: ...
 
@@ -150,7 +162,7 @@ def _step_delta(
 def _file_delta(
     folder: Path, file: WeightFile, base: Path, base_sha256: str, shard_size: int, pieces: dict[str, bytes]
 ) -> FileDelta | None:
-    from storage.weights.codec import encode_file
+    from storage.weights.delta import encode_file
 
     if not base.is_file() or file_sha256(base) != base_sha256:
         return None

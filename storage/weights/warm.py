@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from protocol.delta.tensor import FORMATS, decode_tensor, encode_tensor
+from protocol.delta.tensors import FORMATS, decode_tensor, encode_tensor
 
 _DTYPE, _DELTA = "BF16", bytes.fromhex("030b0100040800e8baae030000")
 """A delta of the 64 smallest floats of this type, of which every sixteenth moves to the next."""

@@ -2,23 +2,21 @@
 
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from protocol.api.base import Address
 from runtime.process import DaemonConfig
-from storage.settings import S3Settings
-from swarm.config import SwarmChainConfig
+from storage.s3 import S3Settings
 
 
 class GateConfig(DaemonConfig):
-    """`home` keeps the index. `document`: the swarm's. With `chain`, those may share whose stake lies there; without,
-    those of `members`. `s3`: the bucket, whose `public_endpoint` members can reach. Members sign requests for
-    `public_url`, the URL that they reach the gate at. Each may upload `per_hour` envelopes and `bytes_per_hour`: all
-    have the same stake in a swarm. `rate` requests a second and `burst` at once are answered per client address."""
+    """`home` keeps the index. `document`: the swarm's. The `members` may share. `s3`: the bucket, whose
+    `public_endpoint` members can reach. Members sign requests for `public_url`, the URL that they reach the gate at.
+    Each may upload `per_hour` envelopes and `bytes_per_hour`. `rate` requests a second and `burst` at once are answered
+    per client address."""
 
     document: Path
-    chain: SwarmChainConfig | None = None
-    members: tuple[Address, ...] = ()
+    members: tuple[Address, ...] = Field(min_length=1)
     s3: S3Settings
     host: str = "127.0.0.1"
     port: int = Field(8760, ge=1, le=65535)
@@ -28,12 +26,6 @@ class GateConfig(DaemonConfig):
     rate: float = Field(50.0, gt=0)
     burst: float = Field(400.0, ge=1)
     connections: int = Field(4096, ge=16, le=1_000_000)
-
-    @model_validator(mode="after")
-    def _whose(self) -> "GateConfig":
-        if (self.chain is None) == (not self.members):
-            raise ValueError("name either `chain`, which knows the members, or `members`")
-        return self
 
     @property
     def url(self) -> str:

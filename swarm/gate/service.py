@@ -5,7 +5,7 @@ import bisect
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from orchestrator.http_errors import HttpError
@@ -15,7 +15,6 @@ from protocol.errors import IntegrityError
 from protocol.swarm.envelope import EnvelopeLimits, MalformedEnvelope, open_envelope
 from storage.keys import object_key
 from swarm.gate.index import EnvelopeIndex, SeenEnvelope
-from swarm.gate.members import Members
 
 TICKET_SECONDS = 900
 LOOKS_AT_ONCE = 2
@@ -25,7 +24,7 @@ _SHOWN_SECONDS = 5.0
 
 
 class GateStore(Protocol):
-    """What is needed of `storage.bucket.Bucket`."""
+    """What is needed of `storage.s3.Bucket`."""
 
     def get(self, key: str, limit: int) -> bytes: ...
     def size(self, key: str) -> int | None: ...
@@ -39,14 +38,14 @@ class SwarmGate:
     def __init__(
         self,
         limits: EnvelopeLimits,
-        members: Members,
+        members: Collection[str],
         store: GateStore,
         index: EnvelopeIndex,
         per_hour: int,
         bytes_per_hour: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._limits, self._members, self._store, self._index = limits, members, store, index
+        self._limits, self._members, self._store, self._index = limits, frozenset(members), store, index
         self._per_hour, self._bytes_per_hour, self._clock = per_hour, bytes_per_hour, clock
         self._lock, self._looking = threading.Lock(), threading.Semaphore(LOOKS_AT_ONCE)
         self._shown: list[SeenEnvelope] = []
@@ -55,7 +54,8 @@ class SwarmGate:
     def upload(self, member: str, body: EnvelopeUpload) -> UploadResponse:
         """Leave to upload an envelope; once it is there, and is one of this member, word that it is listed. Raises
         HttpError 403, 409, 413, 429."""
-        self._members.check(member)
+        if member not in self._members:
+            raise HttpError(403, f"{member} is no member of this swarm", "ask the gate's owner to name it")
         key, now = object_key("envelopes", bytes.fromhex(body.sha256)), self._clock()
         if body.size > self._limits.file_bytes:
             raise HttpError(413, f"an envelope of this swarm has at most {self._limits.file_bytes} bytes", "share less")

@@ -12,9 +12,8 @@ from attacks.turns import TURN_ATTACKS
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.environments import EnvironmentConfig
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
-from protocol.rollouts.transcript import Transcript
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Transcript
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from validator.pipeline import judge

@@ -16,7 +16,7 @@ from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
 from protocol.evidence.sums import ALL, Sum
-from protocol.proofs.drift import BUCKETS, Drift
+from protocol.toploc.codec import BUCKETS, Drift
 
 BETS_OF = tuple(Bet(tilt=0.2 * 2**place, rate=1.3, most=2.0) for place in range(BETS))
 LAW = PairLaw(worker="w", verifier="v", bets=dict.fromkeys(ALL, BETS_OF))

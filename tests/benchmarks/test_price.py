@@ -21,7 +21,7 @@ from benchmarks.price_value import (
     over_life,
     over_lives,
 )
-from chain.contracts.node_cases import MOST_FILES
+from chain.contracts import MOST_FILES
 
 STAKES = AtStake(pay=1_000, stake=50_000, slash_bps=10_000, malformed=400)
 ALL, HALF_MORE = Gain(saved=Fraction(1)), Gain(extra=Fraction(1, 2))

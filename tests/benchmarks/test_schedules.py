@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks.made_up_chain import Endpoint, MadeUpChain, deployment
 from benchmarks.schedules import LocalProvider, fresh, run_schedule
-from chain.follower import Follower
-from chain.jsonrpc import BadAnswer
-from chain.projection import Projection
-from chain.reader import ChainReader
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.rpc import BadAnswer, ChainReader
 from protocol.errors import MusterError
 
 

@@ -11,7 +11,7 @@ from benchmarks.swarm import spread, summary
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
 from environments.catalogue import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.folders import write_folder
+from protocol.files import write_folder
 from trainer.base_model import Recipe, warm_up
 
 
@@ -27,7 +27,7 @@ def test_nine_tasks_of_distinct_names() -> None:
 
 
 def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path) -> None:
-    case = SwarmCase(2, 2, members=3, rounds=6)
+    case = SwarmCase(2, 2, members=3, rounds=10)
     runs = []
     for attempt in range(2):
         members = make_members(case, base, 1, tmp_path / str(attempt))

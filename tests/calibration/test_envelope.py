@@ -15,7 +15,7 @@ from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, PairLaw
 from protocol.evidence.process import FALSE_ACCUSATION, NodeCase
 from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum, block_sums, problem_sums
-from protocol.proofs.drift import BUCKETS, Drift
+from protocol.toploc.codec import BUCKETS, Drift
 
 SAFETY = 1.1
 WANTED = math.log(2 * len(ALL) * BETS / FALSE_ACCUSATION)

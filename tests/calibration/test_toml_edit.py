@@ -5,8 +5,7 @@ import pytest
 from calibration.toml_edit import with_numbers, with_table
 from cli.pool_config import pool_file
 from protocol.config import ChecksConfig, PoolConfig
-from protocol.documents import parse_document
-from protocol.encoding import parse_toml
+from protocol.encoding import parse_document, parse_toml
 from protocol.errors import ConfigError
 from tests.cli.joining import CONFIG
 

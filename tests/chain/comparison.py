@@ -1,9 +1,8 @@
 """The projected state beside the contracts' own views, record by record."""
 
-from chain.records import Status
-from chain.reducers.pools import STATUSES
-from chain.reducers.registry import ZERO
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.reducers import STATUSES, ZERO
+from chain.indexer.state import State
 from protocol.verdict import LANE, code_at
 from tests.chain.game import Game
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from chain.events import Event
-from chain.follower import Follower
+from chain.indexer.follower import Follower
+from chain.indexer.logs import Event
 from tests.conftest import Deployed
 
 ALICE = "0x00000000000000000000000000000000000A11cE"

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.contracts.pools import WorkItem
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.records import Submission, Terms
-from chain.state import State
+from chain.contracts import WorkItem
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.records import Submission, Terms
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.identity import PoolId

@@ -3,8 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from chain.records import Pool, Step
-from chain.state import State
+from chain.indexer.records import Pool, Step
+from chain.indexer.state import State
 from protocol.accounts import LocalAccount
 from protocol.identity import PoolId
 from protocol.seeds import Work

@@ -14,7 +14,7 @@ from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS
 from protocol.identity import PoolId
 from runtime.process import ProcessConfig
-from runtime.relay.config import RelayConfig
+from runtime.relay import RelayConfig
 from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
 from tests.cli.actors import TERMS

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from protocol.audit import AUDIT_EVERYTHING, audit_sample
+from protocol.seeds import AUDIT_EVERYTHING, audit_sample
 from tests.conftest import Deployed
 
 CASES, BATCH = 100_000, 1_000

@@ -5,7 +5,7 @@ from string import Formatter
 import pytest
 
 from chain import abi
-from chain.error_words import _WORDS, UNSPOKEN, in_words
+from chain.errors import _WORDS, UNSPOKEN
 
 ERRORS = {error.where: error for error in abi.all_errors().values()}
 
@@ -22,10 +22,3 @@ def test_words_name_only_what_the_error_says(name: str) -> None:
     assert any(named <= {component["name"] for component in error.components} for error in of_one_name), (
         f"{named} of {of_one_name}"
     )
-
-
-def test_a_stake_that_nobody_has_released_is_not_locked_until_1970() -> None:
-    words, hint = in_words("StakeHeld", {"releaseAt": 0})
-    assert "19" not in words
-    assert hint.startswith("leave first: muster swarm leave")
-    assert "until 20" in in_words("StakeHeld", {"releaseAt": 1_900_000_000})[0]

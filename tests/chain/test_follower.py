@@ -9,7 +9,7 @@ import pytest
 from eth_abi.abi import encode
 
 from chain.client import ChainClient
-from chain.follower import Follower
+from chain.indexer.follower import Follower
 from chain.transactions import Call
 from protocol.errors import ConfigError, MusterError
 from tests.chain.following import ALICE, amounts, follow, mint

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from chain import deploy
-from chain.deployment import Deployment
+from chain.deployment import Deployment, NetworkConfig
 from chain.errors import ContractError
-from chain.follower import Follower
-from chain.network import NetworkConfig
-from chain.projection import Projection
-from chain.proposals import Proposal
-from chain.state import State
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.records import Proposal
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from chain.client import ChainClient
-from chain.follower import Follower
-from chain.logs import accepted
+from chain.indexer.follower import Follower
+from chain.indexer.logs import accepted
 from protocol.errors import UnreachableError
 from tests.chain.following import amounts, follow, mint
 from tests.chain.proxy import Proxy

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from chain.mirrors import MAX_MIRROR, MOST_NODE_MIRRORS
+from chain.indexer.records import MAX_MIRROR, MOST_NODE_MIRRORS
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import begin, work

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chain.contracts.node_cases import MOST_FILES
+from chain.contracts import MOST_FILES
 from chain.errors import ContractError
-from chain.judging import CaseOutcome
-from chain.jury_terms import jury_fee
-from chain.records import Submission
+from chain.indexer.records import CaseOutcome, Submission, jury_fee
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code

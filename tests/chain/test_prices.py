@@ -7,8 +7,8 @@ import pytest
 
 from chain.client import ChainClient
 from chain.errors import TransactionError
-from chain.jsonrpc import BadAnswer, RpcError
-from chain.prices import DEFAULT_LIMIT, GWEI, SETTING, Price, price_limit, price_of
+from chain.rpc import BadAnswer, RpcError
+from chain.transactions import DEFAULT_LIMIT, GWEI, SETTING, Price, price_limit, price_of
 from protocol.errors import ConfigError
 from tests.chain.conftest import SELF, gift
 from tests.chain.proxy import Proxy

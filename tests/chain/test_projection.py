@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from chain.events import Batch, Event
-from chain.projection import Projection
-from chain.reducers import REDUCERS, replay
-from chain.state import State
+from chain.indexer.logs import Batch, Event
+from chain.indexer.projection import Projection
+from chain.indexer.reducers import REDUCERS, replay
+from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain
 

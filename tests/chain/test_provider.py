@@ -7,9 +7,7 @@ import pytest
 from web3.types import RPCEndpoint
 
 from chain.client import ChainClient
-from chain.jsonrpc import RpcError, shown
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
+from chain.rpc import ChainReader, FailoverProvider, RpcError, shown
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.conftest import SELF, gift
 from tests.chain.proxy import Proxy

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from chain.errors import ContractError
-from chain.judging import Lane
-from chain.records import Status, Submission
+from chain.indexer.records import Lane, Status, Submission
 from protocol.accounts import LocalAccount
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code

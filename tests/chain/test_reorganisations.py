@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from chain.client import ChainClient
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.reducers import replay
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.reducers import replay
 from protocol.errors import UnreachableError
 from tests.chain.following import ALICE, amounts, follow, mint
 from tests.chain.proxy import Proxy
@@ -137,7 +137,7 @@ import sys
 from pathlib import Path
 from chain.client import ChainClient
 from chain.deployment import Deployment
-from chain.follower import Follower
+from chain.indexer.follower import Follower
 from chain.transactions import Call
 {extra}
 folder = Path(sys.argv[1])

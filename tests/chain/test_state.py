@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.contracts.appeals import FailingRollout
-from chain.contracts.pools import WorkItem
+from chain.contracts import FailingRollout, WorkItem
 from chain.errors import ContractError
-from chain.records import Status
-from chain.reducers import replay
-from protocol.rollouts import merkle
+from chain.indexer.records import Status
+from chain.indexer.reducers import replay
+from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, begin, work

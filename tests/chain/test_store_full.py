@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.store import EventStore
+from chain.indexer.store import EventStore
 from protocol.errors import ConfigError, MusterError
 
 BIG = {"data": "0x" + "ab" * 200_000}

@@ -10,8 +10,7 @@ from web3 import Web3
 from web3.exceptions import BlockNotFound
 
 from chain import abi
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
+from chain.rpc import ChainReader, FailoverProvider
 from tests.chain.conftest import SELF
 from tests.chain.proxy import Proxy
 from tests.conftest import Chain, Deployed
@@ -67,7 +66,7 @@ def test_a_contract_cannot_make_us_fetch_addresses_that_it_names(chain: Chain, p
     assert proxy.calls == ["eth_chainId", "eth_call"]
 
 
-@pytest.mark.parametrize("program", ["import protocol.seeds, protocol.eip712", "import cli.main"])
+@pytest.mark.parametrize("program", ["import protocol.seeds, protocol.signing", "import cli.main"])
 def test_who_needs_no_chain_does_not_wait_for_web3(program: str) -> None:
     code = f"import sys; {program}; sys.exit('web3' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

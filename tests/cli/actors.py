@@ -3,11 +3,11 @@
 import hashlib
 from pathlib import Path
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from chain.deployment import Deployment
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.state import State
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig

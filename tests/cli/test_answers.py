@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from chain.judging import Lane
-from chain.records import Seat, Slash, Step
+from chain.indexer.records import Lane, Seat, Slash, Step
 from cli.answers import (
     QUESTIONS,
     FiveAnswers,

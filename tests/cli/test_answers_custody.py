@@ -30,14 +30,14 @@ def test_a_validator_is_told_with_which_engines_it_judges() -> None:
 
 
 def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cli.checks import look_at_engines
+    from cli.checks import validator_checks
     from cli.profile import Profile, ProfileKey
     from validator import held_engines
 
     def said(**fields: Any) -> tuple[str, str]:
         key = ProfileKey(keystore=tmp_path)
         profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=key, **fields)
-        (found,) = look_at_engines(profile)
+        (found,) = validator_checks(profile)
         return found.state, found.detail
 
     monkeypatch.setattr(held_engines, "vllm_installed", lambda: True)

@@ -1,17 +1,18 @@
 """What `muster doctor` makes of what it measured: every failure says what, why, and how to fix it."""
 
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli import checks
-from cli.checks import GIB, WHY, Examination, Gpu, Prerequisite, RpcLook, examine, judge_rpc
+from cli.checks import GIB, WHY, Check, RpcLook, judge_rpc
+from cli.doctor import Examination, examine
+from cli.hardware import Gpu
+from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey
+from cli.speeds import judge_speed
 from tests.cli.muster import CLOSED, make_key
 from tests.conftest import GRAINS, Deployed
 
@@ -21,9 +22,8 @@ LOCAL = RpcLook("http://rpc", 31337, 1000, (0.001,), NOW)
 CARD = Gpu("H", 80 * GIB, "550")
 
 
-def rpc(**changes: Any) -> Prerequisite:
-    (found,) = judge_rpc(replace(PUBLIC, **changes), 84532)
-    return found
+def rpc(**changes: Any) -> Check:
+    return judge_rpc(replace(PUBLIC, **changes), 84532)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def rpc(**changes: Any) -> Prerequisite:
         (rpc(chain_id=1), "failed", "is chain 1, expected 84532"),
         (rpc(took=(1.0, 1.5, 2.0)), "failed", "1500 ms, chain 84532, too slowly"),
         (rpc(block_time=int(NOW) - 90), "failed", "its newest block is 2 min old"),
-        (next(judge_rpc(LOCAL, None)), "ok", "chain 31337"),
+        (judge_rpc(LOCAL, None), "ok", "chain 31337"),
         (checks.judge_clock(PUBLIC, 4.0), "ok", "4 s off the service's"),
         (checks.judge_clock(PUBLIC, 42.0), "failed", "42 s ahead of the service's"),
         (checks.judge_clock(None, -42.0), "failed", "42 s behind the service's"),
@@ -48,18 +48,18 @@ def rpc(**changes: Any) -> Prerequisite:
         (checks.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
         (checks.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
         (checks.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
-        (checks.judge_speed("down", 16 * MIB, 1.0), "ok", "down: 16.0 MiB/s (16.0 MiB)"),
-        (checks.judge_speed("up", 4 * MIB, 40.0), "failed", "up: 0.1 MiB/s"),
-        (checks.judge_speed("down", 1000, 1.0), "ok", "down: 0.0 MiB/s"),
-        (checks.judge_gas(checks.Purse("node", "0x1", 5, 4)), "ok", "the node's key 0x1 has"),
-        (checks.judge_gas(checks.Purse("node", "0x1", 0, 10**15)), "failed", "has 0.000000 ETH"),
+        (judge_speed("down", 16 * MIB, 1.0), "ok", "down: 16.0 MiB/s (16.0 MiB)"),
+        (judge_speed("up", 4 * MIB, 40.0), "failed", "up: 0.1 MiB/s"),
+        (judge_speed("down", 1000, 1.0), "ok", "down: 0.0 MiB/s"),
+        (checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
+        (checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
         (checks.judge_stake("0x1", 200 * GRAINS, 200 * GRAINS), "ok", "200 tokens at stake"),
         (checks.judge_stake("0x1", 199 * GRAINS, 200 * GRAINS), "failed", "the pool wants 200"),
         (checks.judge_version("0.1.3", "0.1.0"), "ok", "muster 0.1.3"),
         (checks.judge_version("0.1.0", "0.2.0"), "failed", "the pool's service 0.2.0"),
     ],
 )
-def test_each_measurement_is_judged(found: Prerequisite, state: str, words: str) -> None:
+def test_each_measurement_is_judged(found: Check, state: str, words: str) -> None:
     assert (found.state, words in found.detail) == (state, True), found
     assert found.why
     if state == "failed":
@@ -68,7 +68,7 @@ def test_each_measurement_is_judged(found: Prerequisite, state: str, words: str)
 
 
 def test_the_gas_that_is_missing_is_said() -> None:
-    assert checks.judge_gas(checks.Purse("node", "0x1", 10**14, 10**15)).hint == "send it 0.000900 ETH"
+    assert checks.judge_gas("node", "0x1", 10**14, 10**15).hint == "send it 0.000900 ETH"
 
 
 def test_a_disk_is_really_written_and_left_empty(tmp_path: Path) -> None:
@@ -77,40 +77,8 @@ def test_a_disk_is_really_written_and_left_empty(tmp_path: Path) -> None:
     assert checks.disk(tmp_path / "not" / "there").check == "disk"
 
 
-class OldClock(BaseHTTPRequestHandler):
-    """A service that lives a minute ago."""
-
-    def do_HEAD(self) -> None:
-        self.send_response(404)
-        self.end_headers()
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        import time
-
-        return super().date_time_string(time.time() - 60)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def old_clock() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), OldClock)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_services_date_is_read(old_clock: str) -> None:
-    found = checks.look_clock(None, old_clock)
-    assert found.state == "failed"
-    assert "s ahead of the service's" in found.detail
-    assert checks.service_offset(CLOSED) is None
-
-
 def test_the_first_endpoint_that_answers_counts(shared_suite: Deployed) -> None:
-    lines, said = checks.look_chain(f"{CLOSED}, {shared_suite.chain.url}", 31337)
+    lines, said = checks.rpc_checks(f"{CLOSED}, {shared_suite.chain.url}", 31337)
     assert [line.state for line in lines] == ["failed", "ok"]
     assert said is not None
     assert said.chain_id == 31337
@@ -127,27 +95,27 @@ def profile_of(folder: Path, deployed: Deployed) -> Profile:
 
 def test_keys_and_passwords_are_private_and_have_gas(tmp_path: Path, shared_suite: Deployed) -> None:
     profile = profile_of(tmp_path, shared_suite)
-    assert [found.state for found in checks.look_at_keys(profile)] == ["ok"] * 4
+    assert [found.state for found in checks.profile_keys(profile)] == ["ok"] * 4
     assert profile.key.password_file is not None
     profile.key.password_file.chmod(0o644)
     profile.key.keystore.chmod(0o640)
-    found = [one for one in checks.look_at_keys(profile) if one.state == "failed"]
+    found = [one for one in checks.profile_keys(profile) if one.state == "failed"]
     assert [one.hint for one in found] == [
         f"chmod 600 {profile.key.keystore}",
         f"chmod 600 {profile.key.password_file}",
     ]
-    money = list(checks.look_at_money(profile))
+    money = list(checks.money(profile))
     assert [(one.check, one.state) for one in money] == [("gas", "failed"), ("gas", "failed")]
     profile.key.keystore.unlink()
-    assert "muster node up" in next(iter(checks.look_at_keys(profile))).detail
+    assert "muster node up" in next(iter(checks.profile_keys(profile))).detail
 
 
 def test_everything_down_is_named_and_nothing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "profile.toml"
     path.write_text("role = 7")
     monkeypatch.setenv("MUSTER_PROFILE", str(path))
-    found = list(examine(Examination(rpc=CLOSED, orchestrator=CLOSED, s3=tmp_path / "none.json", data=tmp_path)))
+    found = list(examine(Examination(rpc=CLOSED, pool=PoolRef(1, CLOSED), s3=tmp_path / "none.json", data=tmp_path)))
     failed = {one.check for one in found if one.state == "failed"}
-    assert {"profile", "rpc", "orchestrator", "storage", "s3"} <= failed
+    assert {"profile", "rpc", "service", "storage", "s3"} <= failed
     assert {one.check for one in found} <= set(WHY)
     assert {"disk", "gpu", "clock", "version"} <= {one.check for one in found}

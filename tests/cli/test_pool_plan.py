@@ -92,7 +92,7 @@ def test_a_curriculum_by_which_nothing_would_rest_is_named() -> None:
 def test_the_command_says_what_a_curriculum_does(tmp_path: Path) -> None:
     _, terms = write_pool_files(tmp_path)
     plain = PoolConfig.load(tmp_path / "pool.json")
-    config = plain.model_copy(update={"environments": learning().environments})
+    config = plain.model_copy(update={"environments": learning().environments, "scoring_versions": {"numpy": "1"}})
     (tmp_path / "pool.json").write_bytes(config.canonical())
     order = ("pool", "check", "--config", tmp_path / "pool.json", "--terms", terms, "--budget", "500")
     done = Muster(tmp_path).run(*order, timeout=300.0)
@@ -104,11 +104,13 @@ def test_the_command_says_what_a_curriculum_does(tmp_path: Path) -> None:
 
 def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
     law = EvidenceConfig(audit_rate=65536, laws=(PairLaw(worker="a", verifier="b", bets={}),))
-    config, terms = CONFIG.model_copy(update={"evidence": law}), replace(TERMS, auditRate=65536)
+    versions = {"scoring_versions": {"numpy": "1"}}
+    config, terms = CONFIG.model_copy(update={"evidence": law, **versions}), replace(TERMS, auditRate=65536)
     assert warnings(config, terms) == []
     (other,) = warnings(config, replace(terms, auditRate=4096))
     assert other.what.startswith("the pool names a law of audit rate 65536, and its terms 4096, so cheats")
-    (none,) = warnings(CONFIG, terms)
+    unnamed, none = warnings(CONFIG, terms)
+    assert "names no `scoring_versions`" in unnamed.what
     assert "muster calibrate … --apply" in none.hint
 
 

@@ -19,10 +19,9 @@ from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
 from protocol.errors import MusterError
 from runtime import keystore
 from runtime.pool_client import PoolClient
-from runtime.relay.peer import serve_as_peer
-from runtime.relay.pool_relay import PoolRelay
-from runtime.relay.serving import ServeWeights
+from runtime.relay import PoolRelay, serve_as_peer
 from storage.keys import object_key
+from storage.relay.server import ServeWeights
 from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
 from tests.chain.published_pool import PoolService, Published, pool_service
@@ -67,7 +66,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
     options += ["--home", str(tmp_path / "relay"), "--keystore", str(tmp_path / "key.json")]
     options += ["--password-file", str(tmp_path / "password"), "--allow-private-sources"]
     log = (tmp_path / "log").open("wb")
-    command = [sys.executable, "-m", "cli.main", "relay", "run", *options]
+    command = [sys.executable, "-m", "cli.main", "weights", "serve", *options]
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"HOME": str(tmp_path)})
 
     def health() -> dict[str, int]:
@@ -87,7 +86,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
         wait_for("it follows the chain", lambda: health()["step"] == 1)
         wait_for("it holds the second", lambda: health()["objects"] == objects(*published.steps))
         before = service.asked.copy()
-        fetch = ("weights", "fetch", "--pool", published.number, "--orchestrator", root, "--cache", tmp_path / "cache")
+        fetch = ("weights", "fetch", "--pool", published.number, "--pool", root, "--cache", tmp_path / "cache")
         got = muster.ok(*fetch, "--json").json
         assert contents(Path(got["folder"])) == contents(published.folder / "v1")
         assert service.asked == before, "the service was not needed"
@@ -99,8 +98,8 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
 
 
 def test_what_is_missing_for_a_relay_is_said(muster: Muster, published: Published, tmp_path: Path) -> None:
-    assert "pass --pool URL" in muster.refused("relay", "run")
-    order = ("relay", "run", "--pool", published.url, "--home", tmp_path / "relay")
+    assert "pass --pool URL" in muster.refused("weights", "serve")
+    order = ("weights", "serve", "--pool", published.url, "--home", tmp_path / "relay")
     assert "pass --keystore" in muster.refused(*order, "--public-url", "http://relay.example")
     assert "not the URL of a service" in muster.refused(
         *order, "--public-url", "ftp://relay.example", "--keystore", tmp_path / "key.json"
@@ -245,7 +244,7 @@ def test_steps_that_name_too_much_are_left_out_oldest_first(
     for _ in range(3):
         published.publish()
     newest = published.steps[-2:]
-    monkeypatch.setattr("runtime.relay.pool_relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
+    monkeypatch.setattr("runtime.relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
     serve = ServeWeights(host="127.0.0.1", port=free_port())
     client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
     client.refresh()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.bundle import REMOVED, cleaned, known_secrets, remaining, removed, tail, write_bundle
+from cli.bundle import REMOVED, cleaned, known_secrets, pack, remaining, removed, tail
 from protocol.errors import IntegrityError
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
@@ -93,7 +93,7 @@ def test_the_newest_lines_of_a_log(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_its_owners_alone(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "x.tar.gz", {"a.json": "{}"})
+    pack(tmp_path / "x.tar.gz", {"a.json": "{}"})
     assert (tmp_path / "x.tar.gz").stat().st_mode & 0o777 == 0o600
 
 
@@ -121,7 +121,7 @@ def test_secrets_planted_everywhere_are_nowhere_in_the_bundle(tmp_path: Path, mo
     monkeypatch.setattr(
         "tests.cli.muster.PASSED_ON", ("PATH", "PYTHONPATH", "MUSTER_PROFILE", "MUSTER_API_TOKEN", "AWS_SECRET")
     )
-    Muster(tmp_path).ok("support", "bundle", "--out", out)
+    assert Muster(tmp_path).run("doctor", "--data", tmp_path, "--bundle", out).code == 1
     with tarfile.open(out) as archive:
         found = {entry.name: archive.extractfile(entry).read().decode() for entry in archive}  # type: ignore[union-attr]
     assert {os.path.basename(name) for name in found} == {

@@ -1,25 +1,12 @@
-"""`muster swarm join` and `status`: what is written, and what is refused."""
+"""`muster swarm init` and `status`: what is written, and what is refused."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from environments.texts import TextEnvironments
-from protocol.accounts import Account
-from protocol.swarm.document import SwarmDocument
-from protocol.swarm.envelope import (
-    Envelope,
-    SharedCompletion,
-    SharedGroup,
-    question_digest,
-    seal,
-)
-from protocol.swarm.identity import NO_CHAIN, SwarmId
-from protocol.swarm.seeds import NO_START, round_problem
 from runtime.keystore import store
 from swarm.config import SwarmMemberConfig
-from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS
 from tests.cli.muster import Muster
 
@@ -48,10 +35,10 @@ def joining(place: Path, **changes: str) -> list[str]:
     } | {f"--{name}": value for name, value in changes.items()}
     paths = ("--home", "--document", "--keystore", "--exchange")
     parts = [(name, str(place / value) if name in paths else value) for name, value in options.items()]
-    return ["swarm", "join", *(word for part in parts for word in part)]
+    return ["swarm", "init", *(word for part in parts for word in part)]
 
 
-def test_join_writes_a_configuration_that_run_reads(muster: Muster, place: Path) -> None:
+def test_init_writes_a_configuration_that_run_reads(muster: Muster, place: Path) -> None:
     answer = muster.ok(*joining(place), "--json").json
     config = SwarmMemberConfig.model_validate_json((place / "me" / "member.json").read_bytes())
     assert answer["config"] == str(place / "me" / "member.json")
@@ -65,7 +52,7 @@ def test_join_writes_a_configuration_that_run_reads(muster: Muster, place: Path)
     ("changes", "words"),
     [({"own": "8"}, "an envelope of this swarm holds 8"), ({"member": "0x12"}, "members.0")],
 )
-def test_join_says_what_is_wrong(muster: Muster, place: Path, changes: dict[str, str], words: str) -> None:
+def test_init_says_what_is_wrong(muster: Muster, place: Path, changes: dict[str, str], words: str) -> None:
     assert words in muster.refused(*joining(place, **changes))
     assert not (place / "me" / "member.json").exists()
 
@@ -100,49 +87,3 @@ def test_status(muster: Muster, place: Path) -> None:
     assert "0.125 after 0 rounds, 0.500 after 2" in text
     assert "0xdef: 5 true groups, 2 of no use here, 1 breaches" in text
     assert "no member lives in" in muster.refused("swarm", "status", "--home", place / "other")
-
-
-def shared_by(place: Path, number: int, swarm: SwarmId = NO_CHAIN, start: bytes = NO_START) -> str:
-    """The member of `place` leaves one group of a round in the exchange; its address."""
-    document = SwarmDocument.model_validate(DOCUMENT)
-    texts = TextEnvironments(document.environments, document.answer_after)
-    key = Account.from_key(bytes([9]) * 32)
-    seed = round_problem(document.digest, key.address, number, 0, start)
-    answers = [texts.problem(seed).answer, "?", "?", "?"]
-    made = [SharedCompletion(text=one, ended=True, reward=texts.score(seed, one)) for one in answers]
-    group = SharedGroup(slot=0, question=question_digest(texts.problem(seed).question), completions=made)
-    envelope = Envelope(
-        chain_id=swarm.chain_id,
-        swarms=swarm.swarms,
-        swarm=swarm.swarm,
-        document=document.digest.hex(),
-        member=key.address,
-        round=number,
-        groups=[group],
-    )
-    (place / "all").mkdir(exist_ok=True)
-    FolderExchange(place / "all").publish(seal(envelope, key))
-    return str(key.address)
-
-
-def test_ledger(muster: Muster, place: Path) -> None:
-    muster.ok(*joining(place))
-    home, page = place / "me", place / "ledger.html"
-    assert "there is no folder" in muster.refused("swarm", "ledger", "--home", home)
-    member = shared_by(place, 0)
-    (place / "all" / "envelopes" / f"{'0' * 64}.json").write_text("not what its name says")
-    status = {"member": member, "round": 0, "alone": False, "offers": 0, "unsent": 0, "sharers": {}, "reward": 0.5}
-    (home / STATUS).write_text(json.dumps(status))
-    (home / JOURNAL).write_text(json.dumps({"round": 0, "reward": 0.5, "own": 4, "shared": [f"{member}/0/0"]}) + "\n")
-    found = muster.ok("swarm", "ledger", "--home", home, "--page", page, "--json").json
-    one = found["members"][member]
-    assert (one["groups"], one["completions"], one["trained"], one["made"]) == (1, 4, 1, {"0": 0.5})
-    assert (found["envelopes"], found["refused"], found["whole"]) == (2, 1, True)
-    assert member in page.read_text()
-    assert "there is more" not in muster.ok("swarm", "ledger", "--home", home, "--most", 1).out
-    shared_by(place, 1)
-    text = muster.ok("swarm", "ledger", "--home", home, "--most", 1).out
-    assert "there is more, 1 older ones of members" in text
-    (home / STATUS).write_text("[]")
-    assert "is damaged" in muster.refused("swarm", "ledger", "--home", home)
-    assert "no member lives in" in muster.refused("swarm", "ledger", "--home", place / "other")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from chain import deploy
-from chain.contracts.token import Params
-from chain.network import FOLDER, NetworkConfig
+from chain.contracts import Params
+from chain.deployment import FOLDER, NetworkConfig
 from cli.pool_config import load_terms
 from localnet.plan import pool_config, pool_terms
 from protocol.errors import ConfigError

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from chain.judging import Lane, Round
-from chain.records import Account, Node, Pool, Seat, Slash, Step, Submission, Terms
-from chain.seat_classes import family
-from chain.state import State
-from cli.views import account_view, due, node_view, phase, pool_view, reason, seat_view, standing, waiting
+from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
+from chain.indexer.state import State, family
+from cli.views import account_view, due, node_view, pool_phase, pool_view, reason, seat_view, standing, waiting
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
@@ -159,7 +157,7 @@ def test_a_pool_says_what_it_is_doing() -> None:
     def words() -> str:
         view = pool_view(state, 1, 0)
         assert view is not None
-        return phase(view)
+        return pool_phase(view)
 
     assert words() == "waiting for its owner to publish policy step 0"
     pool.steps.append(Step(0, bytes(32), bytes(32), 1, 1, 1, ""))

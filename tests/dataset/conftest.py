@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.verdict import Code
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from tests.chain.game import begin
 from tests.conftest import Chain, deploy_on
 from tests.dataset.world import SoldWork

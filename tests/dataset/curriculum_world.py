@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from dataset.curriculum import CheckedTable, check_table
 from dataset.export import PoolOnChain
 from engines.base import FINISH_EOS
@@ -18,13 +18,12 @@ from protocol.curriculum_mask import TABLE, Resting
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer
 from protocol.problems import ProblemFilter
-from protocol.rollouts.commitment import Commitment, commit
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, commit
 from protocol.seeds import Work, assignments
 from protocol.verdict import Code
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.chain.game import Game

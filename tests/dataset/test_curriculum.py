@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from chain.state import State
+from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
 from protocol.curriculum_mask import TABLE, Resting
 from protocol.errors import ConfigError, IntegrityError
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code, Finding
 from runtime.solve_rates import StepNotSeenError, counted
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from tests.chain.game import begin
 from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain, deploy_on
@@ -206,7 +206,7 @@ def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -
     """`muster dataset curriculum STEP`."""
     deployed = pool.game.deployed
     muster = Muster(home, deployed.folder, deployed.chain.url)
-    return muster.run("dataset", "curriculum", step, "--pool", pool.game.pool, "--orchestrator", objects, *more)
+    return muster.run("verify", "curriculum", step, "--pool", pool.game.pool, "--pool", objects, *more)
 
 
 def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from protocol.config import DataConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.verdict import Code
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope, unseal
 from tests.chain.game import begin
 from tests.chain.game_pool import GamePool

@@ -16,8 +16,8 @@ from dataset.rows import DatasetRow
 from dataset.verify import load
 from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits
 from storage.keys import object_key
 from tests.dataset.world import Change, SoldWork, forged, redo, rows_of
 from tests.validator.world import CONFIG

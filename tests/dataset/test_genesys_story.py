@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.genesys_altered import alter, named
 from benchmarks.genesys_rows import tasks
-from cli.env import keep_file
+from cli.env_target import keep_file
 from dataset.document import Format
 from environments.data import data_folder
 from environments.genesys.screen import Screen, screen_file
@@ -18,10 +18,10 @@ from environments.pool import PoolEnvironments
 from protocol.config import DataConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.files import file_sha256
-from protocol.rollouts.commitment import Commitment
+from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from tests.chain.game import begin
 from tests.conftest import Chain, deploy_on
 from tests.dataset.world import SoldWork

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset, card
 from dataset.export import ExportOptions, PoolOnChain, export
 from dataset.rows import DatasetRow, RowTally, RowWriter, read_rows
@@ -13,13 +13,12 @@ from dataset.verify import Verification, load, verify
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.commitment import Commitment, commit
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Commitment, RolloutHeader, commit
 from protocol.seeds import Work
 from protocol.verdict import Code
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.chain.game import Game

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chain.abi import CONTRACTS
 from tools.setup import DASHBOARD_LIBRARIES
-from tools.sources import ROOT, tracked
+from tools.structure import ROOT, tracked
 
 ARTIFACTS = {f"contracts/out/{name}.sol/{name}.json" for name in CONTRACTS}
 ARTIFACTS |= {f"orchestrator/static/vendor/{name}" for name in DASHBOARD_LIBRARIES}

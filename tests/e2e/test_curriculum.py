@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from localnet.demo import Demo, Onlooker, settle_accounts
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
@@ -69,7 +69,7 @@ def check_tables(plan: DemoPlan) -> None:
     resting = []
     for step in range(STEPS + 1):
         done = muster(
-            "dataset", "curriculum", str(step), "--pool", str(POOL), "--orchestrator", plan.http_url,
+            "verify", "curriculum", str(step), "--pool", str(POOL), "--pool", plan.http_url,
             "--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json",
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

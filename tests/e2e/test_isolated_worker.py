@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status, Submission
+from chain.indexer.records import Status, Submission
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan, pool_config
 from tests.e2e.building import build_wheel
 from tests.sandbox.conftest import need
-from tools.sources import ROOT
+from tools.structure import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]
 MODES = {"container": "podman", "bubblewrap": "bubblewrap"}

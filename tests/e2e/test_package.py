@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.base import Problem
 from environments.catalogue import load_environment

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from environments.base import InTurns, Problem
 from environments.catalogue import load_environment
 from environments.data import data_folder

@@ -9,16 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chain.records import Status
-from chain.state import State
+from chain.indexer.records import Status
+from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
 from localnet.demo import Demo, Disputer, Onlooker, settle_accounts
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, mixed_config
 from localnet.ports import claim_port
 from protocol.config import PoolConfig
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, Rollout
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
 from trainer.base_model import base_model
 from trainer.records import Records
 

@@ -13,8 +13,7 @@ import pytest
 from chain.abi import CONTRACTS
 from engines.runtime import intel_openmp
 from tests.e2e.building import ARTIFACTS, build_wheel
-from tools.import_law import BELOW_CLI
-from tools.sources import ROOT, tracked
+from tools.structure import BELOW_CLI, ROOT, tracked
 
 PACKAGED = {*BELOW_CLI, "cli", "attacks"}
 

@@ -8,8 +8,8 @@ import torch
 from engines.base import Completion, Request, Sampling
 from engines.exact import KEYS, ROWS, ExactEngine, tiled_attention, tiled_linear
 from engines.hf import TransformersEngine
-from protocol.proofs.toploc import build
 from protocol.sampling.device import choose
+from protocol.toploc.proofs import build
 from tests.engines.models import save_tiny
 
 SAMPLING = Sampling(1.0, ())

@@ -47,5 +47,5 @@ def test_environment() -> None:
 
 def test_importing_interfaces_does_not_import_torch() -> None:
     modules = "engines.base, engines.factory, engines.runtime, engines.vllm_names"
-    code = f"import sys, {modules}, protocol.proofs.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
+    code = f"import sys, {modules}, protocol.toploc.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

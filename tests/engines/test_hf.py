@@ -16,9 +16,9 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Samplin
 from engines.hf import TransformersEngine
 from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.proofs import toploc
-from protocol.proofs.codec import proof_count
 from protocol.sampling import noise
+from protocol.toploc import proofs as toploc
+from protocol.toploc.codec import proof_count
 from tests.engines.models import save_broken, save_tiny
 
 SAMPLING = Sampling(1.0, (1,))

@@ -7,8 +7,8 @@ import torch
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
 from engines.tails import from_bytes, to_bytes
-from protocol.proofs import toploc
 from protocol.sampling import noise
+from protocol.toploc import proofs as toploc
 from runtime.turns import joined
 from tests.engines.test_hf import engine as engine
 from tests.engines.test_hf import folder as folder

@@ -12,9 +12,9 @@ from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
 from engines.vllm import VllmEngine, VllmOptions
 from protocol.errors import MusterError
-from protocol.proofs import toploc
-from protocol.rollouts.transcript import sampled_places
+from protocol.rollout_file.rows import sampled_places
 from protocol.sampling import noise
+from protocol.toploc import proofs as toploc
 from runtime.turns import joined
 from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests

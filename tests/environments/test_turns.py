@@ -22,7 +22,7 @@ from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
-from protocol.rollouts.transcript import Transcript, context_of, interleaved, sampled_places
+from protocol.rollout_file.rows import Transcript, context_of, interleaved, sampled_places
 from tests.environments.test_program import written
 from tests.validator.world import EOS, tokenizer_folder
 

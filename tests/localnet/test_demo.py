@@ -8,8 +8,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from chain.contracts.pools import WorkItem
-from chain.state import State
+from chain.contracts import WorkItem
+from chain.indexer.state import State
 from localnet.demo import Absentee, Chaos
 from localnet.onboarding import Onboarding
 from localnet.plan import pool_terms

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Pool, Step
-from chain.state import State
+from chain.indexer.records import Pool, Step
+from chain.indexer.state import State
 from localnet.footprint import SHORTEST, Footprint, FootprintSample, disk, growths, read_samples, resident
 from localnet.long import facts
 from localnet.plan import POOL

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.network import NetworkConfig
-from chain.seat_classes import needed
+from chain.deployment import NetworkConfig
+from chain.indexer.state import needed
 from localnet.network import Network, Stop
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, Options, make_plan, new_run_folder, pool_config, pool_terms

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
-from chain.judging import Canary, Dispute
-from chain.records import Seat
+from chain.indexer.records import Canary, Dispute, Seat
 from localnet.plan import DemoPlan, ValidatorSpec
 from localnet.report import agreement, broken_safeguards, highlights, problems, safeguards
 from orchestrator.summary import (

@@ -7,13 +7,13 @@ from typing import Literal
 
 import pytest
 
-from chain.state import State
+from chain.indexer.state import State
 from localnet.network import Network, Stop
 from localnet.onboarding import KeyRing, names
 from localnet.plan import POOL, DemoPlan, Options, make_plan, pool_config
 from localnet.sites import SiteKiller, sites_run
 from localnet.sites_summary import LoggedStep, shown_sites, summarise, wrong_with_sites
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.files import write_atomic
 from runtime.supervisor import Supervisor
 from storage.weights.manifest import StepSites

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from chain.events import Batch, Event
-from chain.records import Terms, pack_work
+from chain.indexer.logs import Batch, Event
+from chain.indexer.records import Terms, pack_work
 from protocol.accounts import Account as Key
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code

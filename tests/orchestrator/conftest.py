@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
 from orchestrator.guard import RequestGuard
@@ -28,8 +28,7 @@ from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
 from storage.keys import MissingObjectError, check_content
-from storage.presign import Presigner
-from storage.settings import AccessKey, S3Settings
+from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"

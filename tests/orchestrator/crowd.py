@@ -11,10 +11,25 @@ from pathlib import Path
 import uvicorn
 from eth_utils.address import to_checksum_address
 
-from chain.judging import Accusation, Canary, CaseOutcome, Dispute, Lane, Round, Trial
-from chain.projection import Projection
-from chain.records import Account, Node, Pool, Seat, Slash, Status, Step, Submission
-from chain.state import State
+from chain.indexer.projection import Projection
+from chain.indexer.records import (
+    Account,
+    Accusation,
+    Canary,
+    CaseOutcome,
+    Dispute,
+    Lane,
+    Node,
+    Pool,
+    Round,
+    Seat,
+    Slash,
+    Status,
+    Step,
+    Submission,
+    Trial,
+)
+from chain.indexer.state import State
 from orchestrator.tables import HeartbeatRow, StepReportRow
 from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
 from protocol.encoding import canonical_json

@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from protocol.identity import WorkId
 from protocol.models import load_tokenizer, save_byte_tokenizer
-from protocol.proofs.codec import PROOF_BYTES, proof_count
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Rollout, RolloutHeader
 from protocol.seeds import Work
+from protocol.toploc.codec import PROOF_BYTES, proof_count
 from protocol.verdict import BallotDocument, Code, Finding, Verdict
 from storage.keys import object_key
-from storage.weights.manifest import Manifest, seal
-from storage.weights.shards import read_shards, weight_files
+from storage.weights.manifest import Manifest, read_shards, seal, weight_files
 from tests.orchestrator.chain import OWNER, POOLS
 from tests.orchestrator.conftest import POOL, Desk
 

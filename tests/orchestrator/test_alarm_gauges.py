@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from chain.judging import Dispute
-from chain.records import Account, Slash
-from chain.state import State
+from chain.indexer.records import Account, Dispute, Slash
+from chain.indexer.state import State
 from orchestrator.alarm_gauges import alarm_gauges
 from orchestrator.liveness import Beat
 from protocol.api.work import HeartbeatRequest, WaitLine

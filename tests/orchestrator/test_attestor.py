@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Status, Submission
+from chain.indexer.records import Status, Submission
 from orchestrator.attestor import Attestor
 from orchestrator.db import Database, default_url
 from orchestrator.indexer import Indexer

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.scheduler import Grant, Wait, decide
 from orchestrator.supply import QueuedFile, Rule
 from protocol.config import DataConfig

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from chain.projection import Projection
+from chain.indexer.projection import Projection
 from orchestrator.db import Database
 from orchestrator.deciding import Ask, Told
 from orchestrator.leases import Leases

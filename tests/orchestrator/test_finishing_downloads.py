@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.scheduler import Grant, Keep, Requester, Wait, decide
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply
 from protocol.api.work import SlotRequest

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.reducers import replay
+from chain.indexer.reducers import replay
 from orchestrator.ledger import escrow, rows
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, ScriptedChain

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from chain.reducers import replay
+from chain.indexer.reducers import replay
 from cli.ledger import write_table
 from orchestrator.ledger import escrow
 from orchestrator.ledger_tables import NAMES, tables

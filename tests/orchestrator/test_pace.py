@@ -1,6 +1,6 @@
 """What the scheduler is told about recent files and steps."""
 
-from chain.records import Pool, Step, Submission
+from chain.indexer.records import Pool, Step, Submission
 from orchestrator.pace import measure
 from protocol.verdict import Code
 from tests.orchestrator.chain import TERMS

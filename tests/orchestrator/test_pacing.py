@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.pace import Pace
 from orchestrator.scheduler import Grant, Requester, Wait, decide
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from orchestrator.main import run
 from orchestrator.results import fetch_record
 from protocol.accounts import LocalAccount

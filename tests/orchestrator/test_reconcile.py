@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chain.follower import Follower
-from chain.projection import Projection
-from chain.records import Status
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.records import Status
 from orchestrator.ledger import escrow, rows
 from orchestrator.reconcile import reconcile
 from orchestrator.watch import Watch

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.records import Status
+from chain.indexer.records import Status
 from orchestrator.pace import Pace
 from orchestrator.scheduler import Decision, Grant, Keep, Refuse, Requester, Wait, renew
 from orchestrator.scheduler import decide as decide_for

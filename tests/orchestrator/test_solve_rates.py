@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chain.records import Pool, Step, Submission
-from chain.state import State
+from chain.indexer.records import Pool, Step, Submission
+from chain.indexer.state import State
 from orchestrator.db import Database
 from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
 from protocol.api.views import Difficulties
@@ -17,8 +17,8 @@ from protocol.curriculum import SolveRate
 from protocol.curriculum_mask import TABLE, Resting, resting
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import RolloutHeader
 from protocol.seeds import Work
 from protocol.verdict import Code
 from storage.weights.manifest import ManifestScope

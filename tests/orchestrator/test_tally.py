@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.projection import Projection
-from chain.reducers import replay
+from chain.indexer.projection import Projection
+from chain.indexer.reducers import replay
 from orchestrator.ledger import escrow
 from orchestrator.tally import FileTally
 from orchestrator.trained import Trained

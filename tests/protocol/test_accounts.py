@@ -12,7 +12,7 @@ import pytest
         "protocol.accounts",
         "runtime.keystore",
         "chain.client",
-        "storage.bucket, chain.client",
+        "storage.s3, chain.client",
         "worker.main",
         "cli.main",
     ],

@@ -8,10 +8,10 @@ from eth_utils.crypto import keccak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import Account
-from protocol.eip712 import Domain
 from protocol.errors import IntegrityError
+from protocol.signing import Domain
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 CONTRACT = "0x000000000000000000000000000000000000bEEF"
@@ -50,22 +50,22 @@ def theirs(values: list[object]) -> bytes:
 )
 def test_digests_equal_the_reference(a: int, b: int, who: bytes, ok: bool, word: bytes, text: str, blob: bytes) -> None:
     values = [a, b, "0x" + who.hex(), ok, word, text, blob]
-    assert eip712.digest(DOMAIN, STRUCT, *values) == theirs(values)  # type: ignore[arg-type]
+    assert signing.digest(DOMAIN, STRUCT, *values) == theirs(values)  # type: ignore[arg-type]
 
 
 def test_signatures_recover() -> None:
     account = Account.create()
-    digest = eip712.digest(DOMAIN, "One(uint256 a)", 1)
-    signature = eip712.sign(account, digest)
+    digest = signing.digest(DOMAIN, "One(uint256 a)", 1)
+    signature = signing.sign(account, digest)
     assert len(signature) == 65
-    assert eip712.recover(digest, signature) == account.address
-    assert eip712.recover(eip712.digest(DOMAIN, "One(uint256 a)", 2), signature) != account.address
+    assert signing.recover(digest, signature) == account.address
+    assert signing.recover(signing.digest(DOMAIN, "One(uint256 a)", 2), signature) != account.address
 
 
 def test_only_the_canonical_signature_counts() -> None:
     account = Account.create()
-    digest = eip712.digest(DOMAIN, "One(uint256 a)", 1)
-    signature = eip712.sign(account, digest)
+    digest = signing.digest(DOMAIN, "One(uint256 a)", 1)
+    signature = signing.sign(account, digest)
     s = int.from_bytes(signature[32:64], "big")
     flipped = signature[:32] + (ORDER - s).to_bytes(32, "big") + bytes([55 - signature[64]])
     zero = bytes(32)
@@ -83,13 +83,13 @@ def test_only_the_canonical_signature_counts() -> None:
     ]
     for candidate in bad:
         with pytest.raises(IntegrityError):
-            eip712.recover(digest, candidate)
+            signing.recover(digest, candidate)
 
 
 @given(st.binary(max_size=70))
 def test_random_bytes_never_crash_recovery(data: bytes) -> None:
     with contextlib.suppress(IntegrityError):
-        assert eip712.checked_address(eip712.recover(bytes(32), data))
+        assert signing.checked_address(signing.recover(bytes(32), data))
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_random_bytes_never_crash_recovery(data: bytes) -> None:
 )
 def test_values_that_do_not_fit_are_refused(kind: str, value: object) -> None:
     with pytest.raises(ValueError, match=r"is not a|checksum|not an address"):
-        eip712.digest(DOMAIN, f"One({kind} a)", value)  # type: ignore[arg-type]
+        signing.digest(DOMAIN, f"One({kind} a)", value)  # type: ignore[arg-type]
 
 
 def test_malformed_types_are_refused() -> None:
     for struct in ("One", "One(uint256)", "One(uint256 a,)", "One(uint256  a)", "1(uint256 a)", "One(uint256 a"):
         with pytest.raises(ValueError):
-            eip712.digest(DOMAIN, struct, 1)
+            signing.digest(DOMAIN, struct, 1)
     with pytest.raises(ValueError, match="has 1 members, not 2"):
-        eip712.digest(DOMAIN, "One(uint256 a)", 1, 2)
+        signing.digest(DOMAIN, "One(uint256 a)", 1, 2)

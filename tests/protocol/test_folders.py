@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.folders import remove_leftovers, write_folder
+from protocol.files import remove_leftovers, write_folder
 
 
 class KilledError(Exception):

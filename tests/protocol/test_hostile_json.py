@@ -12,13 +12,10 @@ import httpx
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.deployment import Deployment
-from chain.jsonrpc import RpcError, number
-from chain.network import NetworkConfig
-from chain.provider import FailoverProvider
-from chain.reader import ChainReader
+from chain.deployment import Deployment, NetworkConfig
+from chain.rpc import ChainReader, FailoverProvider, RpcError, number
 from cli.authorisations import Consent, Invite
-from cli.checks import post_json
+from cli.checks import ask_rpc
 from cli.pool_config import load_terms
 from environments.pool import _sizes
 from orchestrator.bodies import strict_object
@@ -26,20 +23,19 @@ from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
 from protocol.api.work import NoSlot
 from protocol.config import PoolConfig
-from protocol.documents import load_document
-from protocol.encoding import canonical_json, parse_json, parse_toml
+from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
 from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
 from protocol.receipts import ReceiptSigner, UploadReceipt
-from protocol.rollouts.schema import RolloutHeader
+from protocol.rollout_file.rows import RolloutHeader
 from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.process import ProcessConfig
 from runtime.signed_client import ServiceError, SignedClient
 from storage.keys import check_content, object_key
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import ManifestScope, unseal
 from validator.verdict_store import VerdictStore
@@ -162,7 +158,7 @@ def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
 def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = HOSTILE[name]
     client = SignedClient("http://service", transport=answering(data))
-    with pytest.raises(IntegrityError, match="does not answer JSON"):
+    with pytest.raises(IntegrityError, match="is not an Ethereum RPC"):
         client.get(STATUS)
     refusing = SignedClient("http://service", transport=answering(data, 400))
     with pytest.raises(ServiceError) as caught:
@@ -170,8 +166,8 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(str(caught.value)) < 1000
     answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
     monkeypatch.setattr(httpx, "post", lambda *args, **options: answer)
-    with pytest.raises(MusterError, match="does not answer JSON"):
-        post_json("http://service", None)
+    with pytest.raises(MusterError, match="is not an Ethereum RPC"):
+        ask_rpc("http://service", None)
 
 
 POOL = PoolId(1, ADDRESS, 1)

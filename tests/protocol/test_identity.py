@@ -4,8 +4,8 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from protocol.eip712 import Domain
 from protocol.identity import PoolId, WorkId
+from protocol.signing import Domain
 
 POOLS, NODE = "0x" + "22" * 20, "0x" + "11" * 20
 POOL = PoolId(31337, POOLS, 4)

@@ -6,8 +6,8 @@ from eth_utils.crypto import keccak as theirs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.eip712 import checked_address
-from protocol.keccak import checksum_address, keccak
+from protocol.encoding import checksum_address, keccak
+from protocol.signing import checked_address
 
 
 def test_it_is_keccak_and_not_sha3() -> None:

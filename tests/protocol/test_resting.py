@@ -17,7 +17,7 @@ from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
 from protocol.problems import ProblemFilter
 from protocol.seeds import Work, assignments
-from storage.weights.codec import encode_file
+from storage.weights.delta import encode_file
 from tests.validator.world import CONFIG
 
 LEARN = Curriculum(tries=4, lowest=250, highest=750)

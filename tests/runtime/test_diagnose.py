@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from chain.projection import Projection
-from chain.records import Node, Seat
-from chain.standing import Standing
+from chain.indexer.projection import Projection
+from chain.indexer.records import Node, Seat
+from chain.indexer.state import Standing
 from protocol.version import VERSION
 from runtime.diagnose import (
     NAMES,

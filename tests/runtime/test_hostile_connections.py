@@ -18,10 +18,9 @@ from protocol.http.limits import party
 from runtime import http_server
 from runtime.http_server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
-from storage.relay.app import RelayApp, RelayLimits
-from storage.relay.flights import Flights
-from storage.relay.shelf import RelayShelf
-from storage.spread import SpreadSources
+from storage.relay.cache import Flights, RelayShelf
+from storage.relay.server import RelayApp, RelayLimits
+from storage.sources import SpreadSources
 from tests.conftest import free_port
 
 BIG = 32 << 20

@@ -16,10 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
-from chain.judging import Accusation, CaseOutcome, Dispute
-from chain.projection import Projection
-from chain.records import Account, Seat, Slash
-from chain.state import State
+from chain.indexer.projection import Projection
+from chain.indexer.records import Account, Accusation, CaseOutcome, Dispute, Seat, Slash
+from chain.indexer.state import State
 from protocol.errors import ConfigError
 from protocol.version import VERSION
 from runtime import watch
@@ -190,7 +189,7 @@ def working_in(home: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that keeps its chain events in `home`, as every role does."""
     program = f"""
 from pathlib import Path
-from chain.store import EventStore
+from chain.indexer.store import EventStore
 store = EventStore(Path({str(home)!r}) / "chain" / "events.sqlite", {{}})
 print("open", flush=True)
 input()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from protocol.http.reach import ANYWHERE
-from storage.transfer import http_client
+from storage.transfers import http_client
 
 NEAR = http_client(ANYWHERE)
 """For servers of tests, which are on this machine."""

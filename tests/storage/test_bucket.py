@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from storage.bucket import Bucket
-from storage.download import download
 from storage.keys import MissingObjectError, object_key
-from storage.settings import AccessKey, S3Settings
-from storage.upload import TicketRefusedError, upload
+from storage.s3 import AccessKey, Bucket, S3Settings
+from storage.transfers import TicketRefusedError, download, upload
 from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.storage.clock import signed_at

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from storage.choice import LEAST_PATIENCE, SILENCE, SourceChoice, comes_before, is_late
+from storage.sources import LEAST_PATIENCE, SILENCE, SourceChoice, comes_before, is_late
 
 MB = 1 << 20
 

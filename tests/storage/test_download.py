@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from storage.download import HttpObjects, download
 from storage.keys import MissingObjectError, object_key
+from storage.transfers import HttpObjects, download
 from tests.conftest import free_port
 from tests.storage.mirror import NEAR, drip, endless, mirror, redirect_to, send
 

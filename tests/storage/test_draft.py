@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.draft import Draft
-from storage.partial import PartialObject
+from storage.partial import Draft, PartialObject
 
 
 def test_a_full_disk_is_heard_of_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

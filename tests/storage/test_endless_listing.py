@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UnreachableError
-from storage import bucket as bucket_module
-from storage.bucket import MAX_EMPTY_PAGES, Bucket
-from storage.settings import AccessKey, S3Settings
+from storage import s3 as bucket_module
+from storage.s3 import MAX_EMPTY_PAGES, AccessKey, Bucket, S3Settings
 
 PAGE = (
     '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><MaxKeys>1000</MaxKeys>'

@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from storage import choice
-from storage.download import HttpObjects, download
+from storage import sources
 from storage.keys import object_key
 from storage.partial import PartialObject
-from storage.spread import SpreadSources
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects, download
 from tests.storage.mirror import NEAR, Answer, mirror, send
 
 DATA = random.Random(5).randbytes(400_000)
@@ -85,7 +85,7 @@ def test_another_source_goes_on_where_the_first_died() -> None:
 def test_a_hedge_goes_on_where_the_slow_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slow one stops after a half; nobody waits for the 30 s that a read may take."""
     for name in ("LEAST_PATIENCE", "SILENCE"):
-        monkeypatch.setattr(choice, name, 0.05)
+        monkeypatch.setattr(sources, name, 0.05)
     log: Log = []
 
     def half(key: str, limit: int, begun: PartialObject) -> None:

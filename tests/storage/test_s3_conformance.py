@@ -16,10 +16,8 @@ from botocore.config import Config
 
 from protocol.api.uploads import UploadTicket
 from protocol.errors import ConfigError
-from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.presign import Presigner, sign_url
-from storage.settings import AccessKey
+from storage.s3 import AccessKey, Bucket, Presigner, sign_url
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.clock import signed_at
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from storage import choice
-from storage.download import HttpObjects
+from storage import sources as choice
 from storage.keys import MissingObjectError
-from storage.pace import SourcePace
 from storage.partial import PartialObject
-from storage.spread import Source, SpreadSources
+from storage.sources import Source, SourcePace, SpreadSources
+from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from tests.storage.mirror import drip, endless, mirror, redirect_to, send
 from tests.storage.weights.folders import PUBLISHER, contents

@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from storage import pace
-from storage.download import HttpObjects
+from storage import sources as pace
 from storage.keys import object_key
-from storage.spread import SpreadSources
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects
 from tests.storage.mirror import mirror
 
 PIECES = map(random.Random(1).randbytes, [99_999] * 4)

@@ -4,10 +4,7 @@ from pathlib import Path
 import pytest
 
 from environments.catalogue import load_environment
-from protocol.folders import write_folder
-from protocol.locks import locked
-from tests.conftest import Deployed
-from tests.swarm.chain_world import ChainWorld
+from protocol.files import locked, write_folder
 from tests.swarm.world import SUMS, SwarmWorld
 from trainer.base_model import Recipe, warm_up
 
@@ -28,11 +25,3 @@ def learnt_a_little(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def world(tmp_path: Path, learnt_a_little: Path) -> SwarmWorld:
     return SwarmWorld(tmp_path, learnt_a_little)
-
-
-@pytest.fixture
-def on_chain(world: SwarmWorld, deployed: Deployed) -> ChainWorld:
-    """With members 0 and 1."""
-    made = ChainWorld(world, deployed)
-    made.join(0, 1)
-    return made

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from attacks.swarm import POISONS, Poisoner
 from protocol.swarm.envelope import EnvelopeLimits
-from protocol.swarm.identity import NO_CHAIN
 from protocol.swarm.places import usual_part
 from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.training import AlgorithmConfig, DppoConfig
@@ -24,7 +23,7 @@ from swarm.plausibility import PlausibilityJudge
 from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
 from trainer.batch import Group
 
-LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 ROUNDS = 6
 
 

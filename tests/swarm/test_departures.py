@@ -68,20 +68,6 @@ def test_who_is_found_out_takes_no_place(tmp_path: Path) -> None:
     assert inbox.sharers == 1
 
 
-def test_a_checkpoint_from_before_departures_were_noticed_counts_all(tmp_path: Path) -> None:
-    inbox, late = inbox_in(tmp_path), 2 * LATELY
-    inbox.collect(FailingExchange([FIRST, OTHER], {}), late)
-    document = inbox.state.document()
-    del document["last"]
-    made = inbox_in(tmp_path)
-    made.restore(InboxState.of(document))
-    assert made.sharers == 2
-    made.collect(FailingExchange([], {}), late + LATELY)
-    assert made.sharers == 2, "of the round of the checkpoint, not of the first"
-    made.collect(FailingExchange([], {}), late + LATELY + 1)
-    assert made.sharers == 0
-
-
 def test_what_cannot_be_judged_at_the_start_is_judged_later_and_not_drawn_twice(tmp_path: Path) -> None:
     """Chain and sandbox may come up after the member: its offers are not lost, and those that were used stay so."""
     inbox = inbox_in(tmp_path)

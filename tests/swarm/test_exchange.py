@@ -9,8 +9,8 @@ import pytest
 
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.swarm.envelope import seal
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from swarm.exchange import BucketExchange, Exchange, FolderExchange, RefusedForGood, envelope_key, place_of
 from swarm.listing import ListingEntry
 from swarm.outbox import EnvelopeOutbox

@@ -15,10 +15,8 @@ import torch
 
 from engines.runtime import torch_environment
 from protocol.errors import IntegrityError, MusterError
-from protocol.files import write_atomic
-from protocol.locks import locked
+from protocol.files import locked, write_atomic
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope
-from protocol.swarm.identity import NO_CHAIN
 from swarm.config import MixConfig
 from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS, read_journal
@@ -26,7 +24,7 @@ from swarm.main import run
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 from trainer.checkpoint import checkpoints
 
-LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 FEW = MixConfig(own=3, shared=1)
 """So few of what is on offer that much is left."""
 

@@ -2,17 +2,13 @@
 
 import io
 import json
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from protocol.swarm.roots import SharedRound
 from swarm import journal
 from swarm.journal import append, read_journal
-from swarm.roots import RootRecorder
 
 
 def line(number: int, **more: Any) -> dict[str, Any]:
@@ -68,43 +64,3 @@ def test_a_cut_first_line_is_replaced(tmp_path: Path) -> None:
     path.write_bytes(b'{"round": 0, "sh')
     append(path, [line(0)])
     assert [one["round"] for one in read_journal(path)] == [0]
-
-
-def recorder_of(path: Path, rounds: int) -> RootRecorder:
-    made = RootRecorder(SimpleNamespace(swarm=1), "0x" + "00" * 20, path, 1 << 40)  # type: ignore[arg-type]
-    for number in range(rounds):
-        made.note(SharedRound(2 * number, bytes(32), bytes(32), 1))
-    return made
-
-
-def test_what_waits_for_a_root_is_counted_without_a_list_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = recorder_of(tmp_path / "shared.jsonl", 10)
-    monkeypatch.setattr(RootRecorder, "waiting", property(lambda _: pytest.fail("a list was made")))
-    made.next = 3
-    assert made.unrecorded == 8
-    made.record()
-
-
-def test_what_waits_for_a_root_is_counted_without_a_look_at_all_rounds(tmp_path: Path) -> None:
-    def seconds(recorder: RootRecorder) -> float:
-        recorder.next = 2
-        began = time.process_time()
-        for _ in range(300):
-            recorder.record()
-            assert recorder.unrecorded > 0
-        return time.process_time() - began
-
-    short, long = recorder_of(tmp_path / "short", 10), recorder_of(tmp_path / "long", 20_000)
-    seconds(short)
-    assert seconds(long) < 0.05 + 50 * seconds(short)
-
-
-def test_what_a_reorganisation_uncovers_waits_again(tmp_path: Path) -> None:
-    made = recorder_of(tmp_path / "shared.jsonl", 10)
-    made.next = 19
-    assert made.unrecorded == 0
-    made._look(SimpleNamespace(member_of=lambda *_: SimpleNamespace(next_round=8)))  # type: ignore[arg-type]
-    assert [one.round for one in made.waiting] == [8, 10, 12, 14, 16, 18]
-    again = recorder_of(tmp_path / "shared.jsonl", 0)
-    again.next = 8
-    assert again.waiting == made.waiting

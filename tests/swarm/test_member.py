@@ -8,7 +8,6 @@ import torch
 
 from protocol.errors import ConfigError
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope, seal
-from protocol.swarm.identity import NO_CHAIN
 from storage.keys import check_content
 from swarm.config import MixConfig
 from swarm.exchange import FolderExchange
@@ -16,7 +15,7 @@ from swarm.journal import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 from trainer.checkpoint import checkpoints
 
-LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 
 
 def test_two_members_learn_from_one_another(world: SwarmWorld) -> None:

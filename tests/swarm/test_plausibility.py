@@ -9,11 +9,9 @@ import pytest
 
 from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
 from environments.catalogue import load_environment
-from protocol.folders import write_folder
+from protocol.files import write_folder
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
-from protocol.swarm.identity import NO_CHAIN
-from protocol.swarm.places import DrawnLately
-from protocol.swarm.plausibility import PlausibilityConfig, Shape
+from protocol.swarm.plausibility import Shape
 from protocol.swarm.sampling import Offer
 from protocol.swarm.seeds import round_problem
 from swarm.assembly import AssembledMember
@@ -29,7 +27,7 @@ from trainer.tiny_model import END_OF_THOUGHT
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)
 """Twenty seconds of the warm-up: a policy that knows nothing finds nothing impossible."""
-LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 CREDULOUS = MixConfig(own=3, shared=3, plausibility=None)
 
 
@@ -171,38 +169,3 @@ def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:
     assert len(shapes) == 2 * 6 * 6
     assert world.member(0).inbox.state.shapes == shapes
     assert json.loads(json.dumps(made.inbox.state.document()))["shapes"][0] == list(shapes[0])
-
-
-def test_what_is_seldom_said_is_rationed_and_counted_over_a_restart(world: SwarmWorld) -> None:
-    """A judge that lets pass what an own completion is now and then: what is left is that all of it is rare. The ration
-    is on unless it is set to null."""
-    address = poison(world, 1, "phrase", rounds=2)
-    lenient = PlausibilityConfig(slack=100, token_slack=100, longer=100)
-    without = lenient.model_copy(update={"ration": None})
-    made = world.member(0, mix=MixConfig(own=3, shared=3, plausibility=without, even=False))
-    one_round(made)
-    assert made.inbox.lately()[address] == DrawnLately(trained=3, rare=3)
-    again = world.member(0, mix=MixConfig(own=3, shared=3, plausibility=lenient, even=False))
-    assert again.inbox.lately()[address].rare == 3
-    one_round(again)
-    lately = again.inbox.lately()[address]
-    assert (lately.trained, lately.rare) == (3, 3)
-    assert lately.doubted > 0
-    assert not read_journal(again.progress.home / JOURNAL)[-1]["shared"]
-
-
-def test_what_another_of_the_same_model_says_is_seldom_rare(world: SwarmWorld) -> None:
-    made, other = world.member(0), world.member(1)
-    judge, parts = judge_of(made), other.member.parts
-    shapes: list[Shape] = []
-    looks = []
-    for number in range(4):
-        shapes = judge.usual_with(shapes, made.member.parts.rounds.make(parts.engine, number, range(6)))
-    for number in range(6):
-        own = [one for one in parts.rounds.make(parts.engine, number, range(6)) if one.has_advantage]
-        for found in shared_by(world, [one.shared for one in own if one.shared is not None], number):
-            group = made.member.parts.retokeniser.group(found)
-            assert group is not None
-            looks.append(judge.look(found, group, shapes))
-    assert len(looks) >= 6
-    assert sum(one.rare for one in looks) <= len(looks) / 3

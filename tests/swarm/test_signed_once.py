@@ -3,10 +3,9 @@
 import shutil
 
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope
-from protocol.swarm.identity import NO_CHAIN
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 
-LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 
 
 def rounds_of(world: SwarmWorld, name: int) -> list[int]:

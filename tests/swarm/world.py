@@ -1,18 +1,24 @@
 """Members of a swarm of sums, with homes, keys and an exchange in one folder."""
 
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from engines.hf import TransformersEngine
+from environments.texts import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
+from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, question_digest, seal
+from protocol.swarm.seeds import round_problem
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from runtime.keystore import store
 from runtime.process import KeyConfig
 from swarm.assembly import AssembledMember, assemble
 from swarm.config import MixConfig, SwarmMemberConfig
 from swarm.exchange import FolderExchange
+from swarm.main import MemberDaemon
 from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 SUMS = EnvironmentConfig(
@@ -21,6 +27,7 @@ SUMS = EnvironmentConfig(
 DOCUMENT = SwarmDocument(
     name="sums", environments=(SUMS,), answer_after=END_OF_THOUGHT, groups=6, samples=6, text_bytes=400
 )
+TEXTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 TRAIN = TrainConfig(
     steps=50,
     files_per_step=1,
@@ -81,6 +88,18 @@ class SwarmWorld:
                 return sorted(new)
         raise AssertionError("this model answers nothing rightly")
 
+    def envelope(self, name: int, number: int, slots: Sequence[int] = (0,)) -> bytes:
+        """What an honest member shares of a round: of each problem a right answer, and wrong ones."""
+        account, groups = self.account(name), []
+        for slot in slots:
+            seed = round_problem(DOCUMENT.digest, account.address, number, slot)
+            problem = TEXTS.problem(seed)
+            texts = [DOCUMENT.answer_after + answer for answer in (problem.answer, *"?" * (DOCUMENT.samples - 1))]
+            made = [SharedCompletion(text=text, ended=True, reward=TEXTS.score(seed, text)) for text in texts]
+            groups.append(SharedGroup(slot=slot, question=question_digest(problem.question), completions=made))
+        document = DOCUMENT.digest.hex()
+        return seal(Envelope(document=document, member=account.address, round=number, groups=groups), account)
+
     def member(self, name: int, **changes: object) -> AssembledMember:
         return assemble(self.config(name, **changes), TransformersEngine(), FolderExchange(self.exchange))
 
@@ -89,3 +108,8 @@ def one_round(made: AssembledMember) -> None:
     """A round as the process makes it."""
     done = made.round(made.progress.state.next)
     made.progress.finished(made.learner, made.inbox, done)
+
+
+def run_rounds(made: AssembledMember, rounds: int) -> None:
+    """As the process makes them, and its end."""
+    MemberDaemon(made, made.progress.state.next + rounds, 0.0, ExitStack()).run()

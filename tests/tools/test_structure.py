@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.import_law import breaches, circles
-from tools.sources import ROOT, read_sources
-from tools.structure import report
+from tools.structure import ROOT, SourceFile, breaches, check, circles, executed, read_sources, report, sizes
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -18,7 +16,7 @@ def tree(root: Path, **files: str) -> Path:
     return root
 
 
-def test_our_tree_keeps_the_law() -> None:
+def test_our_tree_keeps_the_rules() -> None:
     assert breaches(read_sources(ROOT)) == []
 
 
@@ -32,13 +30,13 @@ def test_a_role_that_reaches_across_is_named(tmp_path: Path) -> None:
         "protocol/b.py:2 imports trainer.losses",
         "worker/a.py:1 imports validator.pipeline",
     ]
-    assert report(tmp_path) == [f"against the import rules: {one}" for one in breaches(read_sources(tmp_path))]
+    assert check(tmp_path) == [f"against the import rules: {one}" for one in breaches(read_sources(tmp_path))]
 
 
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("chain_a", "storage.bucket"),
+        ("chain_a", "storage.s3"),
         ("runtime_a", "worker.main"),
         ("localnet_a", "calibration.table"),
         ("trainer_a", "swarm.member"),
@@ -51,7 +49,7 @@ def test_a_role_that_reaches_across_is_named(tmp_path: Path) -> None:
         ("tools_a", "protocol.errors"),
     ],
 )
-def test_the_law_forbids(module: str, imported: str, tmp_path: Path) -> None:
+def test_the_rules_forbid(module: str, imported: str, tmp_path: Path) -> None:
     tree(tmp_path, **{module: f"import {imported}\n"})
     assert breaches(read_sources(tmp_path)) == [f"{module.replace('_', '/')}.py:1 imports {imported}"]
 
@@ -69,7 +67,7 @@ def test_the_law_forbids(module: str, imported: str, tmp_path: Path) -> None:
         ("tests_a", "tools.structure"),
     ],
 )
-def test_the_law_allows(module: str, imported: str, tmp_path: Path) -> None:
+def test_the_rules_allow(module: str, imported: str, tmp_path: Path) -> None:
     assert breaches(read_sources(tree(tmp_path, **{module: f"import {imported}\n"}))) == []
 
 
@@ -90,9 +88,32 @@ def test_circles_are_named_whatever_the_form_of_their_imports(tmp_path: Path) ->
         "runtime.a → runtime.a",
         "worker.a → worker.b → worker.c → worker.a",
     ]
-    assert report(tmp_path) == [f"import circle: {one}" for one in circles(read_sources(tmp_path))]
+    assert check(tmp_path) == [f"import circle: {one}" for one in circles(read_sources(tmp_path))]
 
 
 def test_two_circles_through_one_module_are_both_named(tmp_path: Path) -> None:
     tree(tmp_path, worker_a="import worker.b, worker.c\n", worker_b="import worker.a\n", worker_c="import worker.a\n")
     assert len(circles(read_sources(tmp_path))) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ('import importlib\nimportlib.import_module("worker.main")\n', [(2, "worker.main")]),
+        ('from importlib import import_module\nimport_module(f"worker.{1}")\n', [(2, "worker")]),
+        ('argv = [1, "-P", "-m", "cli.main", "run"]\n', [(1, "cli.main")]),
+        ('argv = ["-m", f"cli.{1}"]\n', [(1, "cli")]),
+        ('argv = ["-m", 3]\nimport_module(3)\n', []),
+    ],
+)
+def test_modules_that_are_executed_or_imported_by_name_are_seen(code: str, named: list[tuple[int, str]]) -> None:
+    assert list(executed(SourceFile("validator/a.py", code))) == named
+
+
+def test_the_report_counts_lines_files_and_words(tmp_path: Path) -> None:
+    tree(tmp_path, worker_a="import protocol.b\n", tests_c="\n\n", benchmarks_d="\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("three words here\n")
+    counted = sizes(tmp_path)
+    assert list(counted.values()) == [1, 1, 1, 2, 0, 3]
+    assert "  worker: protocol" in list(report(tmp_path))

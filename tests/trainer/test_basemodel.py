@@ -13,9 +13,9 @@ from protocol.config import ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.folders import file_digests
+from protocol.files import file_digests
 from protocol.models import load_tokenizer, save_byte_tokenizer
-from protocol.rollouts.transcript import interleaved
+from protocol.rollout_file.rows import interleaved
 from trainer.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
 from trainer.sft import ConversationEncoder
 from trainer.tiny_model import PHRASES, tiny_model_config

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from eth_utils.address import to_checksum_address
 
-from chain.contracts.appeals import Canaries
-from chain.judging import Canary
-from chain.records import Account, Pool, Step, Submission
-from chain.state import State
+from chain.contracts import Canaries
+from chain.indexer.records import Account, Canary, Pool, Step, Submission
+from chain.indexer.state import State
 from protocol.accounts import Account as KeyMaker
 from protocol.accounts import LocalAccount
 from protocol.errors import MusterError
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.rows import Limits
 from protocol.verdict import Code
 from protocol.waits import wait_for
 from tests import openings

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.config import WeightsConfig
 from storage.keys import MissingObjectError, object_key
-from storage.weights import codec
+from storage.weights import delta as codec
 from storage.weights.fetch import fetch
 from storage.weights.publish import send
 from tests.storage.weights.folders import OWNER, PUBLISHER, contents

@@ -6,8 +6,8 @@ from hashlib import sha256
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.records import Pool, Submission, Terms
-from chain.state import State
+from chain.indexer.records import Pool, Submission, Terms
+from chain.indexer.state import State
 from protocol.verdict import Code
 from trainer.data import look, overturned
 from trainer.records import file_id

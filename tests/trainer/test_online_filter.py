@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from chain.records import Pool, Submission
-from chain.state import State
+from chain.indexer.records import Pool, Submission
+from chain.indexer.state import State
 from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig, WorkConfig
 from protocol.training import OnlineFilter, TrainConfig

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Account, Pool, Step
-from chain.state import State
+from chain.indexer.records import Account, Pool, Step
+from chain.indexer.state import State
 from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
 from trainer.exits import EXIT_DONE, EXIT_STOPPED

@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from chain.records import Account, Pool, Step, Submission
-from chain.state import State
+from chain.indexer.records import Account, Pool, Step, Submission
+from chain.indexer.state import State
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
 from localnet.plan import DEMO_ENVIRONMENT
@@ -17,15 +17,15 @@ from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Rollout, RolloutHeader
 from protocol.seeds import Work
 from protocol.training import TrainConfig
 from protocol.verdict import Code
 from protocol.version import VERSION
 from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from tests.chain.game import terms
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
-from chain.judging import Lane
-from chain.records import Submission
+from chain.indexer.records import Lane, Submission
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
 from runtime.process import PoolSource

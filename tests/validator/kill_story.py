@@ -11,12 +11,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from chain.errors import ContractError
-from chain.judging import Lane, Trial
-from chain.records import Submission
+from chain.indexer.records import Lane, Submission, Trial
 from protocol.verdict import Code
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 from tests.chain.game import Game, work
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.mirror import mirror, send

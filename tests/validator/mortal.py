@@ -17,16 +17,15 @@ from typing import Any
 
 from eth_utils.crypto import keccak
 
-from chain.sender import Sender
-from chain.store import EventStore
+from chain.indexer.store import EventStore
+from chain.transactions import Sender
 from protocol.accounts import Account
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.verdict import Code, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
-from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 from tests.validator import world
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ValidatorConfig

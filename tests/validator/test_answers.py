@@ -5,8 +5,7 @@ from typing import cast
 
 import pytest
 
-from chain.judging import Round
-from chain.records import Pool, Submission
+from chain.indexer.records import Pool, Round, Submission
 from protocol.identity import PoolId
 from protocol.verdict import BallotDocument, Code
 from tests.chain.game import terms

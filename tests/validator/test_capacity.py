@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chain.records import Pool, Seat
-from chain.state import State
+from chain.indexer.records import Pool, Seat
+from chain.indexer.state import State
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError

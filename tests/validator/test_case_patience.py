@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from chain.jury_terms import MAX_WINDOW, further_lanes, jury_commit_window
+from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
 from validator.collaborators import PoolCollaborators
 
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from chain.judging import CaseOutcome, Trial
-from chain.records import Account, Submission
-from protocol.audit import audit_sample
-from protocol.keccak import keccak
-from protocol.seeds import jury_seed
+from chain.indexer.records import Account, CaseOutcome, Submission, Trial
+from protocol.encoding import keccak
+from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict
 from tests.validator.test_case_verdict import case, final
 from tests.validator.test_node_evidence import LAW, document

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from chain.judging import Accusation, Trial
-from chain.records import Submission
-from chain.state import State
+from chain.indexer.records import Accusation, Submission, Trial
+from chain.indexer.state import State
 from protocol.evidence.law import BETS
 from protocol.evidence.process import DELIVERIES, LIMIT_NATS, NAMES, NodeCase
 from protocol.verdict import Code, Verdict

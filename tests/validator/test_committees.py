@@ -2,11 +2,10 @@
 
 from typing import Any, cast
 
-from chain.contracts.court import Committee
+from chain.contracts import Committee
 from chain.errors import ContractError
-from chain.judging import Panel
-from chain.records import Seat
-from chain.state import State
+from chain.indexer.records import Panel, Seat
+from chain.indexer.state import State
 from validator.committees import Committees
 
 PLACE = (1, 2, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.contracts.stakes import DRAW_REACH
+from chain.contracts import DRAW_REACH
 from protocol.verdict import BallotDocument, Code
 from tests.conftest import Deployed
 from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file

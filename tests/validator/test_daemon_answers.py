@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.judging import Lane, Trial
-from chain.state import State
+from chain.indexer.records import Lane, Trial
+from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.chain.game import FEE, Game, work
 from tests.conftest import Deployed

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.verdict import Code
-from storage.download import HttpObjects, download
 from storage.keys import MissingObjectError, object_key
+from storage.transfers import HttpObjects, download
 from tests.chain.game import Game, begin, work
 from tests.conftest import GRAINS, Deployed
 from tests.storage.mirror import NEAR, Answer, drip, mirror, send

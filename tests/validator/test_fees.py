@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from chain.judging import Lane, Round, Trial
-from chain.records import Pool, Seat, Submission
-from chain.state import State
+from chain.indexer.records import Lane, Pool, Round, Seat, Submission, Trial
+from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.chain.game import terms
 from validator.committees import drawn_committee

@@ -13,8 +13,8 @@ from typing import BinaryIO
 import pytest
 
 from protocol.errors import ConfigError
-from storage.download import download
 from storage.keys import MissingObjectError, object_key
+from storage.transfers import download
 from tests.storage.mirror import NEAR
 from validator import admission
 from validator.file_server import FileServer

@@ -10,9 +10,8 @@ from typing import TypeVar
 import pytest
 
 from attacks.base import other
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import UnreachableError
-from protocol.seeds import Work
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.validator import tiny

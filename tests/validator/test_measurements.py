@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from protocol.proofs.toploc import build, verify
+from protocol.toploc.proofs import build, verify
 from validator.measurements import _mantissas
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from chain.judging import CaseOutcome
-from chain.records import Submission
+from chain.indexer.records import CaseOutcome, Submission
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
-from protocol.audit import audit_sample
 from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.seeds import audit_sample
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import work
 from tests.conftest import GRAINS, Deployed

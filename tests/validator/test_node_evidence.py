@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.evidence.figures import RowFigures, finding
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import delivery_nats

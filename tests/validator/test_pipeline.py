@@ -14,7 +14,7 @@ from engines.hf import TransformersEngine
 from environments.base import NO_PROBLEM
 from environments.pool import PoolEnvironments
 from protocol.evidence.figures import rows_of
-from protocol.rollouts.file import write
+from protocol.rollout_file.file import write
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from tests.validator.world import BY_NAME

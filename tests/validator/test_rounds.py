@@ -2,7 +2,7 @@
 
 import pytest
 
-from chain.judging import Round
+from chain.indexer.records import Round
 from validator.rounds import SeatAction, last_to_commit, member_action, settleable
 
 

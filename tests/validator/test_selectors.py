@@ -2,8 +2,8 @@
 
 import pytest
 
-from chain.records import Pool, Seat
-from chain.state import State
+from chain.indexer.records import Pool, Seat
+from chain.indexer.state import State
 from tests.chain.game import terms
 from validator import selectors
 

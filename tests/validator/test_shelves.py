@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storage.bucket import Bucket
 from storage.keys import object_key
+from storage.s3 import Bucket
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from validator.config import RepublishConfig, ServeConfig
 from validator.kept_files import KeptFiles

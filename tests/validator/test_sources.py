@@ -13,8 +13,8 @@ from protocol.accounts import Account
 from protocol.errors import MusterError, UnreachableError
 from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 from tests.storage.mirror import drip, endless, mirror, redirect_to, send
 from tests.validator import tiny
 from validator.replay import Replayer

@@ -12,11 +12,9 @@ from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
-from protocol.proofs.codec import proof_count
-from protocol.rollouts.commitment import commit
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.rollouts.transcript import Inserted
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Inserted, Rollout, RolloutHeader, commit
+from protocol.toploc.codec import proof_count
 from protocol.verdict import Code, Verdict
 from tests.environments.test_program import written
 from tests.validator import tiny

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from chain.errors import ContractError
-from chain.judging import Lane
-from chain.records import Status
+from chain.indexer.records import Lane, Status
 from protocol.verdict import Code
 from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chain.records import Pool, Seat, Step
-from chain.state import State
+from chain.indexer.records import Pool, Seat, Step
+from chain.indexer.state import State
 from protocol.accounts import Account
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId

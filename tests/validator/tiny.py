@@ -10,11 +10,10 @@ import torch
 from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.models import save_byte_tokenizer
-from protocol.seeds import Work
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2
 from validator.context import SubmissionFacts

@@ -9,15 +9,13 @@ from tempfile import mkdtemp
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from environments.pool import PoolEnvironments
-from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models import save_byte_tokenizer
-from protocol.rollouts.commitment import commit
-from protocol.rollouts.file import write
-from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.seeds import Work, assignments
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import Rollout, RolloutHeader, commit
+from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
 from validator.checks import FILE_CHECKS, PREFILL_CHECKS
 from validator.context import CheckContext, RowMeasurements, SubmissionFacts
 

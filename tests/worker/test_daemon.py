@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from chain.records import Submission
+from chain.indexer.records import Submission
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, WorkSlot
 from protocol.errors import UnreachableError
 from protocol.receipts import UploadReceipt
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits
 from protocol.verdict import Code
 from runtime.weights_ahead import WeightsAhead
 from tests.chain.game import Game, begin

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from chain.records import Account, Pool, Step, Terms
-from chain.state import State
+from chain.indexer.records import Account, Pool, Step, Terms
+from chain.indexer.state import State
 from protocol.accounts import Account as Key
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner

@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.offline_pool import work_of
 from protocol.accounts import Account
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
-from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits
 from tests.validator import tiny
 from worker.config import WorkerConfig
 from worker.journal import Journal

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from chain.contracts.pools import WorkItem
+from chain.contracts import WorkItem
 from chain.errors import ContractError
-from chain.records import Status, Submission
+from chain.indexer.records import Status, Submission
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code

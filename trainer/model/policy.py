@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
 from protocol.errors import ConfigError, first_line
-from protocol.folders import write_folder
+from protocol.files import write_folder
 from protocol.models import TOKENIZER_FILES
 from protocol.training import LoraConfig
 from trainer.batch import MicroBatch, WorkEstimate

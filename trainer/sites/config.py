@@ -5,11 +5,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.documents import Document, load_document
+from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, KeyConfig
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from trainer.config import MemoryConfig, ParallelConfig
 
 _RATES = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay_share=0))

@@ -27,7 +27,7 @@ MAX_TAKEN = 4096
 
 
 class SiteBucket(Protocol):
-    """`storage.bucket.Bucket`. Every method ends within a bounded time, with an UnreachableError at the latest."""
+    """`storage.s3.Bucket`. Every method ends within a bounded time, with an UnreachableError at the latest."""
 
     def put(self, key: str, data: bytes) -> bool: ...
 

@@ -4,8 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
-from protocol.locks import locked
+from protocol.files import locked, write_atomic
 from protocol.sites.run import SitesRun
 
 _LOCK, _RUN, _LOCK_SECONDS = "site.lock", "run.sha256", 10.0

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from protocol.accounts import LocalAccount
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from protocol.lifetime import die_with_parent
 from protocol.sites.run import SitesRun
 from runtime.process import Daemon, start
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig

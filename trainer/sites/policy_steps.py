@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from protocol.documents import load_document
-from protocol.eip712 import checked_address
-from protocol.encoding import canonical_json, parse_json, sha256_hex
+from protocol.encoding import canonical_json, load_document, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.folders import write_folder
+from protocol.files import write_folder
+from protocol.signing import checked_address
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.training import TrainConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.rollouts.schema import MalformedFile
+from protocol.rollout_file.rows import MalformedFile
 from protocol.sites.layout import Tensors
 from protocol.sites.notes import MAX_NAMED
 from storage.keys import MissingObjectError

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.files import explained, read_bounded
-from protocol.folders import drop_old, folder_aside, put_folder, remove_leftovers
+from protocol.files import drop_old, explained, folder_aside, put_folder, read_bounded, remove_leftovers
 from protocol.sites.layout import TensorLayout
 from protocol.sites.outer import OuterState
 from protocol.sites.state_files import read_state, shard_bytes, shard_parts

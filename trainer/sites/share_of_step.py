@@ -13,7 +13,7 @@ import numpy as np
 from protocol.accounts import LocalAccount
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
-from protocol.folders import remove_leftovers, write_folder
+from protocol.files import remove_leftovers, write_folder
 from protocol.sites.contribution import ContributionLimits, make_contribution, seal_contribution
 from protocol.sites.figures import sayable
 from protocol.sites.layout import TensorLayout, Tensors, cut

@@ -3,7 +3,7 @@
 import logging
 
 from protocol.config import PoolConfig
-from protocol.documents import load_document
+from protocol.encoding import load_document
 from protocol.sites.run import SitesRun
 from storage.weights.fetch import OpenObject
 from trainer.exits import EXIT_LOST, RanksLostError

@@ -1,6 +1,6 @@
 """The file against its commitment on chain: Merkle root, rows, paid units. (Its SHA-256 is checked when fetched.)"""
 
-from protocol.rollouts.commitment import commit
+from protocol.rollout_file.rows import commit
 from protocol.verdict import Code, Finding
 from validator.checks.base import accept, refuse
 from validator.context import CheckContext

@@ -1,6 +1,6 @@
 """Proofs are well formed: their number, a possible modulus, coefficients of the field. Found before any arithmetic."""
 
-from protocol.proofs.codec import MalformedProof, parse_many
+from protocol.toploc.codec import MalformedProof, parse_many
 from protocol.verdict import Code, Finding
 from validator.checks.base import accept, refuse
 from validator.context import CheckContext

@@ -9,7 +9,7 @@ refused here, since nobody's prefill could judge it.
 """
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
-from protocol.rollouts.schema import Rollout
+from protocol.rollout_file.rows import Rollout
 from protocol.verdict import Code, Finding
 from validator.checks.base import accept, refuse
 from validator.context import CheckContext

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from protocol.waits import wait_for
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from tests.conftest import free_port
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.judging import CaseOutcome
+from chain.indexer.records import CaseOutcome
 from orchestrator.indexer import Indexer
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk

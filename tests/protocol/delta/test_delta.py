@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.codec_cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
-from protocol.delta.delta import DeltaReader, apply_delta, encode_delta, merge_deltas
-from protocol.delta.fields import DeltaError
-from protocol.delta.index import TensorEntry, WeightIndex
+from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta, merge_deltas
+from protocol.delta.tensors import DeltaError
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.codec_cases import Bytes, is_restored, tensor_pair
-from protocol.delta import steps
-from protocol.delta.fields import DeltaError
-from protocol.delta.tensor import FULL, SAME, STEPS, XOR, decode_tensor, encode_tensor
+from protocol.delta import tensors
+from protocol.delta.tensors import FULL, SAME, STEPS, XOR, DeltaError, decode_tensor, encode_tensor
 
 
 def weights(size: int, share: float, seed: int = 0) -> tuple[Bytes, Bytes]:
@@ -133,8 +132,8 @@ def test_a_frame_of_another_size_is_refused(size: int) -> None:
 
 def test_a_tensor_of_narrower_elements_after_one_of_as_many_bytes() -> None:
     """Compiled code does not look at indices: the lists that it fills must have room for every element."""
-    steps._scratch(np.zeros(1000, np.uint32))
-    lists = steps._scratch(np.zeros(2000, np.uint16))
+    tensors._scratch(np.zeros(1000, np.uint32))
+    lists = tensors._scratch(np.zeros(2000, np.uint16))
     assert min(one.size for one in lists) == 2000
     wide, narrow = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8)
     for base, dtype in ((wide, "F32"), (narrow, "BF16")):

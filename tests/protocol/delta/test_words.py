@@ -9,23 +9,32 @@ import pytest
 
 from protocol.compiled import compiled
 from protocol.delta.bits import (
+    DENSE_GROUPS,
     GAP_BITS,
     LONGEST,
     LONGEST_UNARY,
     SLACK,
+    SPARSE_GROUPS,
+    TOKENS,
     ahead,
     at_end,
+    equals,
     finished,
     gap_code,
+    load,
+    moved,
+    ones,
+    place_of,
     put,
     read_gap,
+    step_between,
+    store,
     take,
+    zeros_above,
+    zeros_below,
 )
-from protocol.delta.blocks import place_of
-from protocol.delta.layout import DENSE_GROUPS, SPARSE_GROUPS, TOKENS, moved, step_between
 from protocol.delta.rans import LANES, LOW, SCALE, slots, take_token, write_tokens
-from protocol.delta.tensor import decode_tensor, encode_tensor
-from protocol.delta.words import equals, load, ones, store, zeros_above, zeros_below
+from protocol.delta.tensors import decode_tensor, encode_tensor
 from tests.protocol.delta.format_cases import format_cases
 
 FORMAT = "6037640376b0925ba67a3dbbae3a944dd76cf69d4b4276498c05d759b1ec56c5"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from protocol.evidence.coherence import blocks_of, coherence
-from protocol.proofs.drift import BUCKETS, Drift
+from protocol.toploc.codec import BUCKETS, Drift
 
 
 def drift(source: np.random.Generator, push: float) -> Drift:

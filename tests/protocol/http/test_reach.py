@@ -15,12 +15,9 @@ from protocol.api.uploads import UploadTicket
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is_public
 from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient
-from storage.download import HttpObjects, download
 from storage.keys import object_key
-from storage.presign import Presigner
-from storage.settings import AccessKey, S3Settings
-from storage.transfer import http_client
-from storage.upload import upload
+from storage.s3 import AccessKey, Presigner, S3Settings
+from storage.transfers import HttpObjects, download, http_client, upload
 from tests.storage.mirror import mirror, redirect_to, send
 
 DATA = os.urandom(500)

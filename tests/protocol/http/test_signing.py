@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.db import Database
 from orchestrator.guard import RequestGuard
 from orchestrator.nonces import NonceStore
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import Account
 from protocol.errors import ConfigError, MusterError
 from protocol.http.signing import Realm, RequestRefused, parse_headers, service_url, sign_request
@@ -227,8 +227,8 @@ def test_the_digest_is_the_standards() -> None:
     struct = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
     import hashlib
 
-    expected = eip712.digest(
-        eip712.Domain("muster-http", "1", 31337, POOLS),
+    expected = signing.digest(
+        signing.Domain("muster-http", "1", 31337, POOLS),
         struct,
         "GET",
         "/v1/status",

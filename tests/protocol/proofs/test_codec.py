@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from protocol.errors import MusterError
-from protocol.proofs.codec import PRIME, PROOF_BYTES, MalformedProof, parse_many, proof_count, serialise
+from protocol.toploc.codec import PRIME, PROOF_BYTES, MalformedProof, parse_many, proof_count, serialise
 
 
 def proof(modulus: int = PRIME, coefficients: list[int] | None = None) -> bytes:

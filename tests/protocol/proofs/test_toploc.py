@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from protocol.errors import MusterError
-from protocol.proofs import field, select, toploc
-from protocol.proofs.codec import CHUNK, PRIME, TOP_K, MalformedProof, parse_many
-from protocol.proofs.drift import BUCKETS
+from protocol.toploc import kernels
+from protocol.toploc import proofs as toploc
+from protocol.toploc.codec import BUCKETS, CHUNK, PRIME, TOP_K, MalformedProof, parse_many
 
 PEER = os.environ.get("TOPLOC_PEER", "")
 
@@ -95,9 +95,9 @@ def test_prover_chooses_as_topk(width: int) -> None:
     plain = np.abs(source.standard_normal((6, width)) * 3000)
     bits = np.concatenate([plain, plain // 100, plain // 2000, np.sort(plain), -np.sort(-plain), plain * 0 + 7])
     bits = np.concatenate([bits, np.where(plain > 3000, 32000, plain)]).astype(np.uint16) & 0x7FFF
-    spots, items = np.empty((2, select.PART), dtype=np.int64), np.empty(max(width, select.ROOM), dtype=np.int64)
+    spots, items = np.empty((2, kernels.PART), dtype=np.int64), np.empty(max(width, kernels.ROOM), dtype=np.int64)
     for row in bits:
-        select.largest(row.view(np.uint64), width, spots, items)
+        kernels.largest(row.view(np.uint64), width, spots, items)
         expected = torch.from_numpy(row.view(np.int16)).topk(TOP_K).indices.sort().values.numpy()
         assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
 
@@ -127,9 +127,9 @@ def test_prover_chooses_as_topk_after_bad_pivots() -> None:
             left += 1
         last = left
     row = np.array([values.get(place, 1000 + place) for place in range(width)], dtype=np.int16)
-    items = np.empty(select.ROOM, dtype=np.int64)
-    spots = np.empty((2, select.PART), dtype=np.int64)
-    select.largest(row.view(np.uint64), width, spots, items)
+    items = np.empty(kernels.ROOM, dtype=np.int64)
+    spots = np.empty((2, kernels.PART), dtype=np.int64)
+    kernels.largest(row.view(np.uint64), width, spots, items)
     expected = torch.from_numpy(row).topk(TOP_K).indices.sort().values.numpy()
     assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
 
@@ -139,12 +139,12 @@ def test_verifier_leaves_out_ties_at_the_cut(width: int) -> None:
     source = np.random.default_rng(width)
     plain = np.abs(source.standard_normal((6, width)) * 3000)
     bits = np.concatenate([plain, plain // 100, plain // 2000, np.sort(plain), plain * 0 + 7]).astype(np.uint16)
-    spots, items = np.empty((2, select.PART), dtype=np.int64), np.empty(select.ROOM, dtype=np.int64)
+    spots, items = np.empty((2, kernels.PART), dtype=np.int64), np.empty(kernels.ROOM, dtype=np.int64)
     for row in bits:
         cut = int(np.sort(row)[-TOP_K])
         expected = np.flatnonzero(row >= cut) if (row >= cut).sum() == TOP_K else np.flatnonzero(row > cut)
         for guess in (0, max(0, cut - 4), cut, cut + 1, 0x7FFF):
-            count, found = select.untied(row.view(np.uint64), guess, spots, items)
+            count, found = kernels.untied(row.view(np.uint64), guess, spots, items)
             assert found == cut
             assert np.array_equal(np.sort(items[:count] & 0xFFFFFFFF), expected)
 
@@ -195,12 +195,12 @@ def test_ties_at_the_cut_are_no_errors() -> None:
 
 def polynomial(points: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> list[int]:
     """Coefficients 0 … 65496 of the polynomial through 128 points."""
-    powers, room = np.empty((field.STEP + 1, TOP_K)), np.empty((6, TOP_K + field.QUAD + 1))
+    powers, room = np.empty((kernels.STEP + 1, TOP_K)), np.empty((6, TOP_K + kernels.QUAD + 1))
     out = np.empty(TOP_K)
-    field.powers_of(np.where(points > PRIME // 2, points - PRIME, points).astype(np.float64), powers)
-    field.interpolate(values.astype(np.float64), powers, field.inverses(), room, out)
+    kernels.powers_of(np.where(points > PRIME // 2, points - PRIME, points).astype(np.float64), powers)
+    kernels.interpolate(values.astype(np.float64), powers, kernels.inverses(), room, out)
     again = np.empty(TOP_K)
-    field.evaluate(out, powers, again)
+    kernels.evaluate(out, powers, again)
     assert np.array_equal(again.astype(np.int64) % PRIME, values.astype(np.int64) % PRIME)
     return [int(value) % PRIME for value in out]
 
@@ -219,7 +219,7 @@ def test_field(seed: int) -> None:
 
 
 def test_inverses() -> None:
-    table = field.inverses()
+    table = kernels.inverses()
     assert all(int(table[a]) * a % PRIME == 1 for a in range(1, PRIME))
     assert abs(table).max() <= PRIME // 2
 

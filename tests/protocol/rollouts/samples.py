@@ -3,7 +3,7 @@
 from typing import Any
 
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.schema import RolloutHeader
+from protocol.rollout_file.rows import RolloutHeader
 from protocol.seeds import Work
 
 

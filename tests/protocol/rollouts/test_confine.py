@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rollouts import LIMITS
-from protocol.rollouts.confine import confine
+from protocol.rollout_file.confine import confine
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="seccomp is Linux's")
 

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 
 from benchmarks.rollouts import LIMITS
 from benchmarks.rollouts import made_up_rollouts as rollouts
-from protocol.rollouts import merkle
-from protocol.rollouts.commitment import commit, inclusion
-from protocol.rollouts.file import read, write
-from protocol.rollouts.parquet import SCHEMA
-from protocol.rollouts.sandbox import SANDBOX
-from protocol.rollouts.schema import Limits, MalformedFile, RolloutHeader
+from protocol.rollout_file import merkle
+from protocol.rollout_file.file import SANDBOX, read, write
+from protocol.rollout_file.reader import SCHEMA
+from protocol.rollout_file.rows import Limits, MalformedFile, RolloutHeader, commit, inclusion
 from tests import openings
 from tests.protocol.rollouts.samples import header
 
@@ -253,7 +251,7 @@ def test_a_reader_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
     first = SANDBOX.pid
     assert first is not None
     os.kill(first, signal.SIGSTOP)
-    monkeypatch.setattr("protocol.rollouts.sandbox._SLACK_SECONDS", 5.0)
+    monkeypatch.setattr("protocol.rollout_file.file._SLACK_SECONDS", 5.0)
     assert read(data, replace(LIMITS, cpu_seconds=1))[0] == header()
     assert SANDBOX.pid != first
 

@@ -3,7 +3,7 @@ from eth_utils.crypto import keccak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.rollouts import merkle
+from protocol.rollout_file import merkle
 from tests import openings
 
 LEAVES = st.lists(st.binary(max_size=40), min_size=1, max_size=40).map(lambda rows: [merkle.leaf(row) for row in rows])

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.rollouts.rowbytes import decode_row, encode_row
-from protocol.rollouts.schema import MalformedFile, Rollout
+from protocol.rollout_file.rows import MalformedFile, Rollout, decode_row, encode_row
 
 U32 = st.integers(0, 2**31 - 1)
 F32 = st.floats(width=32, allow_nan=False, allow_infinity=False)

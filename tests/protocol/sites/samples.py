@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from protocol import eip712
+from protocol import signing
 from protocol.accounts import Account, LocalAccount
 from protocol.encoding import canonical_json
 from protocol.identity import PoolId
@@ -29,5 +29,5 @@ LIMITS = ContributionLimits.of(POOL, CONFIG, STATE.step, STATE.digest, LAYOUT)
 
 def sealed_as_it_is(made: Contribution, account: LocalAccount) -> bytes:
     """Signed by its site, whatever it says."""
-    signature = "0x" + eip712.sign(account, made.signed_digest).hex()
+    signature = "0x" + signing.sign(account, made.signed_digest).hex()
     return canonical_json({"contribution": made.model_dump(mode="json"), "signature": signature})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol import eip712
+from protocol import signing
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from protocol.sites.config import AdmissionConfig, SitesConfig
@@ -158,11 +158,11 @@ def test_as_many_events_as_it_may_have_and_a_boundary() -> None:
 
 def sealed_as_it_is(entry: LogEntry) -> bytes:
     """Signed by the keeper, whatever it says."""
-    digest = eip712.digest(
+    digest = signing.digest(
         RUN.pool_id.domain(DOMAIN), STRUCT, RUN.pool_id.pool, entry.number, bytes.fromhex(RUN.digest),
         bytes.fromhex(entry.previous), entry.body,
     )  # fmt: skip
-    signature = "0x" + eip712.sign(KEEPER, digest).hex()
+    signature = "0x" + signing.sign(KEEPER, digest).hex()
     return canonical_json({"entry": entry.model_dump(mode="json"), "signature": signature})
 
 

@@ -5,15 +5,13 @@ from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest
-from protocol.swarm.identity import SwarmId
 from protocol.swarm.seeds import round_problem
 
-SWARM = SwarmId(31337, "0x" + "22" * 20, 1)
 SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
 )
 DOCUMENT = SwarmDocument(name="sums", environments=(SUMS,), groups=4, samples=2, text_bytes=200)
-LIMITS = EnvelopeLimits.of(SWARM, DOCUMENT)
+LIMITS = EnvelopeLimits.of(DOCUMENT)
 ENVIRONMENTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 KEYS: list[LocalAccount] = [Account.from_key(bytes([number + 1]) * 32) for number in range(3)]
 
@@ -32,9 +30,6 @@ def honest_group(member: str, number: int, slot: int, texts: tuple[str, ...] = (
 def honest_envelope(key: int = 0, number: int = 0, slots: tuple[int, ...] = (0, 1)) -> Envelope:
     member = KEYS[key].address
     return Envelope(
-        chain_id=SWARM.chain_id,
-        swarms=SWARM.swarms,
-        swarm=SWARM.swarm,
         document=DOCUMENT.digest.hex(),
         member=member,
         round=number,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
-from protocol.rollouts import merkle
+from protocol.rollout_file import merkle
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import (
     EnvelopeLimits,
@@ -19,9 +19,8 @@ from protocol.swarm.envelope import (
     question_digest,
     seal,
 )
-from protocol.swarm.identity import SwarmId
 from tests import openings
-from tests.protocol.swarm.samples import DOCUMENT, KEYS, LIMITS, SUMS, SWARM, honest_envelope
+from tests.protocol.swarm.samples import DOCUMENT, KEYS, LIMITS, SUMS, honest_envelope
 
 ENVELOPE = honest_envelope()
 SEALED = seal(ENVELOPE, KEYS[0])
@@ -75,7 +74,7 @@ def test_a_group_can_be_shown_alone() -> None:
         (SEALED[:-1], "not JSON"),
         (SEALED + b" ", "canonical"),
         (SEALED.replace(b'"ended":true', b'"ended": true', 1), "canonical"),
-        (SEALED.replace(b'"version":2', b'"version":2,"version":2'), "canonical"),
+        (SEALED.replace(b'"version":3', b'"version":3,"version":3'), "canonical"),
         (SEALED.replace(b'"reward":1.0', b'"reward":1', 1), "canonical"),
         (SEALED.replace(b'"text":"none"', b'"text":"n\\u006fne"', 1), "canonical"),
         (SEALED.replace(b'"text":"none"', b'"text":"\\ud800"', 1), "JSON"),
@@ -90,8 +89,6 @@ def test_a_group_can_be_shown_alone() -> None:
         (altered(round=True), "round"),
         (altered(round=1 << 32), "round"),
         (altered(round=1), "not signed by"),
-        (altered(chain_id=1), "this is swarm"),
-        (altered(swarm=2), "this is swarm"),
         (altered(document="0" * 64), "document is 000"),
         (altered(member=KEYS[1].address), "not signed by"),
         (altered(member=KEYS[0].address.lower()), "canonical"),
@@ -126,8 +123,7 @@ def test_a_signature_has_one_form(signature: str, word: str) -> None:
 
 def test_an_envelope_of_another_swarm_is_refused() -> None:
     other = DOCUMENT.model_copy(update={"name": "other"})
-    refused(SEALED, "document", EnvelopeLimits.of(SWARM, other))
-    refused(SEALED, "this is swarm 1 of", EnvelopeLimits.of(SwarmId(1, SWARM.swarms, 1), DOCUMENT))
+    refused(SEALED, "document", EnvelopeLimits.of(other))
 
 
 @given(text=st.text(max_size=50).filter(lambda text: not any("\ud800" <= one <= "\udfff" for one in text)))
@@ -192,7 +188,7 @@ def test_a_document_allows_no_envelope_that_fills_a_members_memory() -> None:
     with pytest.raises(ValueError, match="lower `groups`"):
         SwarmDocument(name="x", environments=(SUMS,), groups=256, samples=64, text_bytes=1 << 16)
     largest = SwarmDocument(name="x", environments=(SUMS,), groups=8, samples=8, text_bytes=1 << 16)
-    assert EnvelopeLimits.of(SWARM, largest).file_bytes < 1 << 25
+    assert EnvelopeLimits.of(largest).file_bytes < 1 << 25
 
 
 def test_the_question_of_any_text_has_a_digest() -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from protocol.lifetime import die_with_parent
 from runtime.http_server import HttpServer, bound, server_options
-from storage.download import HttpObjects
 from storage.keys import object_key
-from storage.relay import flights
-from storage.relay.app import RelayApp, RelayLimits
-from storage.relay.flights import Flights
-from storage.relay.shelf import RelayShelf
-from storage.spread import SpreadSources
+from storage.relay import cache
+from storage.relay.cache import Flights, RelayShelf
+from storage.relay.server import RelayApp, RelayLimits
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects
 from storage.weights.manifest import MAX_STORED_BYTES, unseal
 from tests.storage.weights.folders import PUBLISHER
 
@@ -21,7 +20,7 @@ from tests.storage.weights.folders import PUBLISHER
 def main(options: dict[str, object]) -> None:
     """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`; `again`: after how many
     seconds it looks again for what could not be had; `open_files`: how many it may have open at first."""
-    flights.AGAIN_SECONDS = float(options.get("again", flights.AGAIN_SECONDS))  # type: ignore[arg-type]
+    cache.AGAIN_SECONDS = float(options.get("again", cache.AGAIN_SECONDS))  # type: ignore[arg-type]
     if "open_files" in options:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(options["open_files"]), hard))  # type: ignore[call-overload]

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage.partial import PartialObject
-from storage.relay.answer import BrokenOffError, FilePiece
-from storage.relay.flights import Flight
-from storage.relay.following import follow
-from storage.relay.ranges import ObjectPart
+from storage.relay.cache import Flight
+from storage.relay.server import BrokenOffError, FilePiece, ObjectPart, follow
 
 DATA = b"0123456789"
 

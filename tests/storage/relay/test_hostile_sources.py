@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from protocol.accounts import Account
-from storage.download import HttpObjects
 from storage.keys import object_key
-from storage.spread import SpreadSources
+from storage.sources import SpreadSources
+from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from storage.weights.manifest import seal
 from tests.storage.mirror import Answer, mirror, send

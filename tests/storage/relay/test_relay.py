@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
 from storage.weights.publish import publish

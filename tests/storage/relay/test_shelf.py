@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import IntegrityError
 from storage.keys import object_key
 from storage.partial import PartialObject
-from storage.relay.shelf import RelayShelf
+from storage.relay.cache import RelayShelf
 
 DATA = b"a shard" * 1000
 KEY = object_key("shards", hashlib.sha256(DATA).digest())

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 
 

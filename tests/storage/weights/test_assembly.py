@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 
 from protocol.errors import IntegrityError, MusterError
-from storage.draft import Draft
 from storage.keys import object_key
-from storage.partial import PartialObject
-from storage.weights import assembly
-from storage.weights.assembly import Assembly, spots
-from storage.weights.cache import WeightCache
+from storage.partial import Draft, PartialObject
+from storage.weights import cache
+from storage.weights.cache import Assembly, WeightCache, spots
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest, seal
 from storage.weights.publish import publish
@@ -146,7 +144,7 @@ def test_two_that_begin_at_once_do_not_share_the_spot(
             time.sleep(0.2)
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(assembly, "Draft", Slow)
+    monkeypatch.setattr(cache, "Draft", Slow)
     (tmp_path / "shards").mkdir()
     spot = spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
     with Assembly(tmp_path / "parts", manifest.files) as parts, ThreadPoolExecutor(2) as pool:
@@ -170,7 +168,7 @@ def test_what_came_makes_no_room_for_itself(
 ) -> None:
     """Long ago most of it came, and there is no room for all of it besides; a version of another owner goes. The disk
     cannot set room aside."""
-    monkeypatch.setattr(assembly, "_LIBC", None)
+    monkeypatch.setattr(cache, "_LIBC", None)
     store.gives = 5
     with pytest.raises(MusterError, match="no more"):
         get(store, manifest, tmp_path)

@@ -14,9 +14,10 @@ import pytest
 
 from protocol.accounts import Account
 from protocol.errors import IntegrityError, MusterError
-from storage.download import HttpObjects
 from storage.keys import object_key
-from storage.weights import codec, rebuild
+from storage.transfers import HttpObjects
+from storage.weights import delta as codec
+from storage.weights import fetch as rebuild
 from storage.weights.fetch import DiskFullError, fetch
 from storage.weights.manifest import Manifest, seal
 from tests.storage.mirror import drip, mirror, send

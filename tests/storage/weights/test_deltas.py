@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocol.delta.tensor import STEPS, encode_tensor
+from protocol.delta.tensors import STEPS, encode_tensor
 from storage.weights import fetch as fetching
 from storage.weights import warm
 from storage.weights.fetch import fetch

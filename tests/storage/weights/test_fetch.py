@@ -10,9 +10,9 @@ import pytest
 
 from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from storage.bucket import Bucket
-from storage.download import HttpObjects
 from storage.keys import MissingObjectError, check_content, object_key
+from storage.s3 import Bucket
+from storage.transfers import HttpObjects
 from storage.weights.fetch import PARALLEL, fetch
 from storage.weights.manifest import Manifest, seal
 from storage.weights.publish import publish

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import pytest
 
 from protocol.encoding import sha256_hex
-from storage.weights import plan
+from storage.weights import fetch
+from storage.weights.fetch import MAX_LINKS, MAX_LOOKUPS, Way, shortest
 from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, WeightFile
-from storage.weights.plan import MAX_LINKS, MAX_LOOKUPS, Way, shortest
 from tests.storage.weights.folders import PUBLISHER
 
 FULL = 1000
@@ -133,7 +133,7 @@ def test_what_leads_through_several_deltas() -> None:
 
 
 def test_manifests_of_many_shards_are_not_gathered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MAX_LISTED", 7)
+    monkeypatch.setattr(fetch, "MAX_LISTED", 7)
     made = run({0}, {(one, one + 1): 1 for one in range(10)}, 11)
     assert find(made, 3, (0,)) == ([0, 1, 2, 3], True)
     assert find(made, 10, (0,)) == ([10], False), "each names two shards"

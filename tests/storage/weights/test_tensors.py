@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storage.weights.tensors import tensor_places
+from storage.weights.delta import tensor_places
 from tests.storage.weights.stepping import save
 
 GOOD = {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}

@@ -12,9 +12,10 @@ import pytest
 from protocol.api.swarm import EnvelopeListing, ListedEnvelope
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import Realm, sign_request
+from protocol.swarm.envelope import DOMAIN
 from runtime.signed_client import ServiceError
-from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from swarm.config import GateAccess, MixConfig
 from swarm.exchange import RefusedForGood, envelope_key
 from swarm.gate import service
@@ -23,7 +24,7 @@ from swarm.gate_exchange import GateExchange
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
 from swarm.listing import ListingEntry
-from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, SWARM
+from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS
 from tests.storage.conftest import bucket, s3
 from tests.swarm.gate.world import FIRST, CountingStore, gate_of, served, signed
 
@@ -33,7 +34,7 @@ __all__ = ["bucket", "s3"]
 def through(url: str, key: int | None = None) -> GateExchange:
     made = GateExchange(GateAccess(url=url))
     if key is not None:
-        made.sign_as(KEYS[key], SWARM)
+        made.sign_as(KEYS[key])
     return made
 
 
@@ -87,7 +88,7 @@ def test_a_gate_shows_envelopes_alone(url: str, path: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"sha256": "' + b"0" * 64 + b'", "size": 1e400}', b"{" * 9000])
 def test_bodies_of_strangers(url: str, body: bytes) -> None:
-    realm = Realm.of(url, SWARM.chain_id, SWARM.swarms)
+    realm = Realm.of(url, DOMAIN.chain_id, DOMAIN.contract)
     headers = sign_request(KEYS[0], realm, "POST", "/v1/envelopes", body, time.time())
     assert httpx.post(url + "/v1/envelopes", content=body, headers=headers).status_code == 422
     again = httpx.post(url + "/v1/envelopes", content=body, headers=headers)

@@ -1,32 +1,29 @@
-"""`muster swarm gate` as a process, on a real chain and a real S3 server, and members who hold no key of the bucket."""
+"""`muster swarm gate` as a process, on a real S3 server, and members who hold no key of the bucket."""
 
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from engines.hf import TransformersEngine
-from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from runtime.signed_client import ServiceError
-from storage.bucket import Bucket
-from swarm.assembly import AssembledMember, assemble, exchange_of
+from storage.s3 import Bucket
+from swarm.assembly import assemble, exchange_of
 from swarm.config import GateAccess
-from swarm.gate.main import run
 from swarm.gate_exchange import GateExchange
 from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.conftest import bucket, s3
-from tests.swarm.chain_world import ChainWorld, run_rounds
-from tests.swarm.conftest import learnt_a_little, on_chain, world
-from tests.swarm.world import DOCUMENT
+from tests.swarm.conftest import learnt_a_little, world
+from tests.swarm.world import SwarmWorld, run_rounds
 
-__all__ = ["bucket", "learnt_a_little", "on_chain", "s3", "world"]
+__all__ = ["bucket", "learnt_a_little", "s3", "world"]
 
 
 class GateProcess:
@@ -64,9 +61,10 @@ class GateProcess:
 
 
 @pytest.fixture
-def gate(on_chain: ChainWorld, s3: ServiceProcess, bucket: Bucket, tmp_path: Path) -> Iterator[GateProcess]:
+def gate(world: SwarmWorld, s3: ServiceProcess, bucket: Bucket, tmp_path: Path) -> Iterator[GateProcess]:
     settings = settings_of(s3).model_dump(mode="json")
-    values = {"document": on_chain.world.document, "chain": on_chain.settings(), "s3": settings, "port": free_port()}
+    members = [world.account(name).address for name in (0, 1)]
+    values = {"document": world.document, "members": members, "s3": settings, "port": free_port()}
     made = GateProcess(tmp_path / "of-the-gate", values)
     made.start()
     try:
@@ -75,34 +73,21 @@ def gate(on_chain: ChainWorld, s3: ServiceProcess, bucket: Bucket, tmp_path: Pat
         made.end(signal.SIGKILL)
 
 
-@pytest.fixture
-def joined(on_chain: ChainWorld, gate: GateProcess) -> Callable[[int], AssembledMember]:
-    """A member whose configuration names the gate alone."""
-
-    def member(name: int) -> AssembledMember:
-        chain, access = on_chain.settings(), {"url": gate.url}
-        config = on_chain.world.config(name, exchange=None, gate=access, chain=chain)
-        return assemble(config, TransformersEngine(), exchange_of(config))
-
-    return member
-
-
-def through(gate: GateProcess, on_chain: ChainWorld, name: int) -> GateExchange:
+def through(gate: GateProcess, world: SwarmWorld, name: int) -> GateExchange:
     made = GateExchange(GateAccess(url=gate.url))
-    made.sign_as(on_chain.world.account(name), on_chain.limits.swarm)
+    made.sign_as(world.account(name))
     return made
 
 
-def test_members_share_without_a_key_of_the_bucket(
-    gate: GateProcess, on_chain: ChainWorld, joined: Callable[[int], AssembledMember]
-) -> None:
-    member, other = joined(0), on_chain.world.account(1).address
-    through(gate, on_chain, 1).publish(on_chain.envelope(1, 0, (0, 1)))
+def test_members_share_without_a_key_of_the_bucket(gate: GateProcess, world: SwarmWorld) -> None:
+    config, other = world.config(0, exchange=None, gate={"url": gate.url}), world.account(1).address
+    member = assemble(config, TransformersEngine(), exchange_of(config))
+    through(gate, world, 1).publish(world.envelope(1, 0, (0, 1)))
     run_rounds(member, 1)
     assert member.inbox.state.records[other].true == 2
     for _ in range(40):
         run_rounds(member, 1)
-        if len(listed := list(through(gate, on_chain, 1).listed())) > 1:
+        if len(listed := list(through(gate, world, 1).listed())) > 1:
             break
     assert len(listed) > 1, "what the member shared lies there, too"
     assert not member.member.alone
@@ -111,39 +96,12 @@ def test_members_share_without_a_key_of_the_bucket(
     run_rounds(member, 1)
     assert member.member.alone, "nobody waits for it"
     gate.start()
-    assert set(listed) <= set(through(gate, on_chain, 1).listed())
+    assert set(listed) <= set(through(gate, world, 1).listed())
     run_rounds(member, 1)
     assert not member.member.alone
     assert gate.end(signal.SIGTERM) == 0
 
 
-def test_only_stake_opens_it(gate: GateProcess, on_chain: ChainWorld) -> None:
-    stranger = through(gate, on_chain, 2)
-    data = on_chain.envelope(2, 0, start=bytes(32))
+def test_only_named_members_may_share(gate: GateProcess, world: SwarmWorld) -> None:
     with pytest.raises(ServiceError, match="is no member"):
-        stranger.publish(data)
-    on_chain.join(2, blocks=2)
-    with pytest.raises(ServiceError, match="is no member"):
-        stranger.publish(data)  # its block may still be replaced
-    on_chain.deployed.chain.mine(1)
-    stranger.publish(data)
-    on_chain.of(2).leave(on_chain.swarm, on_chain.world.account(2).address).send()
-
-    def left() -> bool:
-        try:
-            stranger.publish(on_chain.envelope(2, 1, start=bytes(32)))
-        except ServiceError as error:
-            return error.status == 403
-        return False
-
-    wait_for("the gate to see who left", left, 30)
-
-
-def test_another_document_is_refused_at_the_start(gate: GateProcess, on_chain: ChainWorld, tmp_path: Path) -> None:
-    another = DOCUMENT.model_copy(update={"name": "another"})
-    document = tmp_path / "another.json"
-    document.write_text(json.dumps(another.model_dump(mode="json")))
-    path = tmp_path / "other-gate.json"
-    path.write_text(json.dumps({**gate.values, "document": document, "port": free_port()}, default=str))
-    with pytest.raises(ConfigError, match="has another document"):
-        run(path)
+        through(gate, world, 2).publish(world.envelope(2, 0))

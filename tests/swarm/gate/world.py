@@ -9,15 +9,14 @@ from threading import Thread
 from orchestrator.guard import RequestGuard
 from protocol.api.swarm import EnvelopeUpload
 from protocol.http.signing import Realm
-from protocol.swarm.envelope import seal
+from protocol.swarm.envelope import DOMAIN, seal
 from runtime.http_server import HttpServer, bound, server_options
 from swarm.gate.index import EnvelopeIndex
-from swarm.gate.members import Members, NamedMembers
 from swarm.gate.nonces import RecentNonces
 from swarm.gate.routes import create_app
 from swarm.gate.service import GateStore, SwarmGate
 from tests.orchestrator.conftest import Shelf
-from tests.protocol.swarm.samples import KEYS, LIMITS, SWARM, honest_envelope
+from tests.protocol.swarm.samples import KEYS, LIMITS, honest_envelope
 
 FIRST, SECOND, STRANGER = (key.address for key in KEYS)
 
@@ -57,14 +56,12 @@ def signed(key: int, number: int, slots: tuple[int, ...] = (0,)) -> bytes:
 def gate_of(
     folder: Path,
     store: GateStore,
-    members: Members | None = None,
     per_hour: int = 1000,
     bytes_per_hour: int = 1 << 30,
     clock: GateClock | None = None,
 ) -> SwarmGate:
     index = EnvelopeIndex(folder / "gate.sqlite")
-    named = members or NamedMembers([FIRST, SECOND])
-    return SwarmGate(LIMITS, named, store, index, per_hour, bytes_per_hour, clock or GateClock())
+    return SwarmGate(LIMITS, [FIRST, SECOND], store, index, per_hour, bytes_per_hour, clock or GateClock())
 
 
 @contextmanager
@@ -72,7 +69,7 @@ def served(gate: SwarmGate, rate: float = 1000.0) -> Iterator[str]:
     """Its URL."""
     with bound("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        guard = RequestGuard(Realm.of(url, SWARM.chain_id, SWARM.swarms), RecentNonces())
+        guard = RequestGuard(Realm.of(url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
         server = HttpServer(server_options(create_app(gate, guard, rate, rate), 64))
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

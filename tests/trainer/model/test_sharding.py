@@ -7,7 +7,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from protocol.errors import ConfigError
-from protocol.folders import file_digests
+from protocol.files import file_digests
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
 from trainer.config import MemoryConfig, ParallelConfig

@@ -18,8 +18,7 @@ from protocol.files import write_atomic
 from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from runtime.keystore import store
-from storage.bucket import Bucket
-from storage.settings import S3Settings
+from storage.s3 import Bucket, S3Settings
 from tests.trainer.sites.world import KEEPER
 from trainer.sites.exchange import SiteExchange
 from trainer.sites.keeper import SitesKeeper

@@ -12,7 +12,7 @@ from benchmarks.site_faults import signed_twice
 from benchmarks.site_letters import LetterTable
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.sites.log import Boundary
-from storage.bucket import Bucket
+from storage.s3 import Bucket
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.trainer.sites.killing import SiteKilled, kill_keeper_anywhere, kill_site_anywhere
 from tests.trainer.sites.replaying import boundaries, held_at_the_end, replayed

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.site_letters import LetterTable
 from protocol.errors import ConfigError
-from protocol.folders import put_folder
+from protocol.files import put_folder
 from protocol.sites.outer import OuterState
 from tests.trainer.sites.killing import SiteKilled
 from tests.trainer.sites.replaying import replayed

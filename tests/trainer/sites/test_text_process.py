@@ -14,7 +14,7 @@ from benchmarks.site_faults import local_s3, signed_twice
 from protocol.accounts import Account
 from protocol.sites.run import SitesRun
 from protocol.waits import wait_for
-from storage.settings import S3Settings
+from storage.s3 import S3Settings
 from tests.trainer.helpers import small_model
 from tests.trainer.sites.processes import RunOfProcesses
 from tests.trainer.sites.world import TRUSTED, make_run

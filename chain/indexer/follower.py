@@ -1,0 +1,255 @@
+"""Follows the suite's events with a durable cursor, through restarts, reorganisations and chains that lose their end.
+
+Before each step the block at the cursor is compared with the chain's. If it is gone, the newest stored block that the
+chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew.
+
+Far below the head, logs are asked for by ranges of blocks, and only kept if the range's last block is the same before
+and after. Near the head, where chains reorganise and an endpoint's index of logs may lag behind its blocks, every
+block's logs are asked for by its hash, and its parent must be the block before: so what is stored is of one branch, and
+no endpoint answers for a block that it does not have. Logs are only believed once two answers were alike, because an
+index that lags, or one replica of several, leaves some out now and then. An endpoint that always leaves out the same is
+not noticed here but by the comparison of the ledger with the contracts (`orchestrator.reconcile`).
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from chain import abi
+from chain.deployment import Deployment
+from chain.indexer.logs import Batch, Event, Log, accepted, decode_logs, place_of
+from chain.indexer.store import EventStore
+from chain.rpc import Block, ChainReader, Request, RpcError
+from protocol.errors import MusterError, UnreachableError
+
+log = logging.getLogger("muster.chain")
+_RANGE = 2000
+_TIP = 64
+"""Blocks below the head whose logs are asked for one by one."""
+_ATTEMPTS = 6
+_LAG_SECONDS = 10.0
+
+
+class _Moved(Exception):
+    """The chain, or what an endpoint says of it, changed while it was being read."""
+
+
+class Follower:
+    """Events of a deployment from its start block on, stored in the file `path`.
+
+    `confirmations`: blocks that must lie on top of a block before its events are taken. One thread at a time.
+    Raises ConfigError when the chain or the file belongs to another deployment.
+    """
+
+    def __init__(self, client: ChainReader, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
+        self._client = client
+        self._deployment = deployment
+        self.confirmations = confirmations
+        self._first = deployment.start_block
+        self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
+        self._range = _RANGE
+        self._behind_since: float | None = None
+        self.time = 0
+        """Chain time: that of the newest block that a poll saw; 0 before the first."""
+        # Stored but not yet handed out: a poll that fails half-way must not swallow events.
+        self._undelivered: list[Event] = []
+        self._rollback: int | None = None
+        deployment.check_genesis(client)
+        self._store = EventStore(
+            path,
+            {
+                "chain": str(deployment.chain_id),
+                "genesis": deployment.genesis,
+                "pools": deployment.address("Pools"),
+                "start": str(deployment.start_block),
+                "confirmations": str(confirmations),
+            },
+        )
+
+    @property
+    def head(self) -> int:
+        """The block up to which events are stored; one less than the start block before the first poll."""
+        cursor = self._store.cursor
+        return self._first - 1 if cursor is None else cursor
+
+    @property
+    def generation(self) -> int:
+        """Grows with every rollback, across restarts: a consumer that keeps state of its own compares it."""
+        return self._store.generation
+
+    def history(self) -> Iterator[Event]:
+        """All stored events in chain order."""
+        logs = self._store.logs()
+        while chunk := list(islice(logs, 1000)):
+            yield from decode_logs(chunk, self._deployment)
+
+    def poll(self) -> Batch:
+        """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
+        for _ in range(_ATTEMPTS):
+            try:
+                target = self._target()
+                while target is not None and self.head < target.number:
+                    self._undelivered += self._advance(target)
+                batch = Batch(self._rollback, self._undelivered, self.head)
+                self._rollback, self._undelivered = None, []
+                return batch
+            except _Moved:
+                log.info("the chain changed while being read; looking again")
+        raise UnreachableError(f"{self._client.url} changes its mind faster than it can be read", "check the endpoint")
+
+    def close(self) -> None:
+        self._store.close()
+
+    # ---- Where to go, and whether the past still holds
+
+    def _target(self) -> Block | None:
+        """The block to follow up to, if there is anything new; a stored end that is no longer on the chain is withdrawn
+        first."""
+        cursor = self._store.cursor
+        latest, *at_cursor = self._client.blocks(["latest"] if cursor is None else ["latest", cursor])
+        if latest is None:
+            raise UnreachableError(f"{self._client.url} has no latest block", "wait until the node has synced")
+        self.time = latest.time
+        if cursor is not None and not self._holds(cursor, at_cursor[0], latest):
+            if self._lagging(cursor, latest):
+                return None
+            self._rewind(cursor)
+        self._behind_since = None
+        target = latest.number - self.confirmations
+        if target <= self.head:
+            return None
+        return latest if not self.confirmations else self._client.block(target)
+
+    def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
+        known = self._store.hash_at(cursor)
+        if latest.number == cursor:
+            return latest.hash == known
+        return found is not None and found.number == cursor and found.hash == known
+
+    def _lagging(self, cursor: int, latest: Block) -> bool:
+        """With several endpoints, one may simply be behind the one we read from before: give it a moment."""
+        if len(self._client.provider.urls) == 1 or latest.number >= cursor:
+            return False
+        now = time.monotonic()
+        self._behind_since = self._behind_since or now
+        return now - self._behind_since < _LAG_SECONDS
+
+    def _rewind(self, cursor: int) -> None:
+        self._deployment.check_genesis(self._client)
+        fork = self._fork_point()
+        log.warning("the chain reorganised: events above block %d are withdrawn (cursor was %d)", fork, cursor)
+        self._store.rewind(fork)
+        # At once: what this poll asks next may fail, and the next one will find nothing amiss.
+        self._rollback = fork if self._rollback is None else min(self._rollback, fork)
+        self._undelivered = [event for event in self._undelivered if event.block <= fork]
+
+    def _fork_point(self) -> int:
+        """The newest stored block that the chain still has; one less than the start block if there is none."""
+        known = [entry for entry in self._store.known_blocks() if entry[0] >= self._first]
+        width = 4
+        while known:
+            part, known = known[:width], known[width:]
+            blocks = self._client.blocks([number for number, _ in part])
+            for (number, block_hash), block in zip(part, blocks, strict=True):
+                if block is not None and block.hash == block_hash:
+                    return number
+            width = min(width * 4, 100)
+        return self._first - 1
+
+    # ---- Going there
+
+    def _advance(self, target: Block) -> list[Event]:
+        """Store and return the events of the next blocks."""
+        first, deep = self.head + 1, target.number - _TIP
+        return self._tip(first, target) if first > deep else self._span(first, min(deep, first + self._range - 1))
+
+    def _tip(self, first: int, target: Block) -> list[Event]:
+        """Those of the blocks `first` to `target`, each by its hash."""
+        before = self._store.hash_at(first - 1)
+        between = list(range(first, target.number))
+        blocks = [*(self._client.blocks(between) if between else ()), target]
+        links = []
+        for block in blocks:
+            if block is None or (before is not None and block.parent != before):
+                raise _Moved
+            links.append((block.number, block.hash))
+            before = block.hash
+        answers = self._asked_twice([{"blockHash": "0x" + block_hash.hex()} for _, block_hash in links])
+        logs = []
+        for (number, block_hash), answer in zip(links, answers, strict=True):
+            if isinstance(answer, RpcError):
+                raise self._refusal(answer, number)
+            logs += self._believed(answer, number, number, block_hash)
+        return self._keep(logs, links)
+
+    def _span(self, first: int, last: int) -> list[Event]:
+        """Those of a range of blocks."""
+        end = self._client.block(last)
+        if end is None:
+            raise _Moved
+        (answer,) = self._asked_twice([{"fromBlock": hex(first), "toBlock": hex(last)}])
+        if isinstance(answer, RpcError):
+            if first == last:
+                raise self._refusal(answer, last)
+            self._range = max(1, (last - first + 1) // 4)
+            said = f"refuses {last - first + 1} blocks of logs ({answer.message})"
+            log.info("%s %s; asking for %d", self._client.url, said, self._range)
+            return []
+        before = self._store.hash_at(first - 1)
+        *parent, again = self._client.blocks([*([first - 1] if before else ()), last])
+        # The cursor's own block may have gone since it was compared: what follows is then another branch's.
+        held = all(block is not None and block.hash == before for block in parent)
+        if again is None or again.hash != end.hash or not held:
+            raise _Moved
+        self._range = min(self._range * 2, _RANGE)
+        return self._keep(self._believed(answer, first, last, end.hash), [(last, end.hash)])
+
+    def _asked_twice(self, queries: list[dict[str, str]]) -> list[Any]:
+        """The answers to queries for logs, if they stay the same; an item that failed is an RpcError."""
+        requests: list[Request] = [("eth_getLogs", [query | {"address": self._addresses}]) for query in queries]
+        answers = self._client.batch(requests)
+        if not any(isinstance(one, RpcError) for one in answers) and self._client.batch(requests) != answers:
+            raise _Moved
+        return answers
+
+    def _believed(self, answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
+        try:
+            return accepted(answer, first, last, last_hash)
+        except UnreachableError as error:
+            self._client.provider.distrust(error.what)
+            raise
+
+    def _keep(self, logs: list[Log], blocks: list[tuple[int, bytes]]) -> list[Event]:
+        """Store the logs of all blocks after the cursor up to the last of `blocks` (number, hash); their events."""
+        try:
+            events = decode_logs(self._stamped(logs), self._deployment)
+        except UnreachableError as error:
+            self._client.provider.distrust(error.what)
+            raise
+        self._store.append(logs, blocks)
+        return events
+
+    def _refusal(self, error: RpcError, block: int) -> Exception:
+        """What to raise for an endpoint that gives no logs of one block."""
+        if "not found" in error.message.lower() or "unknown block" in error.message.lower():
+            return _Moved()
+        what = f"{self._client.url} gives no logs of block {block}: {error.message}"
+        return MusterError(what, "an endpoint with the chain's full history is needed")
+
+    def _stamped(self, logs: list[Log]) -> list[Log]:
+        """Logs with their block's time, which some nodes leave out."""
+        missing = sorted({place_of(log)[0] for log in logs if "blockTimestamp" not in log})
+        found: dict[int, Block] = {}
+        for start in range(0, len(missing), 100):
+            blocks = self._client.blocks(missing[start : start + 100])
+            found |= {block.number: block for block in blocks if block is not None}
+        for log in logs:
+            if "blockTimestamp" not in log:
+                block = found.get(place_of(log)[0])
+                if block is None or "0x" + block.hash.hex() != log["blockHash"].lower():
+                    raise _Moved
+                log["blockTimestamp"] = hex(block.time)
+        return logs

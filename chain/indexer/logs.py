@@ -1,0 +1,122 @@
+"""Decoded logs of the suite's contracts, one by one and as a poll of the follower brings them."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from chain import abi
+from chain.deployment import Deployment
+from chain.rpc import number
+from protocol.errors import ConfigError, UnreachableError
+
+
+@dataclass(frozen=True)
+class Event:
+    """`contract` and `name` as in the ABIs, e.g. `Pools`, `WorkSubmitted`.
+
+    `args` by the ABI's names: integers, checksum addresses, bytes, booleans, strings, lists of them, and dicts for
+    structs. `timestamp` is the block's, Unix seconds.
+    """
+
+    block: int
+    block_hash: bytes
+    tx_hash: str
+    log_index: int
+    contract: str
+    name: str
+    args: dict[str, Any] = field(hash=False)
+    timestamp: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.contract, self.name
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one poll of the follower brought. `rollback_to`: events above this block were withdrawn (None: no
+    reorganisation); `events`: the new ones in chain order; `head`: the block followed up to."""
+
+    rollback_to: int | None
+    events: list[Event]
+    head: int
+
+
+# ---- Raw JSON-RPC logs
+
+
+Log = dict[str, Any]
+_HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
+_LENGTHS = {"address": 42, "blockHash": 66, "transactionHash": 66}
+_MOST = 1 << 62
+
+
+def accepted(answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
+    """The logs of blocks `first` to `last` that an endpoint answered, each reduced to the members that are used.
+
+    Raises UnreachableError for an answer that no honest node gives: malformed, unordered, of other blocks, or of
+    another block in the place of `last`.
+    """
+    if not isinstance(answer, list):
+        raise _malformed(f"{type(answer).__name__} for logs")
+    logs = [_log(one) for one in answer if not (isinstance(one, dict) and one.get("removed"))]
+    places = [place_of(one) for one in logs]
+    if places != sorted(set(places)):
+        raise _malformed("logs twice or out of order")
+    for (block, _), one in zip(places, logs, strict=True):
+        if not first <= block <= last or (block == last and bytes.fromhex(one["blockHash"][2:]) != last_hash):
+            raise _malformed("logs of other blocks than asked for")
+    return logs
+
+
+def place_of(log: Log) -> tuple[int, int]:
+    """Block number, and the log's number in that block."""
+    return number(log["blockNumber"]), number(log["logIndex"])
+
+
+def decode_logs(logs: Iterable[Log], deployment: Deployment) -> list[Event]:
+    """Events of the suite among `logs`, in their order. Raises UnreachableError for malformed ones."""
+    names = {address.lower(): name for address, name in deployment.names().items()}
+    events = []
+    for log in logs:
+        try:
+            contract = names.get(log["address"].lower())
+            event = _decode(log, contract) if contract else None
+        except (AttributeError, ConfigError, KeyError, TypeError, ValueError) as error:
+            raise _malformed(f"a malformed log ({error})") from None
+        if event is not None:
+            events.append(event)
+    return events
+
+
+def _decode(log: Log, contract: str) -> Event | None:
+    topics = [bytes.fromhex(topic[2:]) for topic in log["topics"]]
+    kind = abi.load(contract).events.get(topics[0]) if topics else None
+    if kind is None:
+        return None
+    args = kind.decode(topics, bytes.fromhex(log["data"][2:]))
+    block, index = place_of(log)
+    block_hash, stamp = bytes.fromhex(log["blockHash"][2:]), log.get("blockTimestamp")
+    time = number(stamp) if stamp is not None else 0
+    return Event(block, block_hash, log["transactionHash"], index, contract, kind.name, args, time)
+
+
+def _log(raw: Any) -> Log:
+    """A log with the members that are used and no others, all of the right shape."""
+    try:
+        log: Log = {name: raw[name] for name in (*_LENGTHS, "blockNumber", "logIndex", "data")}
+        log["topics"] = list(raw["topics"])
+        texts = [log["data"], *log["topics"], *(log[name] for name in _LENGTHS)]
+        sound = all(_HEX.fullmatch(text) for text in texts) and all(len(log[name]) == n for name, n in _LENGTHS.items())
+        stamp = raw.get("blockTimestamp")
+        numbers = [*place_of(log), number(stamp) if stamp is not None else 0]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _malformed(f"a malformed log ({error})") from None
+    if not sound or not all(0 <= one < _MOST for one in numbers):
+        raise _malformed("a malformed log")
+    return log | ({"blockTimestamp": stamp} if stamp is not None else {})
+
+
+def _malformed(what: str) -> UnreachableError:
+    return UnreachableError(f"the chain's endpoint returns {what}", "check the endpoint")

@@ -1,0 +1,597 @@
+"""The records of the projected state: plain data, filled by `chain.indexer.reducers` from events only.
+
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
+"""
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum, StrEnum
+from functools import cache
+from typing import Any
+
+from protocol.encoding import encode_words, keccak
+from protocol.verdict import LANE, Code, code_at
+
+
+class Status(StrEnum):
+    """Where a submission stands. `accepted` and the refusals may still be disputed until its `final_time`."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    MALFORMED = "malformed"
+    UNAVAILABLE = "unavailable"
+    VOID = "void"
+    CANARY = "canary"
+    LATE = "late"
+
+
+@cache
+def status_of(code: int) -> Status:
+    """The status that an outcome code gives a submission."""
+    value = Code(code)
+    if value.is_accept:
+        return Status.ACCEPTED
+    if value.is_reject:
+        return Status.REJECTED
+    return Status.__members__.get(value.name, Status.PENDING)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A pool's immutable terms: `PoolTerms` of contracts/src/libraries/Types.sol, member by member."""
+
+    rate: int
+    fee: int
+    juryFee: int
+    minStake: int
+    leverage: int
+    maxUnits: int
+    committee: int
+    jury: int
+    appealJury: int
+    laneBlocks: int
+    attestBlocks: int
+    maxLag: int
+    auditRate: int
+    drawBlocks: int
+    commitWindow: int
+    revealWindow: int
+    challengeWindow: int
+    appealWindow: int
+    juryCommitWindow: int
+    juryRevealWindow: int
+    receiptWindow: int
+    class_: int
+    inviteOnly: bool
+    configHash: bytes
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Terms":
+        return cls(**{f.name: values[f.name.rstrip("_")] for f in fields(cls)})
+
+    def as_tuple(self) -> tuple[Any, ...]:
+        """In ABI order."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+    @property
+    def audit_fraction(self) -> float:
+        return self.auditRate / 65536
+
+
+@dataclass(frozen=True)
+class Step:
+    """A published policy step; its seed follows from the hash of block `seed_block`."""
+
+    step: int
+    manifest: bytes
+    canary_root: bytes
+    seed_block: int
+    block: int
+    time: int
+    tx: str
+
+
+@dataclass
+class Pool:
+    """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that attests uploads, at
+    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay."""
+
+    pool: int
+    owner: str
+    config_hash: bytes
+    terms: Terms
+    unbonding: int
+    block: int
+    status: str = "open"
+    service: str = ""
+    previous_service: str = ""
+    previous_until: int = 0
+    service_url: str = ""
+    funded: int = 0
+    claimed: int = 0
+    fees_paid: int = 0
+    fees_burnt: int = 0
+    forfeited: int = 0
+    leftover: int = 0
+    from_stakes: int = 0
+    steps: list[Step] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+
+    @property
+    def seat_class(self) -> int:
+        """The seats that judge it: those that opted into this class."""
+        return self.terms.class_ or self.pool
+
+    def is_service(self, key: str, now: int) -> bool:
+        """Whether the chain takes what a key attests or signs at chain time `now`."""
+        return key == self.service or (key == self.previous_service and now < self.previous_until)
+
+    @property
+    def step(self) -> int:
+        """The newest step, −1 before the first."""
+        return len(self.steps) - 1
+
+    @property
+    def escrow(self) -> int:
+        """What Pools should hold for it, in grains."""
+        burnt = self.fees_burnt + self.forfeited
+        return self.funded + self.from_stakes - self.claimed - self.fees_paid - burnt - self.leftover
+
+
+@dataclass
+class Account:
+    """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
+
+    `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
+    totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
+    nothing that vests later can be claimed (0: no such limit). `eject_case`: the node case that ejected it.
+    """
+
+    pool: int
+    node: str
+    operator: str
+    member: bool = False
+    joined_step: int = 0
+    limit: int = 0
+    counter: int = 0
+    units_pending: int = 0
+    units_awarded: int = 0
+    units_earned: int = 0
+    units_spent: int = 0
+    paid: int = 0
+    frozen: int = 0
+    frozen_at: int = 0
+    slashed_at: int = 0
+    removed: bool = False
+    ejected: bool = False
+    eject_code: int = 0
+    eject_sequence: int = -1
+    eject_case: int = 0
+    slashed: int = 0
+    sequences: list[int] = field(default_factory=list)
+
+    @property
+    def barrier(self) -> int:
+        times = [time for time in (self.frozen_at, self.slashed_at) if time]
+        return min(times, default=0)
+
+
+def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
+    """The word that says of a file what its hashes do not: what is submitted and, with its place, what is bound."""
+    return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
+
+
+@dataclass
+class Submission:
+    """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
+    `final_time`: settled outcomes can be disputed before it, accepted work claimed from it on. `finalized` once
+    nothing can change it any more (a paid file nobody disputed is final by the clock alone: see `is_final`).
+    `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
+    """
+
+    pool: int
+    sequence: int
+    node: str
+    step: int
+    counter: int
+    units: int
+    rows: int
+    root: bytes
+    sha256: bytes
+    block: int
+    time: int
+    tx: str
+    code: int = 0
+    votes_code: int = 0
+    decided_block: int = 0
+    decided_time: int = 0
+    final_time: int = 0
+    disputed: bool = False
+    finalized: bool = False
+    frozen: bool = False
+    cumulative: int = 0
+    forfeited: bool = False
+    slashed: int = 0
+
+    @property
+    def status(self) -> Status:
+        return status_of(self.code)
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether its outcome, as it stands, pays its node."""
+        return Code(self.code).is_paid
+
+    @property
+    def lane(self) -> int:
+        return self.sequence >> 4
+
+    @property
+    def place(self) -> int:
+        return self.sequence & 15
+
+    def is_final(self, now: int) -> bool:
+        """Whether the outcome stands for good at chain time `now`."""
+        return (
+            self.finalized
+            or self.status is Status.LATE
+            or (self.is_paid and not self.disputed and now >= self.final_time)
+        )
+
+    @property
+    def packed(self) -> int:
+        return pack_work(self.pool, self.step, self.counter, self.units, self.rows)
+
+    @property
+    def inner(self) -> bytes:
+        """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
+        placed = self.packed | self.sequence << 96
+        return keccak(encode_words(self.root, self.sha256, placed))
+
+    @property
+    def file_ref(self) -> tuple[bytes, str]:
+        """`FileRef(inner, node)`."""
+        return self.inner, self.node
+
+    @property
+    def file_data(self) -> tuple[Any, ...]:
+        """`FileData(node, step, counter, units, rows, root, fileHash)`."""
+        return self.node, self.step, self.counter, self.units, self.rows, self.root, self.sha256
+
+
+@dataclass
+class Node:
+    """A node key at Stakes; `pool` 0 when in none."""
+
+    node: str
+    operator: str
+    stake: int
+    pool: int = 0
+    release_at: int = 0
+    frozen: int = 0
+    slashed: int = 0
+    block: int = 0
+
+
+@dataclass
+class Seat:
+    """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
+    the `classes` it opted into, and of those in `left_classes` up to the epoch there."""
+
+    seat: int
+    owner: str
+    voter: str
+    bond: int
+    active_from: int
+    left_epoch: int = 0
+    evicted: bool = False
+    release_at: int = 0
+    frozen: int = 0
+    closed: bool = False
+    penalised: int = 0
+    earned: int = 0
+    classes: tuple[int, ...] = ()
+    left_classes: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def active(self) -> bool:
+        return not self.left_epoch and not self.closed
+
+
+@dataclass(frozen=True)
+class Slash:
+    """Grains taken: `kind` node (who: address) or seat (who: seat number as text), with the code that caused it
+    (0 when a seat paid for a minority or withheld vote)."""
+
+    kind: str
+    who: str
+    pool: int
+    sequence: int
+    code: int
+    amount: int
+    block: int
+    time: int
+    tx: str
+
+
+@dataclass(frozen=True)
+class Payment:
+    """Grains paid out by Pools: `kind` claim (to the operator of `node`), fee (to a seat's owner) or leftover."""
+
+    kind: str
+    to: str
+    pool: int
+    amount: int
+    node: str
+    units: int
+    block: int
+    time: int
+    tx: str
+
+
+# ---- Records of who judges
+
+
+@dataclass(kw_only=True)
+class Panel:
+    """Seats drawn by lot that vote in secret: a lane's committee or a jury. `seats` in order of membership (member j is
+    seats[j]); empty until drawn. `commits`: member → hash; `reveals`: member → (codes, verdict hash), sixteen packed
+    codes for a lane and one code for a jury; `closed`: members paid off; `settled`: its votes were counted."""
+
+    seed_block: int
+    seed: bytes = b""
+    seats: tuple[int, ...] = ()
+    drawn_time: int = 0
+    commit_until: int = 0
+    reveal_until: int = 0
+    commits: dict[int, bytes] = field(default_factory=dict)
+    reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    settled: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        return bool(self.seats)
+
+    @property
+    def duties(self) -> set[int]:
+        """The seats whose part is not closed."""
+        return {seat for member, seat in enumerate(self.seats) if member not in self.closed}
+
+    @property
+    def all_committed(self) -> bool:
+        return self.drawn and len(self.commits) == len(self.seats)
+
+    @property
+    def all_revealed(self) -> bool:
+        return self.drawn and len(self.reveals) == len(self.seats)
+
+
+@dataclass
+class Round(Panel):
+    """One committee of a lane, and the packed codes that it settled."""
+
+    round: int
+    settled_time: int = 0
+    codes: int = 0
+
+    def code_at(self, place: int, member: int) -> Code:
+        """The code that member `member` revealed for the file at `place`; NONE when not revealed."""
+        codes, _ = self.reveals.get(member, (0, b""))
+        return code_at(codes, place)
+
+    def had(self, seat: int, place: int) -> bool:
+        """Whether a seat showed by its vote that it had the bytes of the file at `place`."""
+        if seat not in self.seats:
+            return False
+        return self.code_at(place, self.seats.index(seat)) not in (Code.NONE, Code.UNAVAILABLE)
+
+
+@dataclass
+class Lane:
+    """Up to sixteen submissions with one committee. `start` is its first submission's block, `last_block` the last one
+    in which it takes any. `attested`: bit p is set once the upload of the file at place p was attested; until anything
+    is, `rounds[0].seed_block` is 0."""
+
+    pool: int
+    lane: int
+    start: int
+    last_block: int
+    rounds: list[Round]
+    sequences: list[int] = field(default_factory=list)
+    attested: int = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.sequences) == LANE
+
+    def ended(self, head: int) -> bool:
+        """Whether it takes no more files after block `head`."""
+        return self.full or head >= self.last_block
+
+    @property
+    def missing(self) -> int:
+        """The places of its files that are not attested, as a bitmap."""
+        return (1 << len(self.sequences)) - 1 & ~self.attested
+
+    def is_judged(self, place: int) -> bool:
+        """Whether its committee votes on the file at a place: what was not attested is late, whatever it is."""
+        return self.attested >> place & 1 == 1
+
+    @property
+    def round(self) -> Round:
+        """The newest round."""
+        return self.rounds[-1]
+
+
+@dataclass
+class Trial(Panel):
+    """A jury on one submission, on a node case's, of which `sequence` is the last, or on an outer step of a run, where
+    `sequence` is no file's. `code` once settled (0: none)."""
+
+    trial: int
+    pool: int
+    sequence: int
+    size: int
+    code: int = 0
+
+
+@dataclass
+class Dispute:
+    """A dispute of one file. `verdict` is the first jury's code (0 before), `code` the final one when `resolved`."""
+
+    pool: int
+    sequence: int
+    disputer: str
+    trial: int
+    deposit: int
+    time: int
+    verdict: int = 0
+    appeal_until: int = 0
+    appellant: str = ""
+    resolved: bool = False
+    code: int = 0
+    overturned: bool = False
+    reward: int = 0
+
+
+@dataclass
+class Canary:
+    """An opened canary. `upheld` and `code` once concluded."""
+
+    pool: int
+    sequence: int
+    row: int
+    reason: int
+    accused: tuple[int, ...]
+    deposit: int
+    time: int
+    contester: str = ""
+    trial: int = 0
+    concluded: bool = False
+    upheld: bool = False
+    code: int = 0
+    slashed: dict[int, int] = field(default_factory=dict)
+
+
+class CaseOutcome(IntEnum):
+    """IOneJury.Outcome."""
+
+    NONE = 0
+    OPEN = 1
+    UPHELD = 2
+    REFUTED = 3
+    DISMISSED = 4
+    LAPSED = 5
+
+
+@dataclass(kw_only=True)
+class OneJury:
+    """What one jury decides (IOneJury). `bond`: grains that whoever brought it deposited; `trials`: its jury, and the
+    one that replaced it; `block`, `time`: of its opening. Once concluded: `code`; `slashed`, of the accused's stake;
+    `back`, to whoever brought it."""
+
+    bond: int
+    trials: list[int]
+    block: int
+    time: int
+    outcome: CaseOutcome = CaseOutcome.OPEN
+    code: int = 0
+    slashed: int = 0
+    back: int = 0
+
+    @property
+    def trial(self) -> int:
+        """The jury that decides."""
+        return self.trials[-1]
+
+    def concluded(self, outcome: int, code: int, slashed: int, back: int) -> None:
+        """As the contract's event says."""
+        self.outcome, self.code, self.slashed, self.back = CaseOutcome(outcome), code, slashed, back
+
+
+@dataclass
+class Accusation(OneJury):
+    """A case against a node, for the files `sequences` (ascending). `evidence`: the SHA-256 of what the accuser
+    says."""
+
+    case: int
+    pool: int
+    node: str
+    accuser: str
+    sequences: tuple[int, ...]
+    evidence: bytes
+
+
+# ---- Where else the bytes of a file are
+
+
+MAX_MIRROR = 500
+"""Characters of an announced URL; longer ones are not believed."""
+
+MOST_NODE_MIRRORS = 3
+"""URLs that a node may announce for one file. A seat has one, its newest."""
+
+
+@dataclass
+class Mirrors:
+    """Of one file: URLs of its own node, and of the seats that showed by their vote that they had it. Unchecked."""
+
+    node: list[str] = field(default_factory=list)
+    seats: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.seats.values(), *self.node)))
+
+
+# ---- What governance proposed to the timelock
+
+
+@dataclass(frozen=True)
+class ProposedCall:
+    """A call that the timelock will make. `value` is wei."""
+
+    target: str
+    value: int
+    data: bytes = field(repr=False)
+
+
+@dataclass
+class Proposal:
+    """One operation of the timelock: its calls, all or none of them, from `ready_at` (Unix seconds) on and after
+    `predecessor`, another operation's id, if that is not zero. `id` is the hash of all but `ready_at`.
+
+    `status` is scheduled, done or cancelled.
+    """
+
+    id: bytes
+    calls: list[ProposedCall]
+    predecessor: bytes
+    ready_at: int
+    block: int
+    salt: bytes = bytes(32)
+    status: str = "scheduled"
+
+
+# ---- What a juror gets for judging several files, and how long it has (`JuryTerms.sol`)
+
+
+MAX_WINDOW = 30 * 24 * 3600
+"""Seconds that any window may have (`TermsLib.MAX_WINDOW`)."""
+
+
+def jury_fee(terms: Terms, files: int) -> int:
+    """Grains a juror: the jury's fee for the first of `files` files, a committee's for every further one."""
+    return terms.juryFee + (files - 1) * terms.fee
+
+
+def jury_commit_window(terms: Terms, files: int) -> int:
+    """Seconds from the draw: the jury's window for the first file, a committee's for every further sixteen begun, and
+    thirty days at most."""
+    return min(terms.juryCommitWindow + further_lanes(files) * terms.commitWindow, MAX_WINDOW)
+
+
+def further_lanes(files: int) -> int:
+    """Beside the first of `files` files, as many lanes as are begun by the others."""
+    return -(-max(0, files - 1) // LANE)

@@ -1,0 +1,236 @@
+"""The state of the whole suite, projected from events alone: the view that every role shares.
+
+`State` holds (records in `chain.indexer.records`; amounts in grains):
+
+- `pools[pool]` → Pool (owner, terms, steps with manifest and seed block, money)
+- `accounts[pool, node]` → Account (counter, units, joined step, ejection)
+- `submissions[pool, sequence]` → Submission (status, code, file hashes, times, `file_ref`, `file_data`, `inner`)
+- `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
+- `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
+- `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary, `cases[case]` → Accusation
+- `mirrors[pool, sequence]` → Mirrors: where else a file's bytes are, by those who are believed
+- `slashes`, `payments`: lists in chain order
+- `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
+- `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
+- `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
+- `head`: the block up to which events are applied; `version`, `generation`: see `chain.indexer.projection`
+
+`chain.indexer.reducers` fills it, `chain.indexer.projection` keeps it up to date with the chain.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from chain.indexer.records import (
+    Account,
+    Accusation,
+    Canary,
+    CaseOutcome,
+    Dispute,
+    Lane,
+    Mirrors,
+    Node,
+    Payment,
+    Pool,
+    Proposal,
+    Seat,
+    Slash,
+    Status,
+    Submission,
+    Terms,
+    Trial,
+)
+from protocol.encoding import keccak
+from protocol.errors import ConfigError
+
+
+@dataclass
+class State:
+    """See the module's docstring."""
+
+    head: int = 0
+    version: int = field(default=0, compare=False)
+    generation: int = field(default=0, compare=False)
+    pools: dict[int, Pool] = field(default_factory=dict)
+    accounts: dict[tuple[int, str], Account] = field(default_factory=dict)
+    submissions: dict[tuple[int, int], Submission] = field(default_factory=dict)
+    lanes: dict[tuple[int, int], Lane] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    seats: dict[int, Seat] = field(default_factory=dict)
+    trials: dict[int, Trial] = field(default_factory=dict)
+    disputes: dict[tuple[int, int], Dispute] = field(default_factory=dict)
+    canaries: dict[tuple[int, int], Canary] = field(default_factory=dict)
+    cases: dict[int, Accusation] = field(default_factory=dict)
+    trial_cases: dict[int, int] = field(default_factory=dict)
+    mirrors: dict[tuple[int, int], Mirrors] = field(default_factory=dict)
+    slashes: list[Slash] = field(default_factory=list)
+    payments: list[Payment] = field(default_factory=list)
+    pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    balances: dict[str, int] = field(default_factory=dict)
+    transfers: dict[tuple[str, str], int] = field(default_factory=dict)
+    params: dict[int, dict[str, int]] = field(default_factory=dict)
+    paused_until: int = 0
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def params_at(self, time: int) -> dict[str, int]:
+        """The penalties that hold for what happens at chain time `time`."""
+        return self.params[max(since for since in self.params if since <= time)]
+
+    def usable_step(self, pool: int, confirmations: int) -> int | None:
+        """The pool's newest policy step whose seed block has that many blocks on top."""
+        steps = self.pools[pool].steps if pool in self.pools else []
+        deep = (step.step for step in reversed(steps) if step.seed_block + confirmations <= self.head)
+        return next(deep, None)
+
+    def has_part(self, pool: int, address: str) -> bool:
+        """Whether an address has a part in a pool: its owner, a node that ever joined, a seat's voter or owner."""
+        if (pool, address) in self.accounts or (pool in self.pools and self.pools[pool].owner == address):
+            return True
+        return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
+
+    def submissions_of(self, pool: int, node: str | None = None) -> list[Submission]:
+        """In order of their sequence; of one node, or of all."""
+        if node is None:
+            order = self.pools[pool].sequences if pool in self.pools else []
+        else:
+            account = self.accounts.get((pool, node))
+            order = account.sequences if account else []
+        return [self.submissions[pool, sequence] for sequence in order]
+
+    def case_of(self, trial: int) -> Accusation | None:
+        """The node case that a jury judges or judged."""
+        number = self.trial_cases.get(trial)
+        return None if number is None else self.cases[number]
+
+    def open_cases(self, pool: int) -> list[Accusation]:
+        return [case for case in self.cases.values() if case.pool == pool and case.outcome is CaseOutcome.OPEN]
+
+    def lane_of(self, submission: Submission) -> Lane:
+        return self.lanes[submission.pool, submission.lane]
+
+    def files_of(self, lane: Lane) -> list[Submission]:
+        """The lane's submissions in order of their places."""
+        return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
+
+    def mirrors_of(self, submission: Submission) -> tuple[str, ...]:
+        """URLs that were announced for its bytes."""
+        known = self.mirrors.get((submission.pool, submission.sequence))
+        return known.urls if known else ()
+
+    def recent_lanes(self, pool: int, since: int) -> Iterator[Lane]:
+        """The pool's lanes that began after block `since`, newest first."""
+        for sequence in reversed(self.pools[pool].sequences):
+            lane = self.lanes[pool, sequence >> 4]
+            if lane.start <= since:
+                return
+            if sequence == lane.sequences[0]:
+                yield lane
+
+    def unattested(self, pool: int, node: str) -> Iterator[Submission]:
+        """The node's files that are not attested and can still be, newest first."""
+        for file in reversed(self.submissions_of(pool, node)):
+            lane = self.lane_of(file)
+            if self.head >= lane.last_block + self.pools[pool].terms.attestBlocks:
+                return
+            if file.status == Status.PENDING and not lane.is_judged(file.place):
+                yield file
+
+    def seats_of_voter(self, voter: str) -> list[Seat]:
+        return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
+
+    def accepted(self, pool: int) -> list[Submission]:
+        """Submissions whose outcome is an acceptance now, by sequence."""
+        return [sub for sub in self.submissions_of(pool) if sub.status == Status.ACCEPTED]
+
+    def claim_hint(self, pool: int, node: str, now: int) -> Submission | None:
+        """The submission to name in `claim`, so that all that vested by `now` (chain time) is paid.
+
+        None if nothing would be."""
+        account = self.accounts.get((pool, node))
+        if account is None:
+            return None
+        vested = [
+            sub
+            for sub in (self.submissions[pool, sequence] for sequence in account.sequences)
+            if sub.cumulative > account.units_spent
+            and sub.final_time <= now
+            and (not account.barrier or sub.final_time <= account.barrier)
+        ]
+        return max(vested, key=lambda sub: sub.cumulative, default=None)
+
+    def claimable_units(self, pool: int, node: str, now: int) -> int:
+        """Output tokens that a claim by the node would pay at chain time `now`."""
+        hint = self.claim_hint(pool, node, now)
+        return hint.cumulative - self.accounts[pool, node].units_spent if hint else 0
+
+
+# ---- May this node work? Decided here for everyone who asks
+
+
+class Standing(StrEnum):
+    """A node's standing in a pool; only a MEMBER may make and submit files. FROZEN ends by itself when its rejected
+    file is final, EJECTED and REMOVED are for good."""
+
+    MEMBER = "member"
+    NOT_JOINED = "not joined"
+    LEFT = "left"
+    FROZEN = "frozen"
+    REMOVED = "removed"
+    EJECTED = "ejected"
+
+
+def standing_of(account: Account | None) -> Standing:
+    """The standing of a node by its account in the pool, None where it never joined."""
+    if account is None:
+        return Standing.NOT_JOINED
+    if account.ejected:
+        return Standing.EJECTED
+    if account.removed:
+        return Standing.REMOVED
+    if not account.member:
+        return Standing.LEFT
+    return Standing.FROZEN if account.frozen_at else Standing.MEMBER
+
+
+def ejected_by(account: Account) -> str:
+    """What an ejected node was ejected for."""
+    return f"node case {account.eject_case}" if account.eject_case else f"submission {account.eject_sequence}"
+
+
+# ---- Classes of seats
+
+
+FIRST_FAMILY = 1 << 24
+"""Classes below are single pools; docs/contracts.md."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,63}")
+
+
+def family(name: str) -> int:
+    """The class of a family of pools, by its name or number. Raises ConfigError."""
+    if name.isdecimal():
+        if FIRST_FAMILY <= int(name) < 1 << 32:
+            return int(name)
+        raise ConfigError(f"{name} is not the number of a family", f"those are {FIRST_FAMILY} to {(1 << 32) - 1}")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is not the name of a family", "write lower-case letters, digits, `.`, `_`, `-`, `/`"
+        )
+    return int.from_bytes(keccak(name.encode())[-4:]) | 1 << 31
+
+
+def describe(seat_class: int) -> str:
+    """A class in words."""
+    return f"pool {seat_class}" if seat_class < FIRST_FAMILY else f"family {seat_class}"
+
+
+def needed(terms: Terms) -> int:
+    """Seats that a pool's class must have: two committees and both juries, no seat in two of them."""
+    return 2 * terms.committee + terms.jury + terms.appealJury
+
+
+def seats_in(state: State, pool: Pool) -> list[Seat]:
+    """The seats that judge a pool, from the next epoch on at the latest."""
+    return [seat for seat in state.seats.values() if seat.active and pool.seat_class in seat.classes]

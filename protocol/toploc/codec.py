@@ -1,0 +1,93 @@
+"""The bytes of a TOPLOC proof: 258 bytes, big-endian u16 modulus and 128 coefficients (docs/protocol.md, section 5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import MusterError
+
+PRIME = 65497
+TOP_K = 128
+CHUNK = 32
+PROOF_BYTES = 2 + 2 * TOP_K
+MODULUS_MIN = 1 << 15
+
+
+class MalformedProof(MusterError):
+    """Bytes that no prover writes: wrong length, number, modulus or coefficient. Found before any arithmetic."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"malformed TOPLOC proof: {what}", "build it with protocol.toploc.proofs.build")
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """n proofs side by side: `moduli` int64 [n], `coefficients` int64 [n, 128], ascending powers."""
+
+    moduli: npt.NDArray[np.int64]
+    coefficients: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.moduli)
+
+
+def proof_count(tokens: int) -> int:
+    """How many proofs a completion of `tokens` tokens carries: ⌈tokens / 32⌉."""
+    return -(-tokens // CHUNK)
+
+
+def check_count(proofs: Sequence[bytes], tokens: int) -> None:
+    """Raises MalformedProof unless there are as many as a completion of `tokens` tokens carries."""
+    if len(proofs) != proof_count(tokens):
+        raise MalformedProof(f"{len(proofs)} proofs for {tokens} tokens, which need {proof_count(tokens)}")
+
+
+def parse_many(proofs: Sequence[bytes], tokens: int | None = None) -> Proofs:
+    """Proofs in order; with `tokens`, their number must be that of a completion so long. Raises MalformedProof.
+
+    A modulus is in [32768, 65497]: provers scan down from 65497 and stop far earlier.
+    """
+    if tokens is not None:
+        check_count(proofs, tokens)
+    for number, proof in enumerate(proofs):
+        if not isinstance(proof, bytes | bytearray | memoryview):
+            raise MalformedProof(f"proof {number} is not bytes")
+        if len(proof) != PROOF_BYTES:
+            raise MalformedProof(f"proof {number} has {len(proof)} bytes instead of {PROOF_BYTES}")
+    table = np.frombuffer(b"".join(bytes(proof) for proof in proofs), dtype=">u2").astype(np.int64)
+    table = table.reshape(len(proofs), 1 + TOP_K)
+    moduli, coefficients = table[:, 0], table[:, 1:]
+    bad = np.flatnonzero((moduli < MODULUS_MIN) | (moduli > PRIME))
+    if len(bad):
+        raise MalformedProof(f"proof {bad[0]} has modulus {moduli[bad[0]]}, outside {MODULUS_MIN} to {PRIME}")
+    bad = np.flatnonzero((coefficients >= PRIME).any(axis=1))
+    if len(bad):
+        raise MalformedProof(f"proof {bad[0]} has a coefficient of {PRIME} or more")
+    return Proofs(moduli, coefficients)
+
+
+def serialise(proofs: Proofs) -> list[bytes]:
+    """258 bytes for each proof."""
+    table = np.concatenate([proofs.moduli[:, None], proofs.coefficients], axis=1).astype(">u2").tobytes()
+    return [table[at : at + PROOF_BYTES] for at in range(0, len(table), PROOF_BYTES)]
+
+
+BUCKETS = 128
+"""Feature f of a hidden state counts in bucket f mod 128."""
+MOST_STEPS = 3
+"""One value counts for at most three steps of bfloat16 (units in the last place, across exponents too)."""
+
+
+class Drift(NamedTuple):
+    """Over the compared values of a completion's proofs: `sums` of signed differences, claimed − own, in steps of
+    bfloat16, and `counts` of values; both int64 [BUCKETS]. Chunks of a single token are left out."""
+
+    sums: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    @classmethod
+    def none(cls) -> "Drift":
+        return cls(np.zeros(BUCKETS, dtype=np.int64), np.zeros(BUCKETS, dtype=np.int64))

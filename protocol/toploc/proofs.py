@@ -1,0 +1,140 @@
+"""Which way claimed activations are off, feature by feature: what a mean of absolute differences forgets."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from protocol.errors import MusterError
+from protocol.toploc.codec import BUCKETS, CHUNK, TOP_K, Drift, Proofs, check_count, parse_many, proof_count, serialise
+from protocol.toploc.kernels import LANES, Words, compare_rows, inverses, prove_rows
+
+
+class ChunkErrors(NamedTuple):
+    """How far a chunk's proof is from the verifier's own activations.
+
+    positions: how many of the verifier's top 128 were compared (those inside a tie at the cut are not: a prover may
+    have kept other members of the tie). exponent_mismatches: count over them. mantissa_mean: absolute difference of
+    7-bit mantissas where the exponent matches, 128 if it matches nowhere, 0 if nothing was compared.
+    """
+
+    exponent_mismatches: int
+    mantissa_mean: float
+    positions: int = TOP_K
+
+
+NOTHING = ChunkErrors(0, 0.0, 0)
+
+
+def build(hidden: torch.Tensor) -> list[bytes]:
+    """⌈T/32⌉ proofs of one completion. hidden: [T, d] bfloat16, T ≥ 1, 32·d ≥ 128. See `build_many`."""
+    return build_many([hidden])[0]
+
+
+def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
+    """Proofs of many completions, each [T_i, d] bfloat16.
+
+    Raises MusterError for another dtype or shape, for NaN, and for a chunk of fewer than 128 values.
+    """
+    out: list[list[bytes]] = [[b""] * proof_count(len(states)) for states in hidden]
+    for group in _groups(hidden):
+        table = np.empty((len(group.words), 1 + TOP_K), dtype=np.int64)
+        _refuse_nan(prove_rows(group.words, group.width, inverses(), table))
+        for (sequence, chunk), proof in zip(group.places, serialise(Proofs(table[:, 0], table[:, 1:])), strict=True):
+            out[sequence][chunk] = proof
+    return out
+
+
+def verify(hidden: torch.Tensor, proofs: Sequence[bytes]) -> list[ChunkErrors]:
+    """Errors of each chunk of one completion against the verifier's own hidden [T, d] bfloat16.
+
+    Raises MalformedProof for a wrong number of proofs or bytes that no prover writes.
+    """
+    return verify_many([hidden], [proofs])[0]
+
+
+def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[list[ChunkErrors]]:
+    """`verify` for many completions at once."""
+    return [one.chunks for one in compare_many(hidden, proofs)]
+
+
+class Comparison(NamedTuple):
+    """One completion's proofs against the verifier's own activations: chunk by chunk, and by features."""
+
+    chunks: list[ChunkErrors]
+    drift: Drift
+
+
+def compare_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[Comparison]:
+    """As `verify_many`, with the direction of the differences."""
+    if len(hidden) != len(proofs):
+        raise MusterError(f"{len(proofs)} lists of proofs for {len(hidden)} completions", "give one list for each")
+    for states, own in zip(hidden, proofs, strict=True):
+        check_count(own, len(states))
+    parsed = parse_many([proof for own in proofs for proof in own])
+    first = np.cumsum([0, *map(len, proofs)])
+    out = [Comparison([NOTHING] * len(own), Drift.none()) for own in proofs]
+    for group in _groups(hidden):
+        rows = np.array([first[sequence] + chunk for sequence, chunk in group.places])
+        counts, means = np.empty((len(rows), 2), dtype=np.int64), np.empty(len(rows))
+        drift = np.zeros((len(rows), 2, BUCKETS), dtype=np.int64)
+        claimed = parsed.moduli[rows], parsed.coefficients[rows].astype(np.float64)
+        _refuse_nan(compare_rows(group.words, group.features, *claimed, counts, means, drift))
+        for (sequence, chunk), found, mean, way in zip(
+            group.places, counts.tolist(), means.tolist(), drift, strict=True
+        ):
+            out[sequence].chunks[chunk] = ChunkErrors(found[0], mean, found[1])
+            if group.width > group.features:
+                out[sequence].drift.sums[:] += way[0]
+                out[sequence].drift.counts[:] += way[1]
+    return out
+
+
+class _Group(NamedTuple):
+    """Chunks of `width` values each, of hidden states with so many features: words [n, ⌈width / 4⌉], and of each chunk
+    (completion, chunk number)."""
+
+    width: int
+    features: int
+    words: Words
+    places: list[tuple[int, int]]
+
+
+def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
+    """All chunks, grouped by length."""
+    rows: dict[tuple[int, int], list[npt.NDArray[np.uint16]]] = {}
+    places: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for sequence, states in enumerate(hidden):
+        if states.dtype != torch.bfloat16 or states.ndim != 2 or not len(states):
+            raise MusterError(f"hidden states of shape {tuple(states.shape)}, {states.dtype}", "give bfloat16 [T, d]")
+        flat = states.detach().cpu().contiguous().view(torch.uint16).numpy()
+        full, features = len(flat) // CHUNK, flat.shape[1]
+        if full:
+            width = CHUNK * features, features
+            rows.setdefault(width, []).append(flat[: full * CHUNK].reshape(full, -1))
+            places.setdefault(width, []).extend((sequence, chunk) for chunk in range(full))
+        if len(flat) % CHUNK:
+            tail = flat[full * CHUNK :].reshape(1, -1)
+            rows.setdefault((tail.shape[1], features), []).append(tail)
+            places.setdefault((tail.shape[1], features), []).append((sequence, full))
+    least = min((width for width, _ in rows), default=TOP_K)
+    if least < TOP_K:
+        raise MusterError(f"a chunk of {least} values, a proof takes {TOP_K}", "use a hidden size of 128 up")
+    return [_Group(*width, _as_words(parts), places[width]) for width, parts in rows.items()]
+
+
+def _as_words(parts: list[npt.NDArray[np.uint16]]) -> Words:
+    """Rows of 16-bit patterns as rows of aligned 64-bit words, padded with zeros: no copy where none is needed."""
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if rows.shape[1] % LANES:
+        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % LANES)))
+    if rows.ctypes.data % 8:
+        rows = rows.copy()
+    return rows.view(np.uint64)
+
+
+def _refuse_nan(broken_row: int) -> None:
+    if broken_row >= 0:
+        raise MusterError("the hidden states contain NaN", "the model's weights are broken; load them again")

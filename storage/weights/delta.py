@@ -1,0 +1,172 @@
+"""Where the tensors of a safetensors file lie, read from a header that a stranger may have written."""
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.encoding import parse_json
+from protocol.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex
+
+
+MAX_HEADER_BYTES = 16 << 20
+MAX_TENSORS = 1 << 18
+_MAX_DIMENSIONS = 32
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """A tensor's name, safetensors' name of its type, its shape, and its bytes' place in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def tensor_places(path: Path) -> list[TensorPlace]:
+    """Every tensor of the file, in the order of their bytes, which fill the file behind the header without gaps.
+
+    Raises ValueError if the file is not like that, OSError if it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = file.read(8)
+        header = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
+        if not 2 <= header <= min(MAX_HEADER_BYTES, size - 8):
+            raise ValueError("its header does not fit")
+        fields = parse_json(file.read(header))
+    if not isinstance(fields, dict) or len(fields) > MAX_TENSORS:
+        raise ValueError("its header is not one of safetensors")
+    places = [_place(name, entry, 8 + header) for name, entry in fields.items() if name != "__metadata__"]
+    places.sort(key=lambda one: (one.start, one.end))
+    ends = [8 + header, *(one.end for one in places)]
+    if [one.start for one in places] != ends[:-1] or ends[-1] != size:
+        raise ValueError("its tensors do not fill the file")
+    return places
+
+
+def _place(name: str, entry: Any, data: int) -> TensorPlace:
+    match entry:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]} if (
+            0 <= start <= end < 1 << 53
+            and len(shape) <= _MAX_DIMENSIONS
+            and all(type(one) is int and 0 <= one < 1 << 53 for one in shape)
+        ):
+            return TensorPlace(name, dtype, tuple(shape), data + start, data + end)
+    raise ValueError("its header is not one of safetensors")
+
+
+# ---- Deltas of files
+
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class EncodedDelta:
+    """A file's delta, and the digest of the index of the tensors that it leads to."""
+
+    index: bytes
+    data: bytes
+
+
+def encode_file(base: Path, new: Path) -> EncodedDelta | None:
+    """The delta between two versions of a file; None if they are not safetensors files with the same tensors at the
+    same places, or no delta is shorter than the file. It was applied once, and gives what it should.
+
+    Raises OSError; MusterError if a file changes meanwhile.
+    """
+    from protocol.delta.delta import DeltaReader, encode_delta
+
+    if base.stat().st_size != new.stat().st_size:
+        return None
+    try:
+        places, others = tensor_places(base), tensor_places(new)
+    except ValueError:
+        return None
+    data = min((place.start for place in places), default=0)
+    if places != others or base.open("rb").read(data) != new.open("rb").read(data):
+        return None
+    before, after = _tensors(base, places), _tensors(new, places)
+    base_index, new_index = _index(places, before), _index(places, after)
+    delta = encode_delta(before, base_index, after, new_index)
+    if len(delta) >= new.stat().st_size:
+        return None
+    reader = DeltaReader(delta, base_index, new_index.digest)
+    for entry in _changed(reader).values():
+        reader.tensor(entry, before[entry.name])
+    return EncodedDelta(new_index.digest, delta)
+
+
+def apply_file(path: Path, deltas: Sequence[tuple[bytes, Path]]) -> None:
+    """Turn the file at `path`, which holds the base, into what the deltas lead to one after another: each is the
+    digest of the index that it leads to, and the file that holds it.
+
+    A tensor goes through all deltas before the next does, and each result has the hash that its delta names, or
+    IntegrityError is raised; then the file is of no use. Raises OSError.
+    """
+    from protocol.delta.delta import DeltaReader
+
+    try:
+        places = tensor_places(path)
+    except ValueError as error:
+        raise IntegrityError(f"{path.name} is no base for a delta: {error}", "fetch the full weights") from None
+    tensors = _tensors(path, places)
+    with path.open("r+b") as out:
+        index = _index(places, tensors)
+        readers = []
+        for expected, delta in deltas:
+            readers.append(DeltaReader(_mapped(delta).data, index, expected))
+            index = readers[-1].index
+        changed = [_changed(reader) for reader in readers]
+        for place in places:
+            data = tensors[place.name]
+            for reader, entries in zip(readers, changed, strict=True):
+                if place.name in entries:
+                    data = reader.tensor(entries[place.name], data)
+            if data is not tensors[place.name]:
+                out.seek(place.start)
+                out.write(data.data)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _changed(reader: "DeltaReader") -> dict[str, "TensorEntry"]:
+    names = set(reader.changed)
+    return {entry.name: entry for entry in reader.index.tensors if entry.name in names}
+
+
+def _index(places: Sequence[TensorPlace], tensors: dict[str, Bytes]) -> "WeightIndex":
+    """Reads everything. Raises IntegrityError for sizes that do not fit shapes."""
+    from protocol.delta.delta import TensorEntry, WeightIndex
+
+    try:
+        return WeightIndex.of(
+            TensorEntry.of(place.name, place.dtype, place.shape, tensors[place.name]) for place in places
+        )
+    except ValueError as error:
+        raise IntegrityError(f"a tensor is malformed: {error}", "fetch the full weights") from None
+
+
+def _tensors(path: Path, places: Sequence[TensorPlace]) -> dict[str, Bytes]:
+    """Every tensor's bytes, read from the disk as they are needed."""
+    whole = _mapped(path)
+    return {place.name: whole[place.start : place.end] for place in places}
+
+
+def _mapped(path: Path) -> Bytes:
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

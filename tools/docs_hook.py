@@ -1,0 +1,234 @@
+"""Generate the documentation's reference and results pages while mkdocs builds the site.
+
+- `reference/cli.md` from the `muster` command, `reference/configuration.md` from the configuration classes,
+  `reference/api.md` from the service's routes;
+- `results/NAME.md` for each `benchmarks/results/NAME.json`;
+- in every page, `{{ results:NAME/path/to/value:.1f }}` becomes that value of `benchmarks/results/NAME.json`, so prose
+  cannot differ from what was measured. A value that is missing fails the build.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+FIGURE = re.compile(r"\{\{ results:([\w-]+)/([^:}]+?)(?::([^}]+?))? \}\}")
+MOST_ROWS = 40
+CONFIGURED = ("protocol", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List a page for every results file below the results' index."""
+    pages = ["results/index.md", *(f"results/{path.stem}.md" for path in sorted(RESULTS.glob("*.json")))]
+    config.nav = [*(config.nav or []), {"Results": pages}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    sys.path.insert(0, str(ROOT))
+    pages = {
+        "reference/cli.md": command_page(),
+        "reference/configuration.md": configuration_page(),
+        "reference/api.md": api_page(),
+    }
+    pages |= {f"results/{path.stem}.md": result_page(path) for path in sorted(RESULTS.glob("*.json"))}
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Replace the figures of a page by their measured values."""
+    return FIGURE.sub(lambda match: figure(*match.groups(), source=page.file.src_path), markdown)
+
+
+def figure(name: str, path: str, format_spec: str | None, *, source: str) -> str:
+    """Return one value of a results file. Raises PluginError where it is missing."""
+    try:
+        value = json.loads((RESULTS / f"{name}.json").read_text())
+        for key in path.split("/"):
+            value = value[int(key)] if isinstance(value, list) else value[key]
+    except (OSError, KeyError, IndexError, ValueError) as error:
+        raise PluginError(f"{source}: no figure {path} in benchmarks/results/{name}.json") from error
+    return format(value, format_spec or "")
+
+
+# Command line
+
+
+def command_page() -> str:
+    """Return the reference of every visible `muster` command."""
+    import typer
+
+    from cli.main import app
+
+    lines = ["# Command line", "", "Every command takes `--help`. This page is generated from the commands.", ""]
+    for path, command in walk_commands(typer.main.get_command(app), "muster"):
+        lines += [f"## `{path}`", "", _plain(command.help or command.short_help or ""), ""]
+        rows = [row for row in map(_parameter_row, command.params) if row]
+        if rows:
+            lines += ["| argument or option | what | default |", "|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def walk_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield (words, command) of every command that is not hidden and not a group."""
+    if getattr(command, "hidden", False):
+        return
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from walk_commands(child, f"{path} {name}")
+
+
+def _parameter_row(parameter: Any) -> str | None:
+    if getattr(parameter, "hidden", False) or parameter.name == "help":
+        return None
+    argument = getattr(parameter, "param_type_name", "option") == "argument"
+    names = parameter.name.upper() if argument else " ".join(parameter.opts)
+    default = parameter.default
+    shown = "" if default is None or callable(default) or default in ((), [], False, "") else f"`{default}`"
+    if parameter.required:
+        shown = "required"
+    return f"| `{names}` | {_plain(getattr(parameter, 'help', '') or '')} | {_cell(shown)} |"
+
+
+def _plain(text: str) -> str:
+    return _cell(text.replace("\b", "").strip())
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
+
+
+# Configuration
+
+
+def configuration_page() -> str:
+    """Return every configuration class with its fields, defaults and meanings, read from the source."""
+    lines = [
+        "# Configuration",
+        "",
+        "Pools are JSON, processes TOML. This page is generated from the classes that read them.",
+        "",
+    ]
+    for package in CONFIGURED:
+        classes = list(_config_classes(package))
+        if classes:
+            lines += ["", f"## {package}", ""]
+        for path, node in classes:
+            rows = list(_field_rows(node))
+            if rows:
+                lines += [f"### {node.name}", "", _plain(ast.get_docstring(node) or ""), "", f"Read by `{path}`.", ""]
+                lines += ["| field | type | default | what |", "|---|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _config_classes(package: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Settings")):
+                yield path.relative_to(ROOT).as_posix(), node
+
+
+def _field_rows(node: ast.ClassDef) -> Iterator[str]:
+    for statement, following in zip(node.body, [*node.body[1:], None], strict=False):
+        if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
+            continue
+        if statement.target.id.startswith("_") or "ClassVar" in ast.unparse(statement.annotation):
+            continue
+        documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        meaning = str(following.value.value) if documented else ""  # type: ignore[union-attr]
+        default = f"`{_cell(ast.unparse(statement.value))}`" if statement.value else "required"
+        kind = _cell(ast.unparse(statement.annotation))
+        yield f"| `{statement.target.id}` | `{kind}` | {default} | {_plain(meaning)} |"
+
+
+# Service
+
+
+def api_page() -> str:
+    """Return the service's routes, read from the source of `orchestrator`."""
+    rows = []
+    for path in sorted((ROOT / "orchestrator").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                rows += [(route, method, ast.get_docstring(node) or "") for method, route in _routes(node)]
+    lines = ["# Service API", "", "Routes of the orchestrator. This page is generated from them.", ""]
+    lines += ["| method | path | what |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {method} | `{route}` | {_plain(text)} |" for route, method, text in sorted(rows))])
+
+
+def _routes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.args:
+            route = decorator.args[0]
+            if isinstance(route, ast.Constant) and str(route.value).startswith("/"):
+                yield decorator.func.attr.upper(), str(route.value)
+
+
+# Results
+
+
+def result_page(path: Path) -> str:
+    """Return one results file as tables."""
+    results = json.loads(path.read_text())
+    lines = [f"# {path.stem}", "", f"From [`benchmarks/results/{path.name}`](../results/index.md), generated.", ""]
+    scalars = {key: value for key, value in results.items() if not isinstance(value, dict | list)}
+    if scalars:
+        lines += [
+            "| figure | value |",
+            "|---|---|",
+            *(f"| {_name(key)} | {_value(value)} |" for key, value in scalars.items()),
+            "",
+        ]
+    for key, value in results.items():
+        if key not in scalars:
+            lines += [f"## {_name(key)}", "", *_table(value), ""]
+    return "\n".join(lines)
+
+
+def _table(value: Mapping[str, Any] | Sequence[Any]) -> list[str]:
+    if isinstance(value, Mapping):
+        rows = list(value.items())
+        if not all(isinstance(row, Mapping) for _, row in rows):
+            return ["| | value |", "|---|---|", *(f"| {_cell(str(key))} | {_value(one)} |" for key, one in rows)]
+        return _rows([{"": key} | dict(row) for key, row in rows])
+    if value and all(isinstance(row, Mapping) for row in value):
+        return _rows(value)
+    return [", ".join(map(_value, value)) or "none"]
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(map(_name, columns)) + " |", "|" + "---|" * len(columns)]
+    for row in rows[:MOST_ROWS]:
+        lines.append("| " + " | ".join(_value(row.get(column, "")) for column in columns) + " |")
+    return lines if len(rows) <= MOST_ROWS else [*lines, "", f"… and {len(rows) - MOST_ROWS} more rows in the JSON."]
+
+
+def _name(key: str) -> str:
+    return _cell(str(key).replace("_", " "))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return _cell(", ".join(f"{key} {_value(one)}" for key, one in value.items()))[:200]
+    if isinstance(value, list):
+        return _cell(", ".join(map(_value, value)))[:200]
+    return _cell(str(value))
