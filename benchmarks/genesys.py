@@ -3,7 +3,7 @@ rows.
 
 Rows are what installed packages ship (benchmarks/genesys_rows.py). The model is the demo's tiny one, taught to answer
 by rows that are kept apart (`held_out`): it guesses rather than computes, which is enough for some problems to be
-solved sometimes. Everything after that is what people run: `muster data screen`, `muster task check`, `muster data
+solved sometimes. Everything after that is what people run: `muster env screen`, `muster env check`, `muster data
 filter`, a data pool on the local network, `muster dataset export` and `verify`. Files lie in build/genesys; `--resume`
 goes on with what is there, `--seconds` ends a slice after so long.
 """
@@ -98,7 +98,7 @@ def _made(folder: Path, quick: bool, progress: Progress) -> dict[str, Any]:
 
 
 def _screened(folder: Path, model: Path, quick: bool, progress: Progress) -> dict[str, Any]:
-    """The model is taught by the last rows, then `muster data screen` drops what a pool of it cannot use."""
+    """The model is taught by the last rows, then `muster env screen` drops what a pool of it cannot use."""
     rows = [json.loads(line) for line in (folder / "raw.jsonl").read_text().splitlines()]
     if not model.is_dir():
         teach(rows[-min(HELD_OUT, len(rows) // 4) :], model, QUICK_UPDATES if quick else UPDATES, progress)
@@ -135,13 +135,13 @@ def _config(model: Path, screened: dict[str, Any], quick: bool) -> PoolConfig:
 
 
 def _checked(folder: Path) -> dict[str, Any]:
-    """`muster task check` of the pool's configuration."""
+    """`muster env check` of the pool's configuration."""
     (one,) = _muster("env", "check", folder / "pool.json", "--problems", 64)["environments"]
     return {name: one[name] for name in ("problems", "disagreements", "references", "solved", "won", "content")}
 
 
 def _filtered(folder: Path, model: Path, config: PoolConfig, progress: Progress) -> dict[str, Any]:
-    """`muster data filter` over every row that is not held out: what is always solved is dropped."""
+    """`muster env filter` over every row that is not held out: what is always solved is dropped."""
     (environment,), out = config.environments, folder / "filtered.json"
     where = ("--pool-config", folder / "pool.json", "--weights", model, "--out", out, "--batch", 64)
     plan = ("--candidates", environment.drawn_rows, "--samples", SAMPLES, "--lowest", 0, "--highest", HIGHEST)

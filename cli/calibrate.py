@@ -1,4 +1,4 @@
-"""`muster calibrate`: thresholds from measured honest files, signed; and checking and using such a document."""
+"""`muster pool calibrate`: thresholds from measured honest files, signed; and checking and using such a document."""
 
 from dataclasses import dataclass
 from pathlib import Path

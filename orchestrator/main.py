@@ -1,4 +1,4 @@
-"""The orchestrator: `muster orchestrator run --config file`, in one process or several."""
+"""The orchestrator: `muster pool serve --config file`, in one process or several."""
 
 from pathlib import Path
 

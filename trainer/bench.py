@@ -106,7 +106,7 @@ def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]
     return tuple(dice.randrange(vocabulary) for _ in range(count))
 
 
-# `muster trainer bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+# `muster pool bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
 # anything.
 
 

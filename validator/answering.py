@@ -90,6 +90,6 @@ class OwedAnswers:
             self._said.add(voting.where)
             log.error(
                 "%s: answering `unavailable` for files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine "
-                "is at fault, mend it; else opt out of the pool's family: muster validator opt-out)",
+                "is at fault, mend it; else opt out of the pool's family: muster validator judge --stop)",
                 voting.where, ", ".join(map(str, sequences)), pool.pool, reason,
             )  # fmt: skip

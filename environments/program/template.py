@@ -1,4 +1,4 @@
-"""The program that `muster task new` writes."""
+"""The program that `muster env new` writes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`muster calibrate` on a tiny real model: measured, signed, checked, applied, and sharp enough."""
+"""`muster pool calibrate` on a tiny real model: measured, signed, checked, applied, and sharp enough."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`muster case open, show, conclude` on a real chain."""
+"""`muster challenge open, show, conclude` on a real chain."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -111,7 +111,7 @@ def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
     assert other.what.startswith("the pool names a law of audit rate 65536, and its terms 4096, so cheats")
     unnamed, none = warnings(CONFIG, terms)
     assert "names no `scoring_versions`" in unnamed.what
-    assert "muster calibrate … --apply" in none.hint
+    assert "muster pool calibrate … --apply" in none.hint
 
 
 def test_what_is_said_of_a_slow_program_helps() -> None:

@@ -1,4 +1,4 @@
-"""`muster node rehearse`: real files of a tiny model, judged by the real pipeline, before any stake."""
+"""`muster node dry-run`: real files of a tiny model, judged by the real pipeline, before any stake."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""`muster relay run` against a real chain: from the URL of a pool's service to a source of its weights."""
+"""`muster weights serve` against a real chain: from the URL of a pool's service to a source of its weights."""
 
 import os
 import shutil

@@ -116,7 +116,7 @@ def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     assert all(state.seats[seat].classes == (1,) for seat in seats)
     stage.muster.ok("validator", "judge", "--stop", *validator.options, "--pool", 1, "--seat", seats[0])
     text = stage.muster.ok("validator", "status", "--address", validator.address).out
-    assert "nothing: muster validator opt-in" in text
+    assert "nothing: muster validator judge" in text
     assert "pool 1: pools 1" in text
     assert "understaffed: 10 of 11" in stage.muster.ok("pool", "status", "--pool", 1).out
     stage.muster.ok("validator", "judge", *validator.options, "--pool", 1)
@@ -126,7 +126,7 @@ def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
 def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
     owner = stage.key("owner")
     stage.chain.mine(10)
-    assert "muster pool review" in stage.muster.ok("pool", "status", "--pool", 1).out
+    assert "muster pool set-service --count-seats" in stage.muster.ok("pool", "status", "--pool", 1).out
     stage.muster.ok("pool", "set-service", "--count-seats", "--pool", 1, *owner.options)
     text = stage.muster.ok("pool", "status", "--pool", 1).out
     assert "waiting for its owner to publish policy step 0" in text

@@ -43,7 +43,7 @@ def checked(muster: Muster, *args: object, code: int = 0) -> CompletedCommand:
 
 def test_from_the_template_to_a_pools_configuration(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "words.py"
-    assert f"next: muster task check {path}" in muster.ok("env", "new", path).out
+    assert f"next: muster env check {path}" in muster.ok("env", "new", path).out
     assert "exists" in muster.refused("env", "new", path)
     muster.ok("env", "new", path, "--force")
     done = checked(muster, path, *SOME, "--keep").out
@@ -130,7 +130,7 @@ def test_from_a_package_to_a_pools_configuration(muster: Muster, tmp_path: Path)
     assert done.code == 0, done.out + done.err
     content = hashlib.sha256(lock.read_bytes()).hexdigest()
     assert f'name = "verifiers"\ncontent = "{content}"\nrows = 4' in done.out
-    assert f"next: muster task check {lock}" in done.out
+    assert f"next: muster env check {lock}" in done.out
     assert f'content = "{content}"' in checked(muster, lock, *SOME).out
     refused = muster.run("env", "install", own, "--wheel", library, "--arg", "many=4", "--json", timeout=300)
     assert refused.code

@@ -1,4 +1,4 @@
-"""`muster trainer bench` as a pool's owner runs it: two files, no chain, no key."""
+"""`muster pool bench` as a pool's owner runs it: two files, no chain, no key."""
 
 import json
 from pathlib import Path

@@ -166,7 +166,7 @@ def test_a_pool_says_what_it_is_doing() -> None:
     assert words() == "understaffed: 0 of 11 seats judge pool 1, it takes no work"
     for number in range(11):
         state.seats[number] = Seat(number, OWNER, NODE, 100, 1, classes=(1,))
-    assert "muster pool review" in words()
+    assert "muster pool set-service --count-seats" in words()
     state.seats[0].left_epoch = 9
     assert words() == "understaffed: 10 of 11 seats judge pool 1, it takes no work"
     pool.status = "open"

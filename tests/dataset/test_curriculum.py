@@ -203,7 +203,7 @@ def objects(pool: LearningPool) -> Iterator[str]:
 
 
 def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -> CompletedCommand:
-    """`muster dataset curriculum STEP`."""
+    """`muster verify curriculum STEP`."""
     deployed = pool.game.deployed
     muster = Muster(home, deployed.folder, deployed.chain.url)
     return muster.run("verify", "curriculum", step, "--pool", pool.game.pool, "--pool", objects, *more)

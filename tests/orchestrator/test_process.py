@@ -39,7 +39,7 @@ CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=
 
 @dataclass
 class Process:
-    """`muster orchestrator run` with a configuration that tests may spoil."""
+    """`muster pool serve` with a configuration that tests may spoil."""
 
     home: Path
     values: dict[str, Any]
