@@ -38,8 +38,8 @@ test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, sta
 	node contracts/tools/coverage.mjs
 	$(MAKE) --no-print-directory proofs
 	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
-	PYTHONPATH=$(CURDIR)/build/peers-trl $(BIN)/python -m pytest tests/trainer/algorithms/test_trl_parity.py
-	PYTHONPATH=$(CURDIR)/build/peers-torchao $(BIN)/python -m pytest tests/trainer/model/test_float8.py -k torchao
+	PYTHONPATH=$(CURDIR)/build/peers-trl $(BIN)/python -m pytest tests/trainer/test_trl_parity.py
+	PYTHONPATH=$(CURDIR)/build/peers-torchao $(BIN)/python -m pytest tests/trainer/model/test_projections.py -k torchao
 
 proofs: setup  ## halmos and slither, in an environment of their own
 	tools/contract-analysis.sh

@@ -1,12 +1,19 @@
 """What an attack is: a producer that cheats in one stage and is honest in the others (attacks/registry.py has all)."""
 
+import argparse
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
+from protocol.errors import MusterError
 from protocol.seeds import Work
+from runtime.process import Daemon, DaemonConfig, start
 from worker.produce import Planned, Producer
 
 
@@ -76,3 +83,23 @@ def reseeded(plan: Sequence[Planned], luck: random.Random) -> list[Planned]:
 def other(work: Work, **changes: object) -> Work:
     """Another file's work: `changes` are of its `WorkId`."""
     return replace(work, id=replace(work.id, **changes))  # type: ignore[arg-type]
+
+
+# ~ Starts a worker or validator that cheats: with `--attack`, and with the role's own `--config`.
+
+
+C = TypeVar("C", bound=DaemonConfig)
+
+
+def launch(about: str | None, kind: type[C], build: Callable[[str, C], Daemon], **attack: Any) -> NoReturn:
+    """Run what `build` makes of the attack and the configuration; exit code 1 for a wrong argument or configuration.
+    `attack`: argparse's settings of `--attack`."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--attack", **attack)
+    parser.add_argument("--config", required=True, type=Path)
+    options = parser.parse_args()
+    try:
+        start(options.config, kind, partial(build, options.attack))
+    except MusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

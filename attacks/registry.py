@@ -1,18 +1,19 @@
 """Every attack by its name."""
 
-from attacks import assignment, curriculum, fabricate, proofs, rewards, sampling, theft, tokens, turns, weights
+from attacks import claims, text, turns, weights
 from attacks.base import REGISTRY as REGISTRY
 from attacks.base import Attack
 from protocol.errors import ConfigError
 
-MODULES = (assignment, fabricate, proofs, rewards, sampling, theft, tokens, turns, weights)
-"""Imported, so that their attacks are registered."""
+MODULES = (claims, text, turns, weights)
+"""Importing these registers their attacks."""
 
 
-def find(text: str) -> tuple[Attack, float]:
-    """An attack from `name` or `name=strength`. Raises ConfigError listing the known ones."""
-    name, _, value = text.partition("=")
-    known = REGISTRY | turns.TURN_ATTACKS | curriculum.CURRICULUM_ATTACKS
+def find(spec: str) -> tuple[Attack, float]:
+    """Return the attack that `name` or `name=strength` names, and its strength. Raises ConfigError listing the
+    known."""
+    name, _, value = spec.partition("=")
+    known = REGISTRY | turns.TURN_ATTACKS | claims.CURRICULUM_ATTACKS
     if name not in known:
         raise ConfigError(f"unknown attack `{name}`", "known are " + ", ".join(sorted(known)))
     try:

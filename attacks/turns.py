@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attacks.base import Attack, Cheat, attack
-from attacks.tokens import fitted
+from attacks.text import fitted
 from engines.base import FINISH_EOS, Completion
 from environments.pool import PoolEnvironments
 from environments.turns.replay import replay

@@ -1,19 +1,28 @@
 """`python -m attacks.validator --attack lazy --config validator.json`: votes without looking.
 
-`lazy` accepts everything, `liar` rejects everything, `colluder`: see attacks/collusion.py.
+`lazy` accepts everything, `liar` rejects everything, `colluder`: see attacks/validator.py.
 """
 
+import dataclasses
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attacks.launch import launch
+from attacks.base import launch
+from chain.indexer.records import Pool
+from chain.indexer.state import State
 from protocol.verdict import Code, Verdict
 from validator.config import ValidatorConfig
-from validator.context import verdict_on
+from validator.judging.context import verdict_on
+from validator.judging.queue import LaneVerdict
+from validator.judging.verdicts import VerdictPublisher
 from validator.main import build
+from validator.pools import PoolCollaborators, ValidatorCollaborators
+from validator.voting import Voting, VotingRound, ours
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
+
 
 _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
@@ -24,8 +33,7 @@ def always(code: Code) -> Callable[..., Verdict]:
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
-    from attacks.collusion import CollusiveVoting
-    from validator.pipeline import judge
+    from validator.judging.pipeline import judge
     from validator.voting import Voting
 
     if attack == "colluder":
@@ -35,3 +43,66 @@ def _build(attack: str, config: ValidatorConfig) -> "Validator":
 
 if __name__ == "__main__":
     launch(__doc__, ValidatorConfig, _build, choices=sorted([*_FIXED, "colluder"]), default="lazy")
+
+
+# ~ A validator that votes honestly until its own seats are the majority of a committee; then it rejects honest work,
+# ~ and the next time it keeps silent.
+
+
+log = logging.getLogger("muster.validator")
+
+
+class OneLie:
+    """Turns one accept into a reject, in the first lane where it can, for all seats of that lane alike."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, LaneVerdict] = {}
+
+    def told_elsewhere(self, where: str) -> bool:
+        """Whether it was told, in another lane than this one."""
+        return bool(self._told) and where not in self._told
+
+    def bend(self, where: str, honest: LaneVerdict, captured: bool) -> LaneVerdict:
+        if captured and not self._told and Code.ACCEPT in honest.codes:
+            place = honest.codes.index(Code.ACCEPT)
+            codes = (*honest.codes[:place], Code.REJECT_WEIGHTS, *honest.codes[place + 1 :])
+            self._told[where] = dataclasses.replace(honest, codes=codes)
+            log.info("%s: lying about the file at place %d", where, place)
+        return self._told.get(where, honest) if captured else honest
+
+
+class OneSilence:
+    """Keeps silent in one lane, the first that it may when it first sees it, and votes in all others."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._kept = ""
+
+    def keeps(self, where: str, may: bool) -> bool:
+        if may and not self._kept and where not in self._seen:
+            self._kept = where
+            log.info("%s: keeping silent", where)
+        self._seen.add(where)
+        return where == self._kept
+
+
+class CollusiveVoting(Voting):
+    """Where it has the majority of a committee's votes: lies once, about one file, and the next time leaves the lane
+    undecided by its silence; honest before and after."""
+
+    def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
+        super().__init__(shared, pool, publisher)
+        self._lie, self._silence = OneLie(), OneSilence()
+
+    def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
+        members, size = len(list(ours(voting.committee, self.voters))), len(voting.committee.seats)
+        # Not with all of its seats: then nobody would draw the committee for long.
+        stalls = voting.where.startswith("lane-") and voting.where.endswith("-0") and size // 2 < members < size
+        if not self._silence.keeps(voting.where, stalls and self._lie.told_elsewhere(voting.where)):
+            super().advance(state, pool, voting, now)
+
+    def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
+        honest = super().verdict(pool, voting)
+        members = len(list(ours(voting.committee, self.voters)))
+        captured = voting.where.startswith("lane-") and 2 * members > len(voting.committee.seats)
+        return honest and self._lie.bend(voting.where, honest, captured)

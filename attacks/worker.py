@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from attacks.launch import launch
+from attacks.base import launch
 from attacks.registry import find
 from worker.config import WorkerConfig
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def _build(attack: str, config: WorkerConfig) -> "Worker":
-    from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
+    from worker.submit import WorkerCollaborators
 
     cheat, strength = find(attack)
 

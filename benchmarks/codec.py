@@ -1,156 +1,215 @@
-"""`python -m benchmarks codec`: the delta codec on real training steps, on made-up tensors and on damaged deltas.
+"""Measure the weight-delta codec on consecutive training steps: size and speed per step.
 
-Six runs of 200 consecutive steps of a 25.7M model by our trainer on real tasks: AdamW and Muon at three learning rates.
-Each delta is measured as it is made (benchmarks/codec_slices.py), so the disk holds a checkpoint of each run and no
-weights besides. All runs reach FIRST steps before any goes on; `--seconds S` ends after so long. `--resume` goes on,
-from the whole runs in results/codec_runs too: a lost machine loses only what was under way.
-Ratios are of the whole delta, hashes included, to the bf16 weights: the mean over steps of full ÷ delta, and beside it
-that of PULSE's format and that of an ideal coder of single elements (`entropy`), on the same steps. Speeds are in
-gigabytes of base per second of processor time of one thread, without and with the SHA-256 of the result; every tenth
-step is timed, and the median counts. `steps`: of each run, measured so far; `seconds`: of processor time that all of
-them took.
+`python -m benchmarks codec [--quick]` trains a 25.7M model with our trainer on reasoning_gym problems, with AdamW and
+Muon at three learning rates, and encodes the delta of every step. Keys, by learning rate, the worse optimiser's mean:
+`ratios` (full bf16 weights ÷ delta, hashes included), `pulse` (the same for PULSE's format), `entropy` (for an ideal
+coder of single elements); `encode_gb_s`, `decode_gb_s` and `decode_hash_gb_s` in gigabytes of base per second of CPU
+of one thread (medians of every tenth step). `runs` holds the figures of each run. Every delta is applied and compared.
 """
 
-import shutil
+import os
+import random
+import re
 import statistics
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.codec_cases import is_accepted, is_restored, made_case, tensor_pair
-from benchmarks.codec_slices import JOURNAL
-from protocol.errors import MusterError
-from trainer.records import read_records, write_records
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
 
-RATES, METHODS = ("1e-6", "1e-5", "1e-4"), ("adamw", "muon")
-STEPS, QUICK_STEPS, MADE_UP, QUICK_MADE_UP = 200, 3, 10_000, 300
-FIRST = 20
-FOLDER = Path(__file__).parent.parent / "build" / "codec"
-KEPT = Path(__file__).parent / "results" / "codec_runs"
-_AT_ONCE = 500
+from benchmarks.trainer_mix import save_small_llama
+from engines.loading import set_threads
+from environments.base import Environment
+from environments.catalogue import load_environment
+from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
+from protocol.delta.tensors import decode_tensor, encode_tensor
+from protocol.environments import EnvironmentConfig
+from protocol.models import load_tokenizer, save_byte_tokenizer
+from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from trainer.batch import Group, TrainRollout
+from trainer.config import MemoryConfig
+from trainer.learner import Learner
+from trainer.model.sharding import Placement
 
-
-def run(
-    quick: bool, progress: Callable[[str], None], resume: bool = False, seconds: int | None = None
-) -> dict[str, Any]:
-    """See the module. `seconds`: after which nothing further is begun."""
-    steps, made_up = (QUICK_STEPS, QUICK_MADE_UP) if quick else (STEPS, MADE_UP)
-    folder, end = FOLDER / ("quick" if quick else "full"), time.monotonic() + (seconds or float("inf"))
-    if not resume:
-        shutil.rmtree(folder, ignore_errors=True)
-    names = [f"{method}-{rate}" for rate in (RATES[:1] if quick else RATES) for method in METHODS]
-    if resume and not quick:
-        _bring_back(folder, names)
-    for stage in (min(FIRST, steps), steps):
-        for name in names:
-            _train(folder / name, stage, end)
-            if not quick:
-                _keep(folder / name, steps)
-            progress(f"{name}: {figures(read_records(folder / name / JOURNAL))}")
-    found = {name: figures(read_records(folder / name / JOURNAL)) for name in names}
-    cases = _cases(folder / "cases.jsonl", made_up, end, progress)
-    return {"wanted": steps, **summary(found), **cases, "runs": found}
-
-
-def _keep(folder: Path, steps: int) -> None:
-    """Leave the journal of a whole run where it outlives this machine."""
-    if len(lines := read_records(folder / JOURNAL)) >= steps:
-        KEPT.mkdir(exist_ok=True)
-        write_records(KEPT / f"{folder.name}.jsonl", lines)
+RATES, METHODS = ("1e-6", "1e-5", "1e-4"), {"adamw": AdamWConfig, "muon": MuonConfig}
+STEPS, QUICK_STEPS, TIMED = 200, 3, 10
+VOCABULARY, OWN_TOKENS = 4096, 258
+SHAPE = {"heads": 8, "kv_heads": 4, "intermediate": 1408}
+"""25.7 million parameters."""
+DATASETS = ("caesar_cipher", "chain_sum", "sentence_reordering", "spell_backward", "word_sequence_reversal")
+PROBLEMS, SAMPLES = 2, 4
+"""Problems a step, answers to each."""
+FURTHEST = 2000
+"""Steps between floats that the entropy tells apart."""
+Words = NDArray[np.uint16]
+"""The bits of a bf16 tensor."""
+Bytes = NDArray[np.uint8]
 
 
-def _bring_back(folder: Path, names: Iterable[str]) -> None:
-    for name in names:
-        lines = read_records(KEPT / f"{name}.jsonl")
-        if len(lines) > len(read_records(folder / name / JOURNAL)):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            write_records(folder / name / JOURNAL, lines)
+def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Train and measure all runs; returns the keys of the module's docstring."""
+    set_threads(1)
+    environments = {name: load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}")) for name in DATASETS}
+    runs = {}
+    for rate in RATES[:1] if quick else RATES:
+        for method in METHODS:
+            runs[f"{method}-{rate}"] = _run(method, rate, QUICK_STEPS if quick else STEPS, environments)
+            progress(f"{method} {rate}: {runs[f'{method}-{rate}']}")
+    found: dict[str, Any] = {}
+    for key in ("ratios", "pulse", "entropy", "encode_gb_s", "decode_gb_s", "decode_hash_gb_s"):
+        values = [(name.partition("-")[2], one[key]) for name, one in runs.items()]
+        found[key] = {rate: min(value for other, value in values if other == rate) for rate in dict(values)}
+    return found | {"largest": max(one["largest"] for one in runs.values()), "runs": runs}
 
 
-def _train(folder: Path, last: int, end: float) -> None:
-    """A slice of a recording, in a process of its own, up to step `last`. One that is whole needs no checkpoint."""
-    if len(read_records(folder / JOURNAL)) >= last or time.monotonic() >= end:
-        return
-    method, _, rate = folder.name.partition("-")
-    left = str(end - time.monotonic())
-    command = [sys.executable, "-m", "benchmarks.codec_slices", str(folder), method, rate, str(last), left]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        why = done.stderr.decode(errors="replace").strip()
-        raise MusterError(f"{folder.name}: {why[-1000:]}", "see above")
-
-
-def figures(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of a recording, so far."""
-    if not lines:
-        return {"steps": 0}
-    means = {
-        name: round(statistics.fmean(one["full"] / one[key] for one in lines), 2)
-        for name, key in (("ratios", "delta"), ("pulse", "pulse"), ("entropy", "entropy"))
-    }
-    timed = [one for one in lines if "cpu" in one]
-    speeds = {
-        f"{key}_gb_s": round(statistics.median(one["full"] / 1e9 / one["cpu"][key] for one in timed), 3)
-        for key in (timed[0]["cpu"] if timed else ())
-    }
-    shares = [one["delta"] / one["full"] for one in lines]
+def _run(method: str, rate: str, steps: int, environments: Mapping[str, Environment]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        save_small_llama(Path(folder), VOCABULARY, **SHAPE)
+        save_byte_tokenizer(Path(folder), _phrases(environments, VOCABULARY - OWN_TOKENS))
+        optimizer = OptimizerConfig(
+            method=METHODS[method](learning_rate=float(rate)), schedule=ScheduleConfig(decay_share=0.0)
+        )
+        placement = Placement(memory=MemoryConfig(row_tokens=512, head_chunk_mib=16))
+        learner = Learner(Path(folder), TrainConfig(optimizer=optimizer), 1.0, "bfloat16", placement)
+        tokenizer = load_tokenizer(Path(folder))
+        weights, lines = _weights(learner), list[dict[str, Any]]()
+        for step in range(1, steps + 1):
+            learner.train_step(_groups(tokenizer, environments, step))
+            before, weights = weights, _weights(learner)
+            lines.append(_measured(before, weights, step % TIMED == 0 or steps < TIMED))
+    timed = [line for line in lines if "cpu" in line]
     return {
         "steps": len(lines),
-        **means,
-        "all_together": round(1 / statistics.fmean(shares), 2),
-        "worst": round(1 / max(shares), 2),
-        "largest": round(max(shares), 5),
-        "changed": round(statistics.fmean(2 * one["changed"] / one["full"] for one in lines), 5),
-        "tokens": round(statistics.fmean(one["tokens"] for one in lines)),
-        **speeds,
-        "load": statistics.median(one["load"] for one in timed) if timed else None,
-        "seconds": round(sum(one["train_cpu"] + one["measure_cpu"] for one in lines)),
+        **{name: round(statistics.fmean(line["full"] / line[key] for line in lines), 2)
+           for name, key in (("ratios", "delta"), ("pulse", "pulse"), ("entropy", "entropy"))},
+        "largest": round(max(line["delta"] / line["full"] for line in lines), 5),
+        "changed": round(statistics.fmean(2 * line["changed"] / line["full"] for line in lines), 5),
+        **{f"{key}_gb_s": round(statistics.median(line["full"] / 1e9 / line["cpu"][key] for line in timed), 3)
+           for key in ("encode", "decode", "decode_hash")},
+        "load": round(os.getloadavg()[0], 1),
+    }  # fmt: skip
+
+
+def _weights(learner: Learner) -> dict[str, Words]:
+    """The bf16 cast of the master weights."""
+    named = dict(learner.policy.model.named_parameters())
+    return {name: one.detach().to(torch.bfloat16).view(torch.uint16).numpy().copy() for name, one in named.items()}
+
+
+# ---- What the model is trained on
+
+
+def _phrases(environments: Mapping[str, Environment], count: int) -> list[str]:
+    """The commonest words of the problems' text, each with the space before it."""
+    found: Counter[str] = Counter()
+    for environment in environments.values():
+        for seed in range(600):
+            problem = environment.problem(seed)
+            found.update(re.findall(r" [A-Za-z]+|\b[a-z]{2,}", f"{problem.question} {problem.answer}"))
+    return [word for word, _ in sorted(found.items(), key=lambda one: (-one[1], one[0]))[:count]]
+
+
+def _groups(tokenizer: Any, environments: Mapping[str, Environment], step: int) -> list[Group]:
+    """Scored answers: the reference, which is right, its beginning, and shuffled ones."""
+    groups = []
+    for number in range(1000 + step * PROBLEMS, 1000 + (step + 1) * PROBLEMS):
+        environment, dice = environments[DATASETS[number % len(DATASETS)]], random.Random(number)
+        problem = environment.problem(number)
+        prompt = tuple(tokenizer.encode(problem.question))
+        texts = [problem.answer, problem.answer[:-1]]
+        texts += ["".join(dice.sample(problem.answer, len(problem.answer))) for _ in range(SAMPLES - len(texts))]
+        outputs = [(*tokenizer.encode(text), len(tokenizer) - 2) for text in texts]
+        scores = [environment.score(problem, text) for text in texts]
+        groups.append(tuple(TrainRollout(prompt, *pair) for pair in zip(outputs, scores, strict=True)))
+    return groups
+
+
+# ---- What is measured
+
+
+def _measured(before: dict[str, Words], after: dict[str, Words], timed: bool) -> dict[str, Any]:
+    """Sizes in bytes of one step's delta, and with `timed` processor seconds. Raises AssertionError unless the delta
+    gives the new weights bit for bit."""
+    base, new = ({name: one.reshape(-1).view(np.uint8) for name, one in each.items()} for each in (before, after))
+    indices = [
+        WeightIndex.of(TensorEntry.of(name, "BF16", one.shape, flat[name]) for name, one in each.items())
+        for each, flat in ((before, base), (after, new))
+    ]
+    delta = encode_delta(base, indices[0], new, indices[1])
+    decoded, index = apply_delta(delta, base, indices[0], indices[1].digest)
+    assert index == indices[1], "the delta leads to other weights"
+    assert all(np.array_equal(decoded[name], new[name]) for name in new), "the delta does not restore the weights"
+    figures: dict[str, Any] = {
+        "full": sum(data.size for data in base.values()),
+        "delta": len(delta),
+        "pulse": _pulse_bytes(before, after),
+        "entropy": round(sum(_entropy_bytes(before[name], after[name]) for name in before)),
+        "changed": sum(int((before[name] != after[name]).sum()) for name in before),
     }
+    return figures | {"cpu": _cpu_seconds(base, new)} if timed else figures
 
 
-def summary(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Of each learning rate the worse optimizer's figures."""
-    some = {name: one for name, one in runs.items() if one["steps"]}
-    found: dict[str, Any] = {"steps": {name: one["steps"] for name, one in runs.items()}}
-    for key in ("ratios", "pulse", "entropy", "encode_gb_s", "decode_gb_s", "decode_hash_gb_s"):
-        values = [(name.partition("-")[2], one[key]) for name, one in some.items() if key in one]
-        found[key] = {rate: min(value for at, value in values if at == rate) for rate in dict(values)}
-    return found | {"largest": max((one["largest"] for one in some.values()), default=None)}
+def _cpu_seconds(base: dict[str, Bytes], new: dict[str, Bytes]) -> dict[str, float]:
+    """The median of three times for every tensor, summed."""
+    totals = {"encode": 0.0, "decode": 0.0, "decode_hash": 0.0}
+    for name, before in base.items():
+        samples: list[tuple[float, float, float]] = []
+        for _ in range(3):
+            start = time.process_time()
+            delta = encode_tensor(before, new[name], "BF16")
+            encoded = time.process_time()
+            decoded = decode_tensor(memoryview(delta), before, "BF16")
+            end = time.process_time()
+            TensorEntry.of(name, "BF16", (decoded.size // 2,), decoded)
+            samples.append((encoded - start, end - encoded, time.process_time() - encoded))
+        for key, values in zip(totals, zip(*samples, strict=True), strict=True):
+            totals[key] += statistics.median(values)
+    return totals
 
 
-def _cases(journal: Path, count: int, end: float, progress: Callable[[str], None]) -> dict[str, int]:
-    """`made_up` tensors of which `restored` came back bit for bit; `corrupted` deltas of which `corrupted_accepted`
-    made other weights than their maker had."""
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    lines = read_records(journal)
-    for name, counted in (("restored", restored), ("accepted", accepted)):
-        first = sum(one["count"] for one in lines if one["name"] == name)
-        while first < count and time.monotonic() < end:
-            size = min(_AT_ONCE, count - first)
-            lines.append({"name": name, "count": size, "found": counted(first, size)})
-            write_records(journal, lines)
-            first += size
-            progress(f"{name}: {first} of {count}")
-    sums = {(name, key): sum(one[key] for one in lines if one["name"] == name)
-            for name in ("restored", "accepted") for key in ("count", "found")}  # fmt: skip
-    return {
-        "made_up": sums["restored", "count"],
-        "restored": sums["restored", "found"],
-        "corrupted": sums["accepted", "count"],
-        "corrupted_accepted": sums["accepted", "found"],
-    }
+def _entropy_bytes(base: Words, new: Words) -> float:
+    """The entropy of each element's step, 0 included, given the exponent of its base: what an ideal coder of single
+    elements needs that knows this tensor's frequencies."""
+    before, after = base.reshape(-1), new.reshape(-1)
+    exponents = np.bincount((before >> 7) & 255, minlength=256)
+    places = np.flatnonzero(before != after)
+    step = np.clip(_ordered(after[places]) - _ordered(before[places]), -FURTHEST, FURTHEST) + FURTHEST
+    exponent = ((before[places] >> 7) & 255).astype(np.int64)
+    changed = np.bincount(exponent * (2 * FURTHEST + 1) + step)
+    same = exponents - np.bincount(exponent, minlength=256)
+    return (_weighted(exponents) - _weighted(changed) - _weighted(same)) / 8
 
 
-def restored(first: int, count: int) -> int:
-    """How many of so many made-up tensors come out of their deltas bit for bit."""
-    return sum(is_restored(tensor_pair(number)) for number in range(first, first + count))
+def _ordered(bits: Words) -> NDArray[np.int64]:
+    wide = bits.astype(np.int64)
+    return np.where(wide < 0x8000, wide, 0x7FFF - wide)
 
 
-def accepted(first: int, count: int) -> int:
-    """How many of so many damaged deltas, of twenty sorts of tensors, make other weights than their maker had."""
-    cases = [made_case([tensor_pair(start + one) for one in range(3 + start % 22)]) for start in range(20, 420, 20)]
-    cases = [case for case in cases if case.base_index != case.new_index]
-    return sum(is_accepted(cases[number % len(cases)], number) for number in range(first, first + count))
+def _weighted(counts: NDArray[np.int64]) -> float:
+    some = counts[counts > 0]
+    return float((some * np.log2(some)).sum())
+
+
+def _pulse_bytes(base: Mapping[str, Words], new: Mapping[str, Words]) -> int:
+    """The size of PULSE's patch (arXiv 2602.03839): changed elements' rows as distances of one byte, columns as
+    distances of two bytes, and values; the three lists compressed by zstd at level 1. No hash or head is counted."""
+    rows, columns, values = [], [], []
+    for name, before in base.items():
+        width = before.shape[-1] if before.ndim else 1
+        after = new[name].reshape(-1)
+        places = np.flatnonzero(before.reshape(-1) != after)
+        row, column = places // width, places % width
+        down = np.diff(row, prepend=0)
+        carried = np.full(int((down // 255).sum()), 255, np.uint8)
+        across = np.where(down > 0, column, np.diff(column, prepend=0))
+        rows += [(down % 255).astype(np.uint8).tobytes(), carried.tobytes()]
+        columns.append(across.astype(np.uint16).tobytes())
+        values.append(after[places].tobytes())
+    codec = pa.Codec("zstd", compression_level=1)
+    return sum(len(codec.compress(b"".join(lists), asbytes=True)) for lists in (rows, columns, values))

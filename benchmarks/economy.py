@@ -24,7 +24,7 @@ from typing import Any
 from eth_abi.abi import decode, encode
 
 from chain.deployment import FOLDER, NetworkConfig
-from protocol.amounts import GRAINS, parse_tokens
+from protocol.amounts import TOKEN, parse_tokens
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = ("local", "base-sepolia")
@@ -81,7 +81,7 @@ class Played:
     plan: Plan
     known: bool = False
     lanes: list[tuple[int, int]] = field(default_factory=list)
-    """The coalition's gain, the others' loss, in grains; of four lanes two are unwatched, the last has a canary."""
+    """The coalition's gain, the others' loss, in base units; of four lanes two are unwatched, the last has a canary."""
 
     @property
     def within(self) -> bool:
@@ -89,7 +89,7 @@ class Played:
 
     def expected(self, limits: EconomyLimits = STATED, column: int = 0) -> tuple[float, float]:
         """Mean per lane in tokens, and its standard error."""
-        values = [lane[column] / GRAINS for lane in self.lanes]
+        values = [lane[column] / TOKEN for lane in self.lanes]
         canary = min(1.0, limits.canaries * (self.plan["files"] + self.plan["others"]))
         rates = ((1 - canary) * (1 - limits.watched), (1 - canary) * limits.watched, canary)
         strata = (values[0::4] + values[1::4], values[2::4], values[3::4])

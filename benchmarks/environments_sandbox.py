@@ -16,9 +16,7 @@ from typing import Any
 
 import psutil
 
-from attacks.deceits import DECEITS
-from attacks.hostile_answers import ANSWERS
-from attacks.hostile_programs import hostile
+from attacks.hostile import ANSWERS, DECEITS, hostile
 from environments.errors import ScoringUnavailable
 from environments.sandbox.pool import SandboxPool, shared_pool
 from environments.sandbox.program import MIB, SandboxLimits, SandboxProgram

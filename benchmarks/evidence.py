@@ -1,219 +1,234 @@
-"""Evidence per node: after how many files of 128 rollouts a bf16 cheat is found, and whether honest lives ever are.
+"""After how many files the evidence of a node's history finds a cheat, and whether it ever accuses an honest node.
 
-`python -m benchmarks evidence [--resume] [--only TEXT] [--seconds S]`. Files of each worker engine (transformers, vLLM)
-are measured by the same engine and by the other one. What was made is kept in build/evidence, and every finished row is
-a line of results/evidence_runs.jsonl, which `--resume` takes from there on any machine; `--only` makes the rows whose
-setting, table, pair and name hold the text, `--seconds` ends after so long. The law is a calibration's (half of the
-false accusations 1e-6 for its error, safety factor 1.1). A cheat's 100 nodes and the honest lives are drawn anew by
-blocks of eight problems, which are independent, from the measured files. Keys: attacks [{name, pair, audit,
-files_median, files_p99, found, by, unexplained: such misses of a file, and of steering what it gained in one}],
-watchers [{name, pair, files, bound: files that a node may cheat in, on average, without being accused; runs: by the
-margin that it keeps}], lives, accused, life_runs, scaled (honest work whose figures are all larger by the safety
-factor), drift (honest work after training that the law was not measured on), pairs {pair: files, tokens of one, mean
-rates and bets}, left (rows that are not made yet). At audit rates below 1 (`audit`, of 65536) the same files count by
-the rows that such audits draw, honest ones for the law too; a node may hand in as many more files as there are fewer
-rows. Lives, scaled and drift are of rate 1. All that is of the demo's model; settings {name: the same} has others
-(evidence_settings.py).
+`python -m benchmarks evidence [--quick] [--only TEXT]`. The demo's model in bf16, made and verified by transformers, in
+files of 16 × 8 rollouts of which every row is audited. The null model is learned from honest files as a calibration
+does it. The histories of 100 nodes of each kind are drawn from the measured files by blocks of eight problems, which
+are independent. Files are kept in build/evidence. Keys: attacks [{name, nodes, found, files_median, files_p99, by}],
+honest {nodes, files, accused, largest}, null_model {files, problems, bets}. Results of other engines, processors,
+models and audit rates, which an earlier and longer form of this benchmark measured, stay in
+results/evidence_runs.jsonl.
 """
 
+import shutil
 import statistics
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.evidence_files import STEERING
-from benchmarks.evidence_lives import BLOCKS, NODES, NOTHING, Lives, ProblemBlock, Table, edges
-from benchmarks.evidence_lives import PROBLEMS as IN_FILE
-from benchmarks.evidence_making import Making, means, scaled
-from benchmarks.evidence_settings import CHEATS, DEMO, DRIFT, HONEST, MILDER, SETTINGS, EvidenceSetting, Kind
-from benchmarks.evidence_watchers import bound, watch
-from benchmarks.journal import append, resumed
-from engines.runtime import vllm_installed
-from protocol.evidence.process import NAMES
-from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
-from protocol.seeds import AUDIT_EVERYTHING
+from attacks.registry import REGISTRY
+from attacks.small import SMALL_ATTACKS, Steer
+from benchmarks.attacks import policies
+from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
+from calibration.measuring import context_of
+from calibration.null_model import HonestSums, as_block, as_problem, pair_null_model
+from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
+from protocol.config import BF16_CHECKS, PoolConfig
+from protocol.encoding import tagged_hash
+from protocol.evidence.coherence import PROBLEMS, coherence
+from protocol.evidence.figures import RowFigures
+from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, PairNullModel, Sum, block_sums, problem_sums
+from protocol.seeds import Work
+from protocol.toploc.codec import Drift
+from trainer.base_model import base_model
+from trainer.tiny_model import tiny_model_config
+from validator.judging.measurements import measure, row_figures
+from worker.produce import Producer
 
 HOME = Path(__file__).parent.parent / "build" / "evidence"
-KEPT_RUNS = Path(__file__).parent / "results" / "evidence_runs.jsonl"
-KINDS = (*CHEATS, *MILDER, *DRIFT)
-MOST_FILES = 16
-AUDITS = (AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16, AUDIT_EVERYTHING // 64)
-MARGINS = (1.0, 4.0, 8.0)
-"""Nats that a watching node keeps below the bound."""
-TOGETHER = 4096
-"""Files that honest lives are drawn from."""
+PILOT = 4
+"""One calibration file of four chooses the bets, the others their rates."""
+SAFETY, NODES, MOST_FILES, HONEST_FILES = 1.1, 100, 16, 200
+BLOCKS = FULL_WORK.problems_per_file // PROBLEMS
 Progress = Callable[[str], None]
-Row = dict[str, Any]
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-class Wanted(NamedTuple):
-    """A row of a table of a setting: `law`, `attacks`, `watchers`, `lives`, `scaled`, `drift`."""
+class Kind(NamedTuple):
+    """One way to make files: an attack at a strength, or weights `behind` policy steps of learning rate `rate`.
+    `inside`: it changes the engine's insides, so it gets an engine of its own. `files`: how many are made."""
 
-    table: str
-    pair: str
-    name: str = ""
-    audit: int = AUDIT_EVERYTHING
-    setting: str = DEMO.name
-
-    @property
-    def engines(self) -> tuple[str, str]:
-        worker, _, verifier = self.pair.partition(" to ")
-        return worker, verifier
-
-    @property
-    def label(self) -> str:
-        return " ".join(filter(None, (self.setting, self.table, self.pair, self.name)))
+    name: str
+    attack: str = ""
+    strength: float = 0.0
+    rate: float = 0.0
+    behind: int = 0
+    inside: bool = False
+    files: int = 16
 
 
-def run(quick: bool, progress: Progress, resume: bool = False, only: str = "", seconds: int = 0) -> Row:
-    """See the module."""
-    ends = time.monotonic() + seconds if seconds else float("inf")
-    path = HOME.with_name("evidence-quick.jsonl") if quick else KEPT_RUNS
-    if not resume:
-        path.unlink(missing_ok=True)
-    kept = {_key(line): line for line in resumed(path)}
-    settings = [DEMO.quick] if quick else SETTINGS
-    under = HOME.with_name("evidence-quick") if quick else HOME
-    makings = {setting.name: Making(setting, under, progress) for setting in settings}
-    rows = [row for setting in settings for row in wanted(setting, quick)]
-    missing = [row for row in rows if row not in kept and only in row.label]
-    for row in missing:
-        if time.monotonic() < ends:
-            making = makings[row.setting]
-            same = [one for one in missing if (one.pair, one.setting) == (row.pair, row.setting)]
-            making.files(row.engines, *(kind for one in same for kind in _kinds(one)))
-            kept[row] = row._asdict() | _made(row, making, quick, progress)
-            append(path, kept[row])
-            progress(str(kept[row]))
-    tables = {
-        setting.name: _document([row for row in rows if row.setting == setting.name], kept) for setting in settings
-    }
-    return tables.pop(DEMO.name) | {"settings": tables}
+CALIBRATION, HONEST = Kind("calibration", files=384), Kind("honest", files=96)
+CHEATS = (
+    Kind("weights-int8", "weights-int8"),
+    Kind("layer-int8", "layer-int8", 1.0),
+    Kind("kv-int8", "kv-int8", inside=True),
+    Kind("weights-noise=0.001", "weights-noise", 0.001),
+    Kind("weights-noise=0.0001", "weights-noise", 0.0001),
+    Kind("weights-stale=1 lr=1e-05", rate=1e-5, behind=1),
+    Kind("weights-stale=1 lr=1e-06", rate=1e-6, behind=1),
+    Kind("temperature=0.98", "temperature", 0.98),
+    Kind("temperature-proven=0.98", "temperature-proven", 0.98),
+    Kind("top-p=0.999", "top-p", 0.999, inside=True),
+    Kind("greedy-rows=0.0625", "greedy-rows", 1 / 16),
+    Kind("ghostwriter-int8", "ghostwriter-int8"),
+    Kind("steer", "steer", 0.9 * BF16_CHECKS.sampling_gap_reject),
+)
 
 
-def wanted(setting: EvidenceSetting, quick: bool) -> list[Wanted]:
-    """Every row of a setting, those that take longest last."""
-    pairs = [pair for pair in setting.pairs if "vllm" not in pair or vllm_installed()][: 1 if quick else None]
-    rows = []
-    for pair in pairs:
-        name = " to ".join(pair)
-        able = [kind for kind in setting.cheats if pair[0] == "transformers" or not kind.inside]
-        cheats, audits = able[: 1 if quick else None], AUDITS if setting.whole else AUDITS[:1]
-        rows += [Wanted("law", name)]
-        rows += [Wanted("attacks", name, kind.name, rate) for rate in audits for kind in cheats]
-        rows += [Wanted("watchers", name, kind.name) for kind in cheats if setting.whole]
-        rows += [Wanted("lives", name)]
-        rows += [Wanted("scaled", name)] if setting.scaled else []
-        rows += [Wanted("drift", name, kind.name) for kind in DRIFT if setting.whole and not quick]
-    rows = [row._replace(setting=setting.name) for row in rows]
-    return rows if quick else sorted(rows, key=lambda row: (row.table == "watchers", -row.audit))
+class Block(NamedTuple):
+    """What the rows of eight problems add up to: problem by problem, and together."""
+
+    problems: Sequence[dict[str, Sum]]
+    together: dict[str, Sum]
 
 
-def _key(line: Row) -> Wanted:
-    return Wanted(**{name: line[name] for name in Wanted._fields if name in line})
+def run(quick: bool, progress: Progress, only: str = "") -> dict[str, Any]:
+    """Return the result that the module describes."""
+    pool = _Pool(HOME.with_name("evidence-quick") if quick else HOME, quick)
+    learned = pool.blocks(CALIBRATION)
+    model = pair_null_model(
+        "transformers:bfloat16:cpu", "transformers:bfloat16:cpu",
+        [_sums(learned, lambda file: file % PILOT != 0)], _sums(learned, lambda file: file % PILOT == 0), SAFETY,
+    )  # fmt: skip
+    progress(f"null model: {model.made} of {model.asked} bets")
+    attacks = []
+    for kind in CHEATS[: 1 if quick else None]:
+        if only in kind.name:
+            at, by, _ = histories(payments(model, pool.blocks(kind)), NODES, MOST_FILES)
+            waiting = sorted(int(one) or MOST_FILES + 1 for one in at)
+            row = {
+                "name": kind.name,
+                "nodes": NODES,
+                "found": int((at > 0).sum()),
+                "files_median": statistics.median(waiting),
+                "files_p99": waiting[-2],
+                "by": NAMES[int(by.argmax())] if by.sum() else "",
+            }
+            attacks.append(row)
+            progress(str(row))
+    at, _, largest = histories(payments(model, pool.blocks(HONEST)), NODES, HONEST_FILES)
+    honest = {"nodes": NODES, "files": HONEST_FILES, "accused": int((at > 0).sum()), "largest": round(largest, 1)}
+    bets = {name: [list(vars(bet).values()) for bet in made] for name, made in model.bets.items()}
+    about = {"files": len(learned) // BLOCKS, "problems": sum(len(one.problems) for one in learned), "bets": bets}
+    return {"attacks": attacks, "honest": honest, "null_model": about}
 
 
-def _kinds(row: Wanted) -> list[Kind]:
-    """Whose files a row needs."""
-    named = [kind for kind in KINDS if kind.name == row.name]
-    return [HONEST[0], *(HONEST[1:] if row.table in ("lives", "scaled", "watchers") else ()), *named]
+def payments(model: PairNullModel, blocks: Sequence[Block]) -> Array:
+    """Return what each measured block pays in every bet of every accumulator: nats [blocks, names, bets]."""
+    paid = np.zeros((len(blocks), len(NAMES), BETS))
+    for row, block in enumerate(blocks):
+        for name, nats in model.nats(block.problems, [block.together]).items():
+            paid[row, NAMES.index(name)] = nats
+    return paid
 
 
-def _made(row: Wanted, making: Making, quick: bool, progress: Progress) -> Row:
-    rng = np.random.default_rng(0)
-    if row.table == "law":
-        return making.law(row.engines, row.audit)[1]
-    if row.table == "lives":
-        return _lives(row.engines, making, quick, rng, progress)
-    if row.table == "scaled":
-        return _scaled(row.engines, making, quick, rng)
-    kind = next(kind for kind in KINDS if kind.name == row.name)
-    blocks = making.blocks(row.engines, kind, row.audit)
-    table = Table.of(making.law(row.engines, row.audit)[0], blocks)
-    if row.table == "watchers":
-        return _watchers(table, making.table(row.engines, HONEST[1], row.audit), quick, rng)
-    if row.table == "drift":
-        peaks, _ = Lives(table.files(TOGETHER, rng), rng, each=1).run(NODES, 1000)
-        return {"lives": NODES, "accused": peaks.accused}
-    if row.audit < AUDIT_EVERYTHING:
-        return _attack(table, rng, row.audit)
-    gain = {"gain": making.steered(row.engines[0], kind)} if kind.attack in STEERING else {}
-    return _attack(table, rng, row.audit) | {"unexplained": means(blocks)["unexplained"]} | gain
+def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array, Array, float]:
+    """Draw the histories of many nodes at once, by the recursion of `NodeEvidence.add`.
+
+    Returns the file at which each node was accused (0: never), how often each accumulator was ahead then, and the
+    largest ln of the evidence.
+    """
+    rng = np.random.default_rng(seed)
+    wealth = np.full((nodes, len(NAMES), BETS), -np.inf)
+    largest, at, by = 0.0, np.zeros(nodes), np.zeros(len(NAMES))
+    for number in range(1, files + 1):
+        drawn = paid[rng.choice(len(paid), (nodes, BLOCKS))].sum(axis=1)
+        wealth = np.logaddexp(wealth, -np.log(number * (number + 1))) + drawn
+        each = np.logaddexp.reduce(np.logaddexp(wealth, -np.log(number + 1)), axis=2) - np.log(BETS)
+        total = np.logaddexp.reduce(each, axis=1) - np.log(len(NAMES))
+        fresh = (total >= LIMIT_NATS) & (at == 0)
+        at[fresh] = number
+        by += np.bincount(each[fresh].argmax(axis=1), minlength=len(NAMES))
+        largest = max(largest, float(total.max()))
+    return at, by, largest
 
 
-def _document(rows: Sequence[Wanted], kept: dict[Wanted, Row]) -> Row:
-    """The result from the rows that there are, in their order."""
-    tables: dict[str, list[Row]] = {name: [] for name in ("law", "attacks", "watchers", "lives", "scaled", "drift")}
-    for row in rows:
-        if row in kept:
-            tables[row.table].append({name: value for name, value in kept[row].items() if name != "table"})
-    lives = tables["lives"]
-    return {
-        "attacks": tables["attacks"],
-        "watchers": tables["watchers"],
-        "lives": sum(one["lives"] for one in lives),
-        "accused": sum(one["accused"] for one in lives),
-        "life_runs": lives,
-        "scaled": tables["scaled"],
-        "drift": tables["drift"],
-        "pairs": {one["pair"]: one for one in tables["law"]},
-        "left": sum(row not in kept for row in rows),
-    }
+class _Pool:
+    """The demo's pool in bf16, with the files of every kind made and measured once."""
+
+    def __init__(self, home: Path, quick: bool) -> None:
+        self._home, self._quick = home, quick
+        self._base = base_model(tiny_model_config(), ENVIRONMENT, 1)
+        model = tiny_model_config().model_copy(update={"dtype": BFLOAT16})
+        self._config = PoolConfig(
+            name="evidence", model=model, environments=(ENVIRONMENT,), work=FULL_WORK, checks=BF16_CHECKS
+        )
+
+    def blocks(self, kind: Kind) -> list[Block]:
+        """Return every block of a kind's files."""
+        folder = self._home / kind.name.replace(" ", "_")
+        count = min(kind.files, 8 if kind == CALIBRATION else 2) if self._quick else kind.files
+        missing = [number for number in range(count) if not (folder / f"{number}.npz").exists()]
+        if missing:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._measure(kind, folder, missing)
+        return [block for number in range(count) for block in _blocks(folder / f"{number}.npz")]
+
+    def _measure(self, kind: Kind, folder: Path, numbers: Sequence[int]) -> None:
+        own, judged = self._weights(kind)
+        engine = TransformersEngine(BFLOAT16) if kind.inside else self._engine()
+        if kind.attack == "steer":
+            producer: Producer = Steer(self._config, engine, kind.strength)
+        elif kind.attack:
+            producer = (REGISTRY | SMALL_ATTACKS)[kind.attack].build(self._config, engine, kind.strength)
+        else:
+            producer = Producer(self._config, engine)
+        producer.load(own)
+        verifier = TransformersEngine(BFLOAT16, max_batch=16)
+        verifier.load(judged)
+        environments = PoolEnvironments.of(self._config, judged)
+        for number in numbers:
+            work = _work(kind, number)
+            context = context_of(work, producer.make(work).data, self._config, environments)
+            measured = measure(context, verifier)
+            figures = np.array([astuple(row_figures(context.rollouts[row.row], row)) for row in measured])
+            partial = folder / f"{number}.partial.npz"
+            np.savez_compressed(partial, figures=figures, drift=np.array([row.drift for row in measured], np.int64))
+            partial.rename(folder / f"{number}.npz")
+
+    @cache  # noqa: B019 - one pool a process
+    def _engine(self) -> TransformersEngine:
+        return TransformersEngine(BFLOAT16)
+
+    def _weights(self, kind: Kind) -> tuple[Path, Path]:
+        """Return (the worker's, the verifier's) model folder."""
+        if not kind.rate:
+            return self._base, self._base
+        steps = self._home / f"policies-{kind.rate:g}"
+        if not steps.is_dir():
+            work = FULL_WORK.model_copy(update={"problems_per_file": 4, "samples_per_problem": 4})
+            partial = steps.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            for number, folder in enumerate(policies(OfflinePool.of(self._base, FLOAT32, work=work), kind.rate)):
+                shutil.copytree(folder, partial / str(number))
+            partial.rename(steps)
+        return steps / str(4 - kind.behind), steps / "4"
 
 
-def _attack(table: Table, rng: np.random.Generator, rate: int) -> Row:
-    most = MOST_FILES * AUDIT_EVERYTHING // rate
-    _, found = Lives(table, rng).run(NODES, most)
-    waiting = sorted(count or most + 1 for count in found.at.tolist())
-    caught = int((found.at > 0).sum())
-    return {
-        "nodes": NODES,
-        "found": caught,
-        "files_median": statistics.median(waiting),
-        "files_p99": waiting[-max(1, NODES // 100) - 1],
-        "by": NAMES[int(np.argmax(found.by))] if caught else "",
-    }
+def _work(kind: Kind, number: int) -> Work:
+    """Of a node of its own for every kind, so that no two files share problems or noise."""
+    return replace(work_of(number), step_seed=tagged_hash(f"muster/benchmark-evidence/1 {kind.name}"))
 
 
-def _watchers(cheat: Table, honest: Table, quick: bool, rng: np.random.Generator) -> Row:
-    files, nodes = (30, 3) if quick else (1000, 20)
-    tables = cheat.files(TOGETHER, rng), honest.files(TOGETHER, rng)
-    runs = []
-    for margin in MARGINS:
-        found = watch(*tables, margin, files, nodes, rng)
-        mean = round(statistics.fmean(found.cheated), 1)
-        runs.append({"margin": margin, "mean": mean, "most": max(found.cheated), "accused": found.accused})
-    return {"files": files, "nodes": nodes, "bound": round(bound(*tables, files), 1), "runs": runs}
+def _blocks(path: Path) -> list[Block]:
+    with np.load(path) as kept:
+        figures, drifts = kept["figures"].tolist(), kept["drift"]
+    rows = [RowFigures(*map(int, one[:3]), *one[3:]) for one in figures]
+    samples, out = FULL_WORK.samples_per_problem, []
+    for first in range(0, FULL_WORK.problems_per_file, PROBLEMS):
+        problems = [slice((first + at) * samples, (first + at + 1) * samples) for at in range(PROBLEMS)]
+        (together,) = block_sums([coherence([Drift(*drifts[own].sum(axis=0)) for own in problems])])
+        out.append(Block([problem_sums(rows[own]) for own in problems], together))
+    return out
 
 
-def _lives(pair: tuple[str, str], making: Making, quick: bool, rng: np.random.Generator, progress: Progress) -> Row:
-    """Honest lives: of fresh measured problems, and at the edges of the envelope, where bets pay 1 on average."""
-    lives, files = (20, 50) if quick else (2000, 1000)
-    law, _ = making.law(pair, AUDIT_EVERYTHING)
-    table = making.table(pair, HONEST[1], AUDIT_EVERYTHING)
-    peaks, _ = Lives(table.files(TOGETHER, rng), rng, each=1).run(lives, files)
-    progress(f"{lives} honest lives of {files} files: {peaks.accused} accused, largest e^{peaks.largest:.1f}")
-    total, accused, largest = lives, peaks.accused, peaks.largest
-    single = Table.of(
-        law, [ProblemBlock([one], NOTHING) for block in making.blocks(pair, HONEST[1]) for one in block.problems]
+def _sums(blocks: Sequence[Block], wanted: Callable[[int], bool]) -> HonestSums:
+    """Return what the blocks of some files add up to, as a calibration keeps it."""
+    kept = [block for at, block in enumerate(blocks) if wanted(at // BLOCKS)]
+    return HonestSums(
+        [as_problem(problem) for block in kept for problem in block.problems], [as_block(one.together) for one in kept]
     )
-    for name, weights, rows, each in (
-        *((name, weights, single, IN_FILE) for name, weights in edges(single, law, ACCUMULATORS).items()),
-        *((name, weights, table, BLOCKS) for name, weights in edges(table, law, BLOCK_ACCUMULATORS).items()),
-    ):
-        peaks, _ = Lives(rows.files(TOGETHER, rng, weights, each), rng, each=1).run(lives // 10, files)
-        progress(f"{lives // 10} lives at the edge of {name}: {peaks.accused} accused, largest e^{peaks.largest:.1f}")
-        accused, total, largest = accused + peaks.accused, total + lives // 10, max(largest, peaks.largest)
-    return {"lives": total, "accused": accused, "files": files, "largest": float(f"{largest:.3g}")}
-
-
-def _scaled(pair: tuple[str, str], making: Making, quick: bool, rng: np.random.Generator) -> Row:
-    """Lives of honest work that is worse than what was measured by as much as the safety factor provides for."""
-    lives, files = (20, 50) if quick else (200, 1000)
-    law, _ = making.law(pair, AUDIT_EVERYTHING)
-    table = Table.of(law, scaled(making.blocks(pair, HONEST[1])))
-    peaks, _ = Lives(table.files(TOGETHER, rng), rng, each=1).run(lives, files)
-    return {"lives": lives, "accused": peaks.accused, "files": files, "largest": float(f"{peaks.largest:.3g}")}

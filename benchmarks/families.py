@@ -36,8 +36,8 @@ from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
-from validator.context import SubmissionFacts
-from validator.pipeline import judge
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 CONFIG = PoolConfig(

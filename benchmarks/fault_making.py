@@ -16,7 +16,7 @@ from benchmarks.fault_network import CHEATER, HONEST, WORKER, FaultNetwork
 from chain.indexer.state import Standing, standing_of
 from localnet.onboarding import CONSENT_SECONDS
 from localnet.plan import POOL
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.errors import MusterError
 from storage.s3 import Bucket, S3Settings
 
@@ -126,7 +126,7 @@ def register_too_low(fault: Fault, network: FaultNetwork) -> None:
     for key in (operator, node):
         network.set_ether(key.address, 100 * ETHER)
     stake = network.state().pools[POOL].terms.minStake
-    network.onboarding.suite(deployer).token.mint(operator.address, stake + 100 * GRAINS).send()
+    network.onboarding.suite(deployer).token.mint(operator.address, stake + 100 * TOKEN).send()
     suite = network.onboarding.suite(f"operator-{EVE}")
     expiry = suite.client.now() + CONSENT_SECONDS
     consent = suite.stakes.sign_consent(node.account, operator.address, expiry)

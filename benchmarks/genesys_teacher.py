@@ -11,7 +11,7 @@ from protocol.models import load_tokenizer
 from protocol.training import MuonConfig, OptimizerConfig, ScheduleConfig
 from trainer.base_model import fresh_model
 from trainer.model.policy import Policy
-from trainer.sft import Conversation, ConversationEncoder, ImitationLearner, Message
+from trainer.sft import Conversation, ConversationEncoder, Message, SftLearner
 
 BATCH, RATE = 32, 4e-3
 LONGEST = 60
@@ -29,7 +29,7 @@ def teach(rows: Sequence[dict[str, Any]], folder: Path, updates: int, progress: 
         policy = Policy(fresh)
         schedule = ScheduleConfig(warmup_updates=0, decay_share=0.4, final_share=0.0)
         method = MuonConfig(learning_rate=RATE, weight_decay=0.0, beta2=0.999)
-        learner = ImitationLearner(policy, OptimizerConfig(method=method, schedule=schedule), updates)
+        learner = SftLearner(policy, OptimizerConfig(method=method, schedule=schedule), updates)
         for number in range(updates):
             metrics = learner.update(draw.sample(examples, BATCH))
             if number % 50 == 49 or number + 1 == updates:

@@ -154,7 +154,7 @@ class Newcomer:
 
 
 def participants(url: str, kind: str, money: str) -> dict[str, int]:
-    """Address → grains of `money`, of a pool's nodes or validators by its service; none while that is silent."""
+    """Address → base units of `money`, of a pool's nodes or validators by its service; none while that is silent."""
     try:
         record = httpx.get(f"{url}/v1/dashboard", timeout=10, trust_env=False).raise_for_status().json()
     except (httpx.HTTPError, ValueError):
@@ -169,7 +169,9 @@ def _joins(network: JourneyNetwork, name: str, kind: str, money: str) -> dict[st
     try:
         newcomer.type_guide()
         return newcomer.until(
-            lambda: any(grains for who, grains in participants(network.url, kind, money).items() if who not in known)
+            lambda: any(
+                base_units for who, base_units in participants(network.url, kind, money).items() if who not in known
+            )
         )
     finally:
         newcomer.leave()

@@ -1,11 +1,10 @@
 """Warm-up, generation and training in one process, without chain or storage: shows that the recipe learns.
 
 `python -m benchmarks learning [--seed S] [--quick]`. Work is assigned as on chain, with stand-ins for block hashes and
-nodes; rollouts of step k come from the weights of step k − async_level. Keys: seed, steps, seconds, reward_first and
-reward_last (held-out task reward before and after), length_error_first and length_error_last (tokens off the target
-where the pool has targets, else null), rewards (of each step), files (that each step generated). A quick run has two
-steps.
-"""
+nodes; rollouts of step k come from the weights of step k − max_off_policy_steps. Keys: seed, steps, seconds,
+reward_first and reward_last (held-out task reward before and after), length_error_first and length_error_last (tokens
+off the target where the pool has targets, else null), rewards (of each step), files (that each step generated). A quick
+run has two steps."""
 
 import itertools
 import tempfile
@@ -99,7 +98,7 @@ def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str]
     with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
         steps = [base]
         for step in range(config.train.steps):
-            stale = max(0, step - config.train.async_level)
+            stale = max(0, step - config.train.max_off_policy_steps)
             begun = time.monotonic()
             work.load(steps[stale])
             groups, count = batch_of(work, step, stale)

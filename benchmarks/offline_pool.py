@@ -23,8 +23,8 @@ from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
 from runtime.turns import RolloutTask, converse
 from trainer.tiny_model import tiny_model_config
-from validator.context import SubmissionFacts
-from validator.pipeline import judge
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 Progress = Callable[[str], None]

@@ -30,7 +30,7 @@ class Setting:
 def settings(quick: bool) -> list[Setting]:
     """All of them, the most wanted first, so that a run that is cut short has them."""
     steps = 2 if quick else 30
-    made = [Setting(f"asynchrony {level}", _trained(steps, async_level=level)) for level in (0, 2, 8, 1, 4)]
+    made = [Setting(f"asynchrony {level}", _trained(steps, max_off_policy_steps=level)) for level in (0, 2, 8, 1, 4)]
     # Several updates a step, or no ratio leaves 1 and every loss is the same policy gradient.
     made += [
         Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm))
@@ -38,7 +38,11 @@ def settings(quick: bool) -> list[Setting]:
     ]
     made.append(Setting("filter on", _trained(steps, filter={"groups": 32, "max_files": 8})))
     # Stale rollouts taken at face value, and steps large enough to leave the trust region.
-    stale = {"async_level": 4, "minibatches": 8, "optimizer": {"method": {"name": "adamw", "learning_rate": 1e-3}}}
+    stale = {
+        "max_off_policy_steps": 4,
+        "minibatches": 8,
+        "optimizer": {"method": {"name": "adamw", "learning_rate": 1e-3}},
+    }
     made += [
         Setting(f"clip {name}", _trained(steps, **stale, algorithm={"loss": loss, "importance_cap": 0}))
         for name, loss in {"two-sided": {"name": "grpo"}, "one-sided": {"name": "grpo", "delta": None}}.items()

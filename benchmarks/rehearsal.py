@@ -28,8 +28,8 @@ from engines.runtime import torch_environment
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.verdict import Code, tally
-from validator.file_server import FileServer
 from validator.replay import alike
+from validator.retention import FileServer
 
 HERE = Path(__file__).parents[1]
 _PROCESS_SECONDS = 2 * 3600.0

@@ -27,7 +27,7 @@ from benchmarks.rehearsal_machines import (
     manifest_of,
     policy,
 )
-from calibration.rehearsal import Draw, RehearsedFile, judged_with, made_with, usual_verifier
+from calibration.dry_run import Draw, RehearsedFile, judged_with, made_with, usual_verifier
 from engines.base import Engine
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
@@ -38,10 +38,9 @@ from protocol.verdict import Verdict
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.transfers import HttpObjects
-from validator.context import SubmissionFacts
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.sources import Sources
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
 from worker.produce import Producer
 
 Engines = Callable[[EngineConfig], Engine]
@@ -67,7 +66,7 @@ def object_path(folder: Path, sha256: bytes) -> Path:
 
 def make_policies(folder: Path, base: Path, config: PoolConfig) -> None:
     """The base model and later policies of it, in FOLDER/policies; once."""
-    from benchmarks.attack_rows import policies
+    from benchmarks.attacks import policies
 
     target = folder / "policies"
     if target.exists():

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from benchmarks.resume_ranks import STEPS, RankProcesses, export_path, make_base
 from protocol.files import file_digests
-from trainer.records import Records
+from trainer.records import Records, read_records
 
 Progress = Callable[[str], None]
 CHANGES = ((2, 1), (2, 4), (1, 2), (4, 2))
@@ -56,9 +56,9 @@ def kill_all(home: Path, steady: Path, wanted: int, progress: Progress) -> dict[
         kills, runs = kills + done, runs + 1
         same = file_digests(export_path(killed, STEPS)) == file_digests(export_path(steady, STEPS))
         equal += same
-        trained = Counter(entry["sha256"] for entry in Records(killed).trained())
+        trained = Counter(entry["sha256"] for entry in read_records(Records(killed).trained_path))
         repeated += sum(times - 1 for times in trained.values())
-        whole = trained.keys() == {entry["sha256"] for entry in Records(steady).trained()}
+        whole = trained.keys() == {entry["sha256"] for entry in read_records(Records(steady).trained_path)}
         progress(
             f"run {runs}: {done} kills, weights {'equal' if same else 'DIFFER'}, {'all' if whole else 'NOT ALL'} files"
         )

@@ -22,13 +22,13 @@ from protocol.models import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import loopback_store, meeting_environment
+from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.progress import TrainingProgress
 from trainer.records import Records
 from trainer.tiny_model import PHRASES, tiny_qwen2
+from trainer.train import TrainingProgress
 
 STEPS, FILES = 16, 2
 CONFIG = TrainConfig(steps=STEPS, minibatches=2, optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
@@ -80,7 +80,7 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
         metrics = group.train_step([one for number in numbers for one in file_groups(number)])
         progress.consumed |= set(names.values())
         entries = [{"step": step, "sequence": number, "sha256": name} for number, name in names.items()]
-        progress.keep(asdict(metrics), entries, lambda: group.export(export_path(home, progress.learner.step)))
+        progress.save(asdict(metrics), entries, lambda: group.export(export_path(home, progress.learner.step)))
         records.write(asdict(metrics), entries)
     group.end(EXIT_DONE)
 
@@ -91,7 +91,7 @@ class RankProcesses:
 
     def __init__(self, home: Path, ranks: int, last: int = STEPS) -> None:
         self._store = loopback_store(timedelta(seconds=TIMEOUT_SECONDS))
-        shared = meeting_environment(self._store) | {"WORLD_SIZE": str(ranks)}
+        shared = rendezvous_environment(self._store) | {"WORLD_SIZE": str(ranks)}
         environments = [
             shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {} for rank in range(ranks)
         ]

@@ -30,7 +30,7 @@ from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.seeds import audit_sample, noise_key
-from validator import measurements
+from validator.judging import measurements
 
 RESULT = Path(__file__).parent / "results" / "verify.json"
 GROUP = 8

@@ -1,33 +1,295 @@
-"""The calibration document: measurements, thresholds and how they follow, in canonical JSON, signed by who measured.
-
-The signature is EIP-712 over the SHA-256 of the document without it. The domain names no chain: a calibration is of
-weights and engines, whatever network a pool is on.
-"""
+"""Everything a calibration keeps of one pair of engines: enough to compute its thresholds again, and no text."""
 
 import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from calibration.envelope import HonestSums, pair_law
-from calibration.means import Design
-from calibration.sample import MEASUREMENTS
-from calibration.summary import Count, PairMeasurements
-from calibration.thresholds import thresholds
+from calibration.bounds import (
+    EXTREMES,
+    FEWEST,
+    MEANS,
+    MEASUREMENTS,
+    Design,
+    FileSample,
+    Sums,
+    Tail,
+    limit,
+    mean_limit,
+    significant,
+)
+from calibration.null_model import HonestSums, Problem, as_block, as_problem, pair_null_model
 from engines.base import EngineInfo
 from protocol import signing
 from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
-from protocol.errors import IntegrityError, MusterError
-from protocol.evidence.figures import engine_key
-from protocol.evidence.law import PairLaw
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.evidence.figures import RowFigures, engine_key
+from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, PairNullModel, block_sums, problem_sums
 from protocol.files import explained, file_digests, read_bounded
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
+
+
+LEAST_PROBLEMS = 24
+"""Problems per decode batch below which a variance says little."""
+Count = Annotated[int, Field(ge=1, lt=2**53)]
+_Value = Annotated[float, Field(ge=-1e12, le=1e12)]
+_Problem = Annotated[
+    tuple[tuple[_Value, _Value], ...], Field(min_length=len(ACCUMULATORS), max_length=len(ACCUMULATORS))
+]
+Problems = Annotated[tuple[_Problem, ...], Field(max_length=1 << 20)]
+_Block = Annotated[
+    tuple[tuple[_Value, _Value], ...], Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))
+]
+Blocks = Annotated[tuple[_Block, ...], Field(max_length=1 << 20)]
+
+
+class Spread(Document):
+    """How a measurement of a whole file, as checks judge it, is spread over the files."""
+
+    median: float
+    p90: float
+    p99: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        ordered = sorted(values)
+        at = [significant(ordered[math.ceil(share * len(ordered)) - 1]) for share in (0.5, 0.9, 0.99, 1.0)]
+        return cls(median=at[0], p90=at[1], p99=at[2], largest=at[3])
+
+
+class Stratum(Document):
+    """The sums of the four means in the files that were decoded `batch` at a time; `problems` and `blocks` are what
+    evidence adds up (calibration/null_model.py)."""
+
+    batch: Count
+    files: Count
+    sums: dict[str, Sums]
+    problems: Problems = ()
+    blocks: Blocks = ()
+
+
+class Heldout(Document):
+    """Files that no threshold was computed from: how many, and the largest measurement of any. Their `problems` and
+    `blocks` choose the bets of evidence, whose rates the others give."""
+
+    files: Count
+    largest: dict[str, float]
+    problems: Problems = ()
+    blocks: Blocks = ()
+
+
+class PairMeasurements(Document):
+    """One worker engine verified by one verifier engine; counts are of the files that thresholds come from."""
+
+    worker: EngineInfo
+    verifier: EngineInfo
+    files: Count
+    rollouts: Count
+    tokens: Count
+    chunks: Count
+    spread: dict[str, Spread]
+    strata: Annotated[tuple[Stratum, ...], Field(min_length=1, max_length=64)]
+    ratios: dict[str, Tail]
+    extremes: dict[str, Tail]
+    heldout: Heldout
+
+    @model_validator(mode="after")
+    def _complete(self) -> "PairMeasurements":
+        means = set(self.ratios) == set(MEANS) and all(set(one.sums) == set(MEANS) for one in self.strata)
+        every = set(self.spread) == set(self.heldout.largest) == set(MEASUREMENTS)
+        if not means or not every or set(self.extremes) != set(EXTREMES):
+            raise ValueError("measurements are missing, or unknown ones are there")
+        return self
+
+    @property
+    def name(self) -> str:
+        return f"{self.worker.name}:{self.worker.dtype} to {self.verifier.name}:{self.verifier.dtype}"
+
+
+def summarise(
+    worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
+) -> PairMeasurements:
+    """The summary of a pair's files. Raises ConfigError if there are too few of them."""
+    if not files or not heldout:
+        raise ConfigError("no honest files were measured", "pass a larger --files")
+    rows = [row for file in files for row in file.rows]
+    return PairMeasurements(
+        worker=worker,
+        verifier=verifier,
+        files=len(files),
+        rollouts=len(rows),
+        tokens=sum(row.tokens for row in rows),
+        chunks=sum(row.chunks for row in rows),
+        spread={name: Spread.of(values) for name, values in file_measurements(files).items()},
+        strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
+        ratios={n: Tail.of([f.total(r) / f.count(r) for r in rows]) for n, f in MEANS.items()},
+        extremes={n: Tail.of([f.largest(r) for r in rows]) for n, f in EXTREMES.items()},
+        heldout=Heldout(
+            files=len(heldout),
+            largest={name: significant(max(values)) for name, values in file_measurements(heldout).items()},
+            problems=_evidence(heldout),
+            blocks=_blocks(heldout),
+        ),
+    )
+
+
+def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
+    """Every measurement of every file, as the validator's checks compute it with each rollout audited."""
+    out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
+    return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
+
+
+def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
+    own = [file for file in files if file.batch == batch]
+    problems = len({(number, row.group) for number, file in enumerate(own) for row in file.rows})
+    if problems < LEAST_PROBLEMS:
+        what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
+        raise ConfigError(what, "pass a larger --files")
+    sums = {n: Sums.of(f, own) for n, f in MEANS.items()}
+    return Stratum(batch=batch, files=len(own), sums=sums, problems=_evidence(own), blocks=_blocks(own))
+
+
+def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
+    """The sums of every problem of files whose figures were kept."""
+    found: list[Problem] = []
+    for file in files:
+        groups: dict[int, list[RowFigures]] = {}
+        for row in file.figures:
+            groups.setdefault(file.rows[row.row].group, []).append(row)
+        found += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
+    return tuple(found)
+
+
+def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
+    """The sums of every block of those."""
+    return tuple(as_block(sums) for file in files for sums in block_sums(file.blocks))
+
+
+# ~ Thresholds for every measurement of `ChecksConfig` that engines decide, from summaries of honest pairs.
+# ~
+# ~ The false-reject probability of a submission is split evenly among the eight measurements (union bound). Statistical
+# ~ bounds (tails.py, means.py) are multiplied by the safety factor, which stands for machines and kernels that were not
+# ~ measured; floors, which come from arithmetic, are not.
+
+
+FLOORS = {
+    # Four values of a chunk at a power of two or at the cut of the 128 largest, rounded the other way at once.
+    "exponent_mismatches_chunk_reject": 4.0,
+    # Four mantissas of a chunk (of at least 64 compared) rounded the other way to bfloat16 at once.
+    "mantissa_mean_chunk_reject": 4 / 64,
+    # Claimed log-probabilities are float32: four units in the last place of a surprisal of up to 32 nats, and one.
+    "logprob_error_reject": 8e-6,
+    "logprob_mean_reject": 2e-6,
+}
+MOST = {
+    "exponent_mismatches_reject": 128.0,
+    "exponent_mismatches_chunk_reject": 128.0,
+    "mantissa_mean_reject": 128.0,
+    "mantissa_mean_chunk_reject": 128.0,
+    "sampling_miss_rate_reject": 1.0,
+}
+"""No measurement exceeds these, whatever was computed; a threshold there refuses nothing but the impossible."""
+UNRELATED = {
+    # Of 128 random exponents of eight bits hardly one agrees.
+    "exponent_mismatches_reject": 120.0,
+    "exponent_mismatches_chunk_reject": 120.0,
+    # The mean distance of two random numbers of seven bits is 128/3.
+    "mantissa_mean_reject": 42.0,
+    "mantissa_mean_chunk_reject": 42.0,
+    # Text that was chosen without the noise misses where the model is unsure, and where it is sure of other text.
+    "sampling_miss_rate_reject": 0.5,
+    # A word that is one in 265, the demo's vocabulary, claimed to be certain, is 5.6 nats off.
+    "logprob_mean_reject": 5.6,
+    "logprob_error_reject": 5.6,
+    "sampling_gap_reject": 5.6,
+}
+"""What the work of an unrelated model reaches, roughly: a threshold there or above sees nothing."""
+_RARE = 50
+"""Events of a whole sample above which their count needs no Poisson floor."""
+
+
+def thresholds(
+    pairs: Sequence[PairMeasurements], design: Design, false_reject: float, safety: float
+) -> dict[str, float]:
+    """Every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
+    each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
+    return {name: _rounded_up(max(found[name] for found in each)) for name in MEASUREMENTS}
+
+
+def _pair(pair: PairMeasurements, design: Design, probability: float, safety: float) -> dict[str, float]:
+    out = {}
+    for name, extreme in EXTREMES.items():
+        found = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
+        out[name] = max(safety * found.value, FLOORS.get(name, 0.0))
+    # Two scores are each off by their error of ln p (the common constant cancels), and the verifier's own choice is a
+    # sample as well, with errors like those of chosen tokens: a gap of g needs an error of g/2 on either side.
+    either = 2 * max(
+        safety * limit(pair.extremes["logprob_error_reject"], probability / 2 / design.rows, 0.0).value, 8e-6
+    )
+    few = pair.extremes["sampling_gap_reject"].at_least < FEWEST
+    out["sampling_gap_reject"] = either if few else min(out["sampling_gap_reject"], either)
+    for name, mean in MEANS.items():
+        strata = [stratum.sums[name] for stratum in pair.strata]
+        # Sums of whole events have tails in whole steps.
+        found_mean = mean_limit(strata, pair.ratios[name], design, probability, 1.0 if mean.quantum == 1.0 else 0.0)
+        floor = _poisson_floor(pair, name, design, probability) if mean.quantum else 0.0
+        seen = pair.spread[name].largest
+        out[name] = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
+    return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}
+
+
+def blind(found: Mapping[str, float]) -> list[str]:
+    """The thresholds that not even an unrelated model's work would reach."""
+    return [name for name in MEASUREMENTS if found[name] >= UNRELATED[name]]
+
+
+def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probability: float) -> float:
+    """Rare events that come one by one: how many a submission may hold though the sample has few or none."""
+    strata = [stratum.sums[name] for stratum in pair.strata]
+    counted, total = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata)
+    rows = sum(sums.rows for sums in strata)
+    quantum = MEANS[name].quantum
+    events = total / quantum
+    if events > _RARE:
+        return 0.0
+    upper = events + 1.645 * math.sqrt(events) + 3.0
+    in_file = counted / rows * design.rows * design.audited
+    fewest = max(1.0, counted / rows * design.fewest)
+    return (_poisson_quantile(upper * in_file / counted, probability) + 1) * quantum / fewest
+
+
+def _poisson_quantile(rate: float, probability: float) -> int:
+    """The least c with P(Poisson(rate) > c) ≤ probability."""
+    term = math.exp(-rate)
+    left, count = 1.0 - term, 0
+    while left > probability and count < 10_000:
+        count += 1
+        term *= rate / count
+        left -= term
+    return count
+
+
+def _rounded_up(value: float) -> float:
+    """Three significant digits, never less than `value`."""
+    if not 0 < value < math.inf:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.3g}")
+
+
+# ~ The calibration document: measurements, thresholds and how they follow, in canonical JSON, signed by who measured.
+# ~
+# ~ The signature is EIP-712 over the SHA-256 of the document without it. The domain names no chain: a calibration is of
+# ~ weights and engines, whatever network a pool is on.
+
 
 METHOD: Literal["peaks-over-threshold, Chernoff and bets, 5"] = "peaks-over-threshold, Chernoff and bets, 5"
 _DOMAIN = signing.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
@@ -56,7 +318,7 @@ class Calibration(Document):
     pairs: Annotated[tuple[PairMeasurements, ...], Field(min_length=1, max_length=64)]
     thresholds: dict[str, Annotated[float, Field(gt=0)]]
     evidence_safety: Annotated[float, Field(ge=1, le=100)] = 1.1
-    evidence: tuple[PairLaw, ...] = ()
+    evidence: tuple[PairNullModel, ...] = ()
     signer: str
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{130}|)$")] = ""
 
@@ -82,11 +344,11 @@ class Calibration(Document):
         """The thresholds that follow from the document's measurements."""
         return thresholds(self.pairs, self.design, self.false_reject, self.safety)
 
-    def law(self) -> tuple[PairLaw, ...]:
+    def null_model(self) -> tuple[PairNullModel, ...]:
         """The laws of evidence that follow from the document's measurements, one for each pair whose figures it has."""
         able = [pair for pair in self.pairs if pair.heldout.problems and all(one.problems for one in pair.strata)]
         return tuple(
-            pair_law(
+            pair_null_model(
                 _key(pair.worker),
                 _key(pair.verifier),
                 [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata],
@@ -122,7 +384,7 @@ class Calibration(Document):
                 raise IntegrityError(
                     f"`{name}` is {said}, but {wanted[name]} follows from the measurements", "measure anew"
                 )
-        if not _alike(self.evidence, self.law()):
+        if not _alike(self.evidence, self.null_model()):
             raise IntegrityError("its law of evidence does not follow from the measurements", "measure anew")
         if set(self.thresholds) != set(MEASUREMENTS):
             raise IntegrityError("the calibration has thresholds that no check knows", "measure anew")
@@ -147,7 +409,7 @@ def _key(info: EngineInfo) -> str:
     return engine_key(info.name, info.dtype, info.device)
 
 
-def _alike(said: tuple[PairLaw, ...], found: tuple[PairLaw, ...]) -> bool:
+def _alike(said: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
     """Whether two laws are the same up to the last places of a logarithm, which machines round differently."""
     if [(one.worker, one.verifier, set(one.bets)) for one in said] != [
         (one.worker, one.verifier, set(one.bets)) for one in found

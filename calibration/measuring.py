@@ -1,17 +1,73 @@
-"""The parent's side: starts one process per engine, bounded in time, and sums up what they measured."""
+"""What the processes of a calibration tell one another: one JSON file in, one JSON file out."""
 
+import json
+import logging
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from calibration.jobs import Done, Job
-from calibration.plan import EngineSpec, Pair, Plan
-from calibration.summary import PairMeasurements, summarise
+from calibration.bounds import FileSample, RowSample
+from calibration.document import Calibration, PairMeasurements, subject, summarise, weights_hash
+from calibration.plan import EngineSpec, ErrorBudget, Pair, Plan
+from calibration.toml_edit import with_numbers, with_table
+from engines.base import Completion, Engine, EngineInfo
+from engines.factory import make_engine
 from engines.runtime import torch_environment
-from protocol.errors import ConfigError, MusterError
+from environments.pool import PoolEnvironments
+from protocol.accounts import LocalAccount
+from protocol.config import PoolConfig
+from protocol.encoding import Document, tagged_hash
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.evidence.coherence import blocks_of
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from protocol.files import explained, write_atomic
+from protocol.identity import PoolId, WorkId
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
+from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
+from runtime.logs import start_logging
+from worker.produce import Planned, Producer
+
+if TYPE_CHECKING:
+    from validator.judging.context import CheckContext, RowMeasurements
+
+
+_ZERO = "0x" + "00" * 20
+
+
+class Job(Document):
+    """One process's work. produce: make file `i` of the plan, decoding `batches[i mod n]` rollouts at a time. measure:
+    prefill those files. Files are `<folder>/<i>.parquet`."""
+
+    do: Literal["produce", "measure"]
+    plan: Plan
+    engine: EngineSpec
+    folder: Path
+
+
+class Done(Document):
+    """A process's answer; `error` and `hint` if it failed in a way that people can fix."""
+
+    engine: EngineInfo | None = None
+    files: tuple[FileSample, ...] = ()
+    error: str = ""
+    hint: str = ""
+
+
+def work_of(seed: str, number: int) -> Work:
+    """Of a chain that does not exist: calibration files can be submitted nowhere. Randomness follows from the seed."""
+    step_seed = tagged_hash("muster/calibration/1", tagged_hash(f"muster/calibration-seed/1 {seed}"))
+    return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
+
+
+# ~ The parent's side: starts one process per engine, bounded in time, and sums up what they measured.
+
 
 HOURS = 12
 HELD_OUT = 4
@@ -45,7 +101,7 @@ def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, fold
     question, answer = folder / "job.json", folder / "answer.json"
     answer.unlink(missing_ok=True)
     question.write_text(job.model_dump_json())
-    command = [sys.executable, "-P", "-m", "calibration.process", str(question), str(answer)]
+    command = [sys.executable, "-P", "-m", "calibration.measuring", str(question), str(answer)]
     environment = os.environ | torch_environment(plan.threads)
     try:
         subprocess.run(command, stdout=sys.stderr, env=environment, timeout=HOURS * 3600, check=True)
@@ -58,3 +114,179 @@ def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, fold
     if done.error:
         raise ConfigError(f"{engine}: {done.error}", done.hint)
     return done
+
+
+# ~ `python -m calibration.measuring JOB ANSWER`: one engine makes honest files, or measures them.
+# ~
+# ~ A process has one engine, because vLLM keeps global state.
+
+
+log = logging.getLogger("muster.calibrate")
+
+
+class BatchProducer(Producer):
+    """Decodes at most `batch` completions together, whatever the engine could take."""
+
+    batch = 1
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        parts = [plan[start : start + self.batch] for start in range(0, len(plan), self.batch)]
+        return [done for part in parts for done in Producer.complete(self, work, part)]
+
+
+def run(job: Job) -> Done:
+    """Do a job. Raises MusterError."""
+    config = PoolConfig.load(job.plan.pool_config).without_curricula
+    spec = job.engine
+    engine = make_engine(spec.name, spec.dtype, spec.device, job.plan.threads, max(job.plan.batches))
+    engine.load(job.plan.weights)
+    return (_produce if job.do == "produce" else _measure)(job, config, engine)
+
+
+def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
+    producer = BatchProducer(config, engine)
+    producer.load(job.plan.weights)
+    for number in range(job.plan.files):
+        producer.batch = job.plan.batches[number % len(job.plan.batches)]
+        made = producer.make(work_of(job.plan.seed, number))
+        (job.folder / f"{number}.parquet").write_bytes(made.data)
+        log.info("%s: made file %d of %d", job.engine, number + 1, job.plan.files)
+    return Done(engine=engine.info)
+
+
+def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
+    from validator.judging.measurements import measure, row_figures
+
+    environment = PoolEnvironments.of(config, job.plan.weights)
+    files = []
+    for number in range(job.plan.files):
+        data = (job.folder / f"{number}.parquet").read_bytes()
+        context = context_of(work_of(job.plan.seed, number), data, config, environment)
+        measured = measure(context, engine)
+        rows, drawn = row_samples(context.rollouts, measured), audited(job.plan, number, len(context.rollouts))
+        figures = tuple(row_figures(context.rollouts[row.row], row) for row in measured if row.row in drawn)
+        drifts = {row.row: row.drift for row in measured if row.row in drawn}
+        blocks = tuple(blocks_of(drifts, config.work.samples_per_problem))
+        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows, figures, blocks))
+        log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
+    return Done(engine=engine.info, files=tuple(files))
+
+
+def audited(plan: Plan, number: int, rows: int) -> set[int]:
+    """The rows that an audit at the plan's rate draws of file `number`."""
+    return set(audit_sample(work_of(plan.seed, number).step_seed, number, rows, plan.audit_rate))
+
+
+def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
+    """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+    from protocol.rollout_file.rows import commit
+    from validator.judging.checks import FILE_CHECKS
+    from validator.judging.context import CheckContext, SubmissionFacts
+
+    header, rollouts = read(data, Limits.of(config.work))
+    facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)
+    context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
+    for check in FILE_CHECKS:
+        if not (finding := check(context)).code.is_accept:
+            raise IntegrityError(
+                f"an honest file fails {finding.check}: {finding.note}", "check pool config and weights"
+            )
+    return context
+
+
+def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements]") -> tuple[RowSample, ...]:
+    """What each rollout contributes, by the validator's own measurements."""
+    rows = ((rollouts[found.row], found) for found in measured)
+    return tuple(
+        RowSample.of(row.slot, found.mismatches, found.mantissas, found.gaps, row.logprobs, found.logprobs)
+        for row, found in rows
+    )
+
+
+def main(job_path: str, answer: str) -> int:
+    try:
+        start_logging()
+        done = run(Job.model_validate_json(Path(job_path).read_bytes()))
+    except MusterError as error:
+        done = Done(error=error.what, hint=error.hint)
+    write_atomic(Path(answer), done.model_dump_json().encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))
+
+
+# ~ From a plan to a signed calibration, and from a calibration to a pool's configuration.
+
+
+def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
+    """Measure, compute the thresholds and sign them. Raises MusterError; ConfigError where no bound was found."""
+    config = PoolConfig.load(plan.pool_config)
+    hashed = weights_hash(plan.weights)
+    pairs = tuple(measure_all(plan))
+    if weights_hash(plan.weights) != hashed:
+        raise ConfigError(f"{plan.weights} changed while it was measured", "measure a folder that nobody writes to")
+    document = Calibration(
+        time=int(time.time()),
+        seed=plan.seed,
+        pool=subject(config),
+        weights=hashed,
+        problems=config.work.problems_per_file,
+        samples=config.work.samples_per_problem,
+        audit_rate=budget.audit_rate,
+        false_reject=budget.false_reject,
+        safety=budget.safety,
+        pairs=pairs,
+        thresholds={},
+        signer=account.address,
+    )
+    found = document.computed()
+    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
+        raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
+    document = document.model_copy(update={"thresholds": found, "evidence": document.null_model()}).signed(account)
+    document.check()
+    return document
+
+
+def applicable(path: Path, measured: str) -> PoolConfig:
+    """The pool configuration in a file. Raises ConfigError unless its `subject` is the one that was measured."""
+    config = PoolConfig.load(path)
+    if subject(config) != measured:
+        what = f"{path} has another model, task or work than was measured"
+        raise ConfigError(what, "calibrate that pool; its thresholds are unchanged")
+    return config
+
+
+def apply(document: Calibration, path: Path) -> None:
+    """Write the thresholds and the law of evidence into an applicable pool configuration; comments of one in TOML stay.
+    Raises ConfigError."""
+    config = applicable(path, document.pool)
+    asked = None if config.evidence is None else config.evidence.own_engine
+    law = evidence_config(document.evidence, document.audit_rate, asked)
+    changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": law})
+    if path.suffix == ".toml":
+        text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
+        text = with_table(text, "evidence", law.model_dump(mode="json") if law else None)
+    else:
+        text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    write(path, text.encode())
+
+
+def evidence_config(laws: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None) -> EvidenceConfig | None:
+    """What a pool names, with what it asked of jurors before (`own_engine`). At first (None) it asks for the worker's
+    engine where it can: else jurors who have it vote against those who have not. Raises ConfigError where the pairs do
+    not suffice."""
+    if not laws:
+        return None
+    law = EvidenceConfig(audit_rate=audit_rate, null_models=laws)
+    lacking = law.unseen_by_itself()
+    if own_engine and lacking:
+        what = f"the pool's `own_engine` wants a law of {lacking} seen by itself"
+        raise ConfigError(what, "measure that pair too: --worker and --verifier of one engine")
+    return law.model_copy(update={"own_engine": not lacking if own_engine is None else own_engine})
+
+
+def write(path: Path, data: bytes) -> None:
+    with explained(f"write {path}", "choose another path"):
+        write_atomic(path, data)

@@ -40,7 +40,7 @@ def artifacts_folder() -> Path:
 
 
 SUITE = (
-    "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases",
+    "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeChallenges",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
 CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")

@@ -27,19 +27,19 @@ class ContractCall(Call, Generic[R]):
     """A call with checked arguments, not yet sent. The client can simulate and price it like any `Call`; `send` does
     all that the call needs and returns what it is for.
 
-    `result` reads that from the receipt. `grains` leave the sender's account. `approval`, for a call whose contract
-    takes them by allowance: the call that lets it take so many grains, None if it may already.
+    `result` reads that from the receipt. `base_units` leave the sender's account. `approval`, for a call whose contract
+    takes them by allowance: the call that lets it take so many base units, None if it may already.
     """
 
     client: ChainClient = field(repr=False)
     result: Callable[[Receipt], R] = field(repr=False)
-    grains: int = 0
+    base_units: int = 0
     approval: Callable[[int], "ContractCall[Receipt] | None"] | None = field(default=None, repr=False)
 
     def send(self) -> R:
         """Approve if need be, send, and wait until mined. Raises ContractError with the decoded reason when the
         contract refuses; other errors: see `ChainClient.send`."""
-        approval = self.approval(self.grains) if self.approval and self.grains else None
+        approval = self.approval(self.base_units) if self.approval and self.base_units else None
         if approval is not None:
             approval.send()
         return self.result(self.client.send(self))
@@ -100,32 +100,32 @@ Permit = tuple[int, int, bytes, bytes]
 
 
 class Token(Contract):
-    """Amounts are grains."""
+    """Amounts are base units."""
 
     name = "MusterToken"
 
     def balance_of(self, owner: str) -> int:
         return int(self.read("balanceOf", owner))
 
-    def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self.call("mint", to, grains)
+    def mint(self, to: str, base_units: int) -> ContractCall[Receipt]:
+        return self.call("mint", to, base_units)
 
-    def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self.call("transfer", to, grains)
+    def transfer(self, to: str, base_units: int) -> ContractCall[Receipt]:
+        return self.call("transfer", to, base_units)
 
-    def approve(self, spender: str, grains: int) -> ContractCall[Receipt]:
-        return self.call("approve", spender, grains)
+    def approve(self, spender: str, base_units: int) -> ContractCall[Receipt]:
+        return self.call("approve", spender, base_units)
 
-    def approval(self, spender: str, grains: int) -> ContractCall[Receipt] | None:
-        """What the client's account has to approve so that `spender` may take `grains`; None if it may already."""
+    def approval(self, spender: str, base_units: int) -> ContractCall[Receipt] | None:
+        """What the client's account has to approve so that `spender` may take `base_units`; None if it may already."""
         allowed = int(self.read("allowance", self.client.address, spender))
-        return None if allowed >= grains else self.approve(spender, grains)
+        return None if allowed >= base_units else self.approve(spender, base_units)
 
-    def sign_permit(self, owner: LocalAccount, spender: str, grains: int, deadline: int) -> Permit:
-        """The owner's permit for `spender` to take `grains` until `deadline`."""
+    def sign_permit(self, owner: LocalAccount, spender: str, base_units: int, deadline: int) -> Permit:
+        """The owner's permit for `spender` to take `base_units` until `deadline`."""
         struct = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
         nonce = self.read("nonces", owner.address)
-        values = owner.address, spender, grains, nonce, deadline
+        values = owner.address, spender, base_units, nonce, deadline
         signature = self.signed(owner, self.read("name"), struct, *values)
         return deadline, signature[64], signature[:32], signature[32:64]
 
@@ -137,14 +137,14 @@ class TokenTaker(Contract):
         super().__init__(client, deployment)
         self._token = Token(client, deployment)
 
-    def _taking(self, grains: int, function: str, *args: Any) -> ContractCall[Receipt]:
-        """A call in which this contract takes `grains`."""
+    def _taking(self, base_units: int, function: str, *args: Any) -> ContractCall[Receipt]:
+        """A call in which this contract takes `base_units`."""
         approval = partial(self._token.approval, self.address)
-        return replace(self.call(function, *args), grains=grains, approval=approval)
+        return replace(self.call(function, *args), base_units=base_units, approval=approval)
 
 
 class Params(Contract):
-    """Penalties (grains, shares in 1/10000) and bounds."""
+    """Penalties (base units, shares in 1/10000) and bounds."""
 
     name = "Params"
 
@@ -207,7 +207,7 @@ class Stakes(TokenTaker):
         return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
 
     def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
-        """Register `node` under the caller with `amount` grains at stake."""
+        """Register `node` under the caller with `amount` base units at stake."""
         return self._taking(amount, "registerNode", node, amount, expiry, consent)
 
     def register_node_with_permit(
@@ -215,14 +215,14 @@ class Stakes(TokenTaker):
     ) -> ContractCall[Receipt]:
         """The same with a permit in place of an approval."""
         call = self.call("registerNodeWithPermit", node, amount, expiry, consent, permit)
-        return replace(call, grains=amount)
+        return replace(call, base_units=amount)
 
     def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
-        """Add `amount` grains; follow with `pools.refresh` to raise the limit in the node's pool."""
+        """Add `amount` base units; follow with `pools.refresh` to raise the limit in the node's pool."""
         return self._taking(amount, "deposit", node, amount)
 
     def withdraw(self, node: str, amount: int) -> ContractCall[Receipt]:
-        """Take `amount` grains of unlocked stake back."""
+        """Take `amount` base units of unlocked stake back."""
         return self.call("withdraw", node, amount)
 
     def node_of(self, node: str) -> NodeView:
@@ -237,18 +237,18 @@ class Seats(TokenTaker):
 
     name = "Seats"
 
-    def open_seat(self, voter: str, classes: Sequence[int]) -> ContractCall[int]:
-        """Bond one seat for the hot key `voter`; returns its number. Drawable for `classes` from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", voter, list(classes))
+    def open_seat(self, voter: str, groups: Sequence[int]) -> ContractCall[int]:
+        """Bond one seat for the hot key `voter`; returns its number. Drawable for `groups` from the next epoch."""
+        call = self._taking(self.bond(), "openSeat", voter, list(groups))
         return self._returning(call, "SeatOpened", "seat")
 
-    def opt_in(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+    def opt_in(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
         """Judge the pools of one class more, from the next epoch on."""
-        return self.call("optIn", seat, seat_class)
+        return self.call("optIn", seat, validator_group)
 
-    def opt_out(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+    def opt_out(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
         """Judge them no more; what is drawn from earlier epochs stays a duty."""
-        return self.call("optOut", seat, seat_class)
+        return self.call("optOut", seat, validator_group)
 
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
         return self.call("setVoter", seat, voter)
@@ -329,12 +329,12 @@ class Pools(TokenTaker):
     # ---- Owner
 
     def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
-        """Create an open pool and escrow `budget` grains; returns its number."""
+        """Create an open pool and escrow `budget` base units; returns its number."""
         call = self._taking(budget, "createPool", terms.as_tuple(), budget)
         return self._returning(call, "PoolCreated", "pool")
 
     def fund(self, pool: int, amount: int) -> ContractCall[Receipt]:
-        """Add `amount` grains to the budget."""
+        """Add `amount` base units to the budget."""
         return self._taking(amount, "fund", pool, amount)
 
     def publish_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> ContractCall[int]:
@@ -362,15 +362,11 @@ class Pools(TokenTaker):
         return self.call("closePool", pool)
 
     def settle_pool(self, pool: int) -> ContractCall[int]:
-        """After the last window: returns the leftover grains sent to the owner."""
+        """After the last window: returns the leftover base units sent to the owner."""
         return self._returning(self.call("settlePool", pool), "LeftoverTaken", "amount")
 
     def remove_node(self, pool: int, node: str) -> ContractCall[Receipt]:
         return self.call("removeNode", pool, node)
-
-    def sign_invite(self, owner: LocalAccount, pool: int, node: str, expiry: int) -> bytes:
-        """The pool owner's invite for `node`, usable until `expiry` (chain time)."""
-        return self.signed(owner, "muster-pools", INVITE, pool, node, expiry)
 
     # ---- Operator
 
@@ -389,7 +385,7 @@ class Pools(TokenTaker):
 
     def claim(self, submission: Submission) -> ContractCall[int]:
         """Pay everything of the submission's node that vested up to it (choose it with `State.claim_hint`); returns
-        grains paid to the operator."""
+        base units paid to the operator."""
         call = self.call("claim", submission.pool, submission.node, submission.sequence, submission.inner)
         return self._returning(call, "Claimed", "amount")
 
@@ -484,7 +480,7 @@ class BallotContract(Contract):
         return self.call("vote", *place, member, codes, verdict_hash, salt)
 
     def close(self, place: Place, member: int) -> ContractCall[int]:
-        """Pay one member once nothing can change any more; returns the grains its seat's owner got."""
+        """Pay one member once nothing can change any more; returns the base units its seat's owner got."""
         return self._returning(self.call(self.close_function, *place, member), self.closed_event, "paid")
 
 
@@ -598,9 +594,9 @@ class Canaries(TokenTaker):
         return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
     def open(
-        self, submission: Submission, planted: Planted, carrier: LocalAccount, rollout: FailingRollout, reason: int
+        self, submission: Submission, planted: Planted, decoy: LocalAccount, rollout: FailingRollout, reason: int
     ) -> ContractCall[Receipt]:
-        """Open a canary after settlement, within its challenge window, as the pool's owner. `carrier`: the key of the
+        """Open a canary after settlement, within its challenge window, as the pool's owner. `decoy`: the key of the
         file's node, which consents. `reason`: the reject code that an honest check gives. The deposit (accused bonds
         and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
@@ -613,30 +609,30 @@ class Canaries(TokenTaker):
             submission.pool,
             submission.sequence,
             submission.file_data,
-            (planted.salt, list(planted.proof), self._consent(submission, planted, carrier)),
+            (planted.salt, list(planted.proof), self._consent(submission, planted, decoy)),
             (rollout.row, rollout.row_hash, list(rollout.proof)),
             int(reason),
         )
 
-    def _consent(self, submission: Submission, planted: Planted, carrier: LocalAccount) -> bytes:
+    def _consent(self, submission: Submission, planted: Planted, decoy: LocalAccount) -> bytes:
         at = submission.pool, submission.step, submission.node, submission.counter
-        return self.signed(carrier, "muster-canaries", CANARY_CONSENT, self.leaf(planted.salt, *at))
+        return self.signed(decoy, "muster-canaries", CANARY_CONSENT, self.leaf(planted.salt, *at))
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""
         return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
 
 
-# ---- Cases against nodes, for what several of their files say together
+# ---- Node challenges
 
 
 MOST_FILES = 256
-"""NodeCases.MAX_FILES."""
+"""NodeChallenges.MAX_FILES."""
 
 
 @dataclass(frozen=True)
-class CaseView:
-    """INodeCases.NodeCase; `bond` in grains. `outcome` is NONE for a number that no case has."""
+class NodeChallengeView:
+    """INodeChallenges.NodeChallenge; `bond` in base units. `outcome` is NONE for a number that no challenge has."""
 
     pool: int
     node: str
@@ -647,35 +643,35 @@ class CaseView:
     opened_at: int
 
 
-class NodeCases(TokenTaker):
+class NodeChallenges(TokenTaker):
     """Called by whoever accuses, and by keepers."""
 
-    name = "NodeCases"
+    name = "NodeChallenges"
 
     def open(self, files: Sequence[Submission], evidence: bytes) -> ContractCall[int]:
         """Accuse a node by some of its files, in their order: all of one pool, accepted and final. Takes the bond;
-        returns the case's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
+        returns the challenge's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
         pool, node = files[0].pool, files[0].node
         inners = [file.inner for file in files]
         sequences, bond = [file.sequence for file in files], self.bond(pool, len(files))
         call = self._taking(bond, "open", pool, node, sequences, inners, evidence)
-        return self._returning(call, "CaseOpened", "nodeCase")
+        return self._returning(call, "ChallengeOpened", "challenge")
 
-    def conclude(self, case: int) -> ContractCall[Receipt]:
-        """Keeper: once its jury is done, end a case or have its jury replaced."""
-        return self.call("conclude", case)
+    def conclude(self, challenge: int) -> ContractCall[Receipt]:
+        """Keeper: once its jury is done, end a challenge or have its jury replaced."""
+        return self.call("conclude", challenge)
 
     def bond(self, pool: int, files: int) -> int:
-        """What a case in a pool takes that names so many files, 1 to MOST_FILES: grains."""
+        """What a challenge in a pool takes that names so many files, 1 to MOST_FILES: base units."""
         return int(self.read("bondOf", pool, files))
 
     def tried(self, pool: int, sequences: Sequence[int]) -> int:
-        """The case over exactly these files that is open or was decided; 0 if there is none."""
+        """The challenge over exactly these files that is open or was decided; 0 if there is none."""
         return int(self.read("triedIn", pool, list(sequences)))
 
-    def case_of(self, case: int) -> CaseView:
-        values = self.read("caseOf", case)
-        return record(CaseView, values | {"outcome": CaseOutcome(values["outcome"])})
+    def challenge_of(self, challenge: int) -> NodeChallengeView:
+        values = self.read("challengeOf", challenge)
+        return record(NodeChallengeView, values | {"outcome": CaseOutcome(values["outcome"])})
 
 
 # ---- The timelock that owns the parameters

@@ -127,7 +127,7 @@ _TOKEN_BOUND = (1 << 56) - 1
 
 
 class Penalties(Document):
-    """`Params.Values`, in grains; shares in 1/10000. Bounds beyond these are the contract's."""
+    """`Params.Values`, in base units; shares in 1/10000. Bounds beyond these are the contract's."""
 
     slash_bps: int = Field(ge=5000, le=10_000)
     reward_bps: int = Field(ge=0, le=2000)
@@ -144,7 +144,7 @@ class Penalties(Document):
 
 
 class SuiteConfig(Document):
-    """Parameters fixed at deployment (seconds, blocks, grains), the first penalties, and who governs."""
+    """Parameters fixed at deployment (seconds, blocks, base units), the first penalties, and who governs."""
 
     min_window: int = Field(ge=1, le=86_400)
     block_seconds: int = Field(ge=1, le=60)

@@ -166,15 +166,6 @@ class FailoverProvider(JSONBaseProvider):
     def make_batch_request(self, requests: list[tuple[RPCEndpoint, Any]]) -> list[RPCResponse]:
         return [_response(answer) for answer in self.batch([(method, list(params)) for method, params in requests])]
 
-    def is_connected(self, show_traceback: bool = False) -> bool:
-        try:
-            self.check()
-        except (ConfigError, UnreachableError):
-            if show_traceback:
-                raise
-            return False
-        return True
-
     # ---- What web3 has no words for
 
     def batch(

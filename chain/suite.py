@@ -4,13 +4,25 @@
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
-`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_cases`,
+`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_challenges`,
 `diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent
 as the client's account. What changes often is read from the projected state (`chain.indexer.state`), not by views.
 """
 
 from chain.client import ChainClient
-from chain.contracts import Appeals, Canaries, Court, Juries, NodeCases, Params, Pools, Seats, Stakes, Timelock, Token
+from chain.contracts import (
+    Appeals,
+    Canaries,
+    Court,
+    Juries,
+    NodeChallenges,
+    Params,
+    Pools,
+    Seats,
+    Stakes,
+    Timelock,
+    Token,
+)
 from chain.deployment import Deployment
 from chain.diloco_runs import DilocoRuns
 from chain.indexer.records import Step
@@ -35,7 +47,7 @@ class Suite:
         self.juries = Juries(client, deployment)
         self.appeals = Appeals(client, deployment)
         self.canaries = Canaries(client, deployment)
-        self.node_cases = NodeCases(client, deployment)
+        self.node_challenges = NodeChallenges(client, deployment)
         self.diloco_runs = DilocoRuns(client, deployment)
         self.timelock = Timelock(client, deployment)
 

@@ -487,7 +487,7 @@ def _seats_chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:
     lines = []
     for seat in look.seats:
         number, standing = seat["seat"], seat["standing"]
-        if standing == "active" and not seat["classes"]:
+        if standing == "active" and not seat["groups"]:
             lines.append(f"seat {number} judges nothing: muster validator judge --pool NUMBER")
         if standing == "active" and seat["bond"] < chain["bond"]:
             lacks = show_tokens(chain["bond"] - seat["bond"])
@@ -517,8 +517,8 @@ def _seats_chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class PoolLook:
-    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pool_view), `free` (grains,
-    not reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused`
+    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pool_view), `free` (base_units,
+    not reserved and not owed), `file` (base_units of the largest file), `now` and `settle_at` (chain time), `refused`
     (the newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
     service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's
     processes that do not run on this machine, where that is known, by their roles, with their last messages.
@@ -582,7 +582,7 @@ def _pool_earned(look: PoolLook) -> list[str]:
     if look.chain is None:
         return unknown(look.parts[0])
     view, settle_at = look.chain["view"], look.chain["settle_at"]
-    money = {name: show_tokens(grains) for name, grains in view["money"].items()}
+    money = {name: show_tokens(base_units) for name, base_units in view["money"].items()}
     rest = f"comes back from {clock(settle_at)} on" if settle_at else "comes back once the pool is closed and settled"
     return [
         f"{view['units_accepted']} output tokens were accepted, for {money['claimed']} tokens paid to nodes, "

@@ -57,8 +57,8 @@ def calibrate(
 ) -> None:
     """Measure honest files of a pool and sign the thresholds that follow; or --verify such a document, and --apply it
     to a pool configuration that is not on chain yet."""
-    from calibration.calibrate import apply as apply_to
     from calibration.document import Calibration
+    from calibration.measuring import apply as apply_to
 
     if verify is None:
         if signer is not None:
@@ -78,8 +78,8 @@ def calibrate(
 def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
     """Measure, sign and write. Hours of measuring must not end in a mistyped password or at a file that cannot be
     written, so all of that is tried first."""
-    from calibration.calibrate import applicable, calibrate, write
     from calibration.document import subject
+    from calibration.measuring import applicable, calibrate, write
     from calibration.plan import ErrorBudget, Plan, parse_pairs
     from protocol.config import PoolConfig
     from runtime.keystore import open_key
@@ -112,7 +112,7 @@ def _check_writable(path: Path) -> None:
 
 def _summary(document: "Calibration") -> dict[str, Any]:
     """The document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
-    from calibration.thresholds import blind
+    from calibration.document import blind
 
     heldout, over = document.heldout()
     whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}

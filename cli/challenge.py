@@ -42,7 +42,7 @@ def open_challenge(
     else it is lost. `muster verify node ADDRESS` says which run to name."""
     import hashlib
 
-    from cli.pool_document import refuse_without_null_model
+    from cli.pool_document import refuse_no_null_model
 
     session = by.open()
     pool, state = by.number(session), session.state()
@@ -54,12 +54,12 @@ def open_challenge(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
     said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
-    refuse_without_null_model(state.pools[pool])
-    call = session.suite.node_cases.open(files, said)
+    refuse_no_null_model(state.pools[pool])
+    call = session.suite.node_challenges.open(files, said)
     sequences = [file.sequence for file in files]
     title = (
         f"challenge node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
-        f"{show_tokens(call.grains)} tokens"
+        f"{show_tokens(call.base_units)} tokens"
     )
 
     def outcome(receipts: list[Any]) -> tuple[dict[str, Any], str]:
@@ -68,7 +68,7 @@ def open_challenge(
 
     act(
         session, [PlannedTransaction(title, call)], by, outcome,
-        pool=pool, node=node, files=sequences, bond=call.grains, evidence=said.hex(),
+        pool=pool, node=node, files=sequences, bond=call.base_units, evidence=said.hex(),
     )  # fmt: skip
 
 
@@ -94,9 +94,9 @@ def show(
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
     """Of the `known` files of a node those that a challenge names at chain time `now`, between two that may be asked
     for. Raises ConfigError where these are more than it can name, or not all of them final."""
-    from validator.case_verdict import nameable
+    from validator.challenges import challengeable
 
-    files = newest(nameable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
+    files = newest(challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
     if files and last is not None:
         refuse_cut(files, known, last)
     return files

@@ -499,7 +499,7 @@ def _private(path: Path) -> str:
 def validator_checks(profile: "Profile") -> Iterator[Check]:
     """Whether a validator can show the files that it accepts, and with which engines it can judge node challenges."""
     from runtime.process import EngineConfig
-    from validator.held_engines import others
+    from validator.judging.pipeline import others
 
     if profile.role != "validator":
         return

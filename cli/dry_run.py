@@ -10,12 +10,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from calibration.rehearsal import Draw as Draw
-from calibration.rehearsal import Judged, RehearsedFile, judge_file, make_file
+from calibration.dry_run import Draw as Draw
+from calibration.dry_run import Judged, RehearsedFile, judge_file, make_file
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views import MEANING
-from protocol.amounts import GRAINS, show_tokens
+from protocol.amounts import TOKEN, show_tokens
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.errors import MusterError, first_line
 from protocol.lifetime import die_with_parent
@@ -99,7 +99,7 @@ _MS = 1000
 
 
 def dry_run_view(work: Work, made: RehearsedFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
-    """Everything that `dry_run_text` says; amounts in grains. `pay`: what a committee with this verdict would have
+    """Everything that `dry_run_text` says; amounts in base units. `pay`: what a committee with this verdict would have
     had paid; `at_stake`: the stake that a rejection would have cost, at least."""
     verdict, units = judged.verdict, made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
@@ -182,7 +182,7 @@ def _outcome(view: dict[str, Any]) -> list[str]:
     lines = [f"verdict: {view['verdict']}: {view['meaning']}"]
     lines += [f"  {one['check']}: {one['note']}" for one in view["findings"] if one["note"]]
     if view["accepted"]:
-        pay, hourly = show_tokens(view["pay"]), f"{view['pay_per_hour'] / GRAINS:.2f}"
+        pay, hourly = show_tokens(view["pay"]), f"{view['pay_per_hour'] / TOKEN:.2f}"
         when = seconds(view["payable_after"])
         return [*lines, f"would have been paid: {pay} tokens, {when} after acceptance; {hourly} an hour at this pace"]
     lost = f"would have been paid: nothing; a refused file costs the stake, {show_tokens(view['at_stake'])} or more"

@@ -72,15 +72,15 @@ def propose(
 def _mint(session: "Session", what: str, by: Paying) -> None:
     """Mint at once with the key that owns the token, by proposal where the timelock owns it."""
     address, _, amount = what.partition("=")
-    to, grains = parse_address(address, "--mint"), parse_tokens(amount, "--mint")
+    to, base_units = parse_address(address, "--mint"), parse_tokens(amount, "--mint")
     token = session.suite.token
     if not session.deployment.token.ours:
         raise ConfigError("nobody here can mint this deployment's token", "get its tokens where they are traded")
-    title, call = f"mint {show_tokens(grains)} tokens for {to}", token.mint(to, grains)
+    title, call = f"mint {show_tokens(base_units)} tokens for {to}", token.mint(to, base_units)
     if token.read("owner") == session.suite.timelock.address:
         _schedule(session, call, title, by)
     else:
-        act(session, [PlannedTransaction(title, call)], by, to=to, grains=grains)
+        act(session, [PlannedTransaction(title, call)], by, to=to, base_units=base_units)
 
 
 @app.command("execute", "muster governance execute --id 0x12 --keystore governor.json")

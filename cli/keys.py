@@ -60,7 +60,7 @@ def _of_tier(text: str) -> Callable[[str], bool]:
     number, classes = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= classes <= 16:
         raise ConfigError(f"`{text}` is not a length tier", "write 2/3 for the second of three, from weak to strong")
-    return lambda address: length_tiers.budget_class(address, classes) == number - 1
+    return lambda address: length_tiers.length_tier(address, classes) == number - 1
 
 
 @app.command("change-password", "muster keys change-password --keystore operator.json")
@@ -103,17 +103,17 @@ def show(
         emit({"address": address}, look.json, lambda: address)
         return
     session = look.open()
-    grains, wei = session.suite.token.balance_of(address), session.client.balance(address)
-    text = f"{address}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
-    emit({"address": address, "grains": grains, "wei": wei}, look.json, lambda: text)
+    base_units, wei = session.suite.token.balance_of(address), session.client.balance(address)
+    text = f"{address}: {show_tokens(base_units)} tokens, {wei / 10**18:.6f} ETH"
+    emit({"address": address, "base_units": base_units, "wei": wei}, look.json, lambda: text)
 
 
 @app.command("send", "muster keys send --to ADDRESS --amount 250 --dry-run")
 def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amount: AmountOption, by: Paying) -> None:
     """Send tokens to somebody, such as a newcomer's first stake."""
     session = by.open()
-    call = replace(session.suite.token.transfer(to, amount), grains=amount)
-    act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, grains=amount)
+    call = replace(session.suite.token.transfer(to, amount), base_units=amount)
+    act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, base_units=amount)
 
 
 def _new_path(keystore: Path | None) -> Path:

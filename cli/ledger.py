@@ -20,15 +20,14 @@ def ledger(
     table: Annotated[
         str,
         typer.Option(
-            help="With --out: accounts, contributions, submissions, votes, slashes, disputes or payouts, in grains."
+            help="With --out: accounts, contributions, submissions, votes, slashes, disputes or payouts, in base units."
         ),
     ] = "accounts",
 ) -> None:
     """Compare a pool's ledger with contracts and token, to the last grain, or write one of its tables.
 
     Exit code 1 if anything differs."""
-    from orchestrator.ledger_tables import NAMES, tables
-    from orchestrator.reconcile import reconcile
+    from orchestrator.ledger import NAMES, reconcile, tables
 
     if table not in NAMES:
         raise ConfigError(f"--table: there is no table {table!r}", f"choose of {', '.join(NAMES)}")
@@ -87,7 +86,7 @@ def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     kinds = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
     # Grains outgrow 64 bits: a token has a thousand million of them.
     types = {
-        name: pa.decimal128(38, 0) if name.endswith("_grains") else kinds[type(value)]
+        name: pa.decimal128(38, 0) if name.endswith("_base_units") else kinds[type(value)]
         for name, value in (rows[0] if rows else {}).items()
     }
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}

@@ -181,8 +181,8 @@ def engines(
 ) -> tuple["EngineConfig", "EngineConfig"]:
     """(the one that makes the file, the one that judges it): the pool's dtype unless another is written; what is not
     named is the profile's, and sets the environment that both are started in. Raises ConfigError."""
+    from calibration.dry_run import usual_verifier
     from calibration.plan import EngineSpec
-    from calibration.rehearsal import usual_verifier
     from cli.profile import ProfileEngine
     from engines.runtime import vllm_installed
     from runtime.process import EngineConfig
@@ -331,7 +331,7 @@ def leave(node: NodeOption, by: Paying) -> None:
         facts: dict[str, Any] = {"pool": known.pool, "unbonding": unbonding}
     elif free:
         title, call = f"withdraw {show_tokens(free)} tokens", stakes.withdraw(node, free)
-        facts = {"grains": free}
+        facts = {"base_units": free}
     else:
         what = f"{show_tokens(known.stake)} tokens of {node} are locked" if known.stake else f"{node} has no stake"
         if known.frozen:
@@ -353,10 +353,10 @@ def claim(node: NodeOption, by: PoolActing) -> None:
     if hint is None:
         raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", _next_vesting(state, pool, node))
     units = hint.cumulative - state.accounts[pool, node].units_spent
-    grains = units * state.pools[pool].terms.rate
-    title = f"claim {show_tokens(grains)} tokens for {units} output tokens"
+    base_units = units * state.pools[pool].terms.rate
+    title = f"claim {show_tokens(base_units)} tokens for {units} output tokens"
     planned = PlannedTransaction(title, session.suite.pools.claim(hint))
-    act(session, [planned], by, pool=pool, node=node, units=units, grains=grains)
+    act(session, [planned], by, pool=pool, node=node, units=units, base_units=base_units)
 
 
 def _next_vesting(state: "State", pool: int, node: str) -> str:
@@ -374,8 +374,8 @@ def dispute(file: FileOption, by: PoolPaying) -> None:
     pool = by.number(session)
     sub = _submission(session, pool, file)
     call = session.suite.appeals.dispute(sub)
-    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.grains)} tokens"
-    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.grains)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
+    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
 
 
 @app.command("announce", "muster node announce --pool 1 --file 17 --url https://files.example/17", hidden=True)

@@ -36,7 +36,7 @@ def parse_address(text: str, name: str) -> str:
 
 
 def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
-    """An option that takes tokens and gives grains. Raises ConfigError, naming the option, for anything else."""
+    """An option that takes tokens and gives base units. Raises ConfigError, naming the option, for anything else."""
     return typer.Option(name, parser=lambda text: parse_tokens(text, name), metavar="TOKENS", help=help)
 
 
@@ -66,7 +66,9 @@ PoolOption = Annotated[
 NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
 AmountOption = Annotated[int, tokens_option("--amount")]
 OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document; amounts are integers in grains.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document; amounts are integers in base units.")
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show and simulate what would be sent; send nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, not even before money moves.")]
 

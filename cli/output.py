@@ -9,7 +9,7 @@ import typer
 
 
 def emit(document: Any, as_json: bool, text: Callable[[], str]) -> None:
-    """Print `document` as indented JSON (amounts in it are integers, in grains), or what `text` makes of it."""
+    """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it."""
     typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain) if as_json else text())
 
 

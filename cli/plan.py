@@ -74,9 +74,9 @@ def act(
 def _rehearse(session: "Session", plan: list[PlannedTransaction], by: Acting, facts: dict[str, Any]) -> None:
     """Say what each transaction would do and cost. What only works after another one has no price yet."""
     gas = [None if planned.after else session.client.estimate(planned.call) for planned in plan]
-    price, known, grains = session.client.gas_price(), sum(filter(None, gas)), sum(p.call.grains for p in plan)
+    price, known, base_units = session.client.gas_price(), sum(filter(None, gas)), sum(p.call.base_units for p in plan)
     rows = [
-        {"title": p.title, "call": p.call.label, "grains": p.call.grains, "gas": used, "result": p.forecast}
+        {"title": p.title, "call": p.call.label, "base_units": p.call.base_units, "gas": used, "result": p.forecast}
         for p, used in zip(plan, gas, strict=True)
     ]
     lines = [
@@ -84,8 +84,17 @@ def _rehearse(session: "Session", plan: list[PlannedTransaction], by: Acting, fa
         for p, used in zip(plan, gas, strict=True)
     ]
     more = " and what the later ones use" if None in gas else ""
-    cost = f"it would cost {show_tokens(grains)} tokens and gas {known:,}{more}: {known * price / 10**18:.9f} ETH now"
-    document = {"dry_run": True, "plan": rows, "grains": grains, "gas": known, "fee_wei": known * price, **facts}
+    cost = (
+        f"it would cost {show_tokens(base_units)} tokens and gas {known:,}{more}: {known * price / 10**18:.9f} ETH now"
+    )
+    document = {
+        "dry_run": True,
+        "plan": rows,
+        "base_units": base_units,
+        "gas": known,
+        "fee_wei": known * price,
+        **facts,
+    }
     emit(document, by.json, lambda: "\n".join([*lines, cost, "dry run: nothing was sent"]))
 
 
@@ -98,7 +107,7 @@ def confirm(question: str) -> None:
 
 
 def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]) -> None:
-    need = sum(planned.call.grains for planned in transactions)
+    need = sum(planned.call.base_units for planned in transactions)
     have = session.suite.token.balance_of(session.client.address) if need else 0
     if have < need:
         raise ConfigError(
@@ -110,8 +119,8 @@ def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]
 def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction]) -> list[PlannedTransaction]:
     """The transactions, after one that lets their contract (a command pays one at most) take all that they need."""
     taking = [planned.call for planned in transactions if planned.call.approval]
-    grains = sum(call.grains for call in taking)
-    approval = session.suite.token.approval(taking[0].to, grains) if grains else None
+    base_units = sum(call.base_units for call in taking)
+    approval = session.suite.token.approval(taking[0].to, base_units) if base_units else None
     if approval is None:
         return list(transactions)
     first = PlannedTransaction(f"let {taking[0].label.split('.')[0]} take that much", approval)

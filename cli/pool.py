@@ -222,7 +222,7 @@ def take_from_local_chain(session: "Session", budget: int, service_key: str | No
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
     from chain.indexer.state import describe, needed
 
-    judges = describe(terms.class_) if terms.class_ else "this pool alone"
+    judges = describe(terms.group) if terms.group else "this pool alone"
     return fields(
         {
             "model": f"{config.model.source}, licence {config.model.license}",
@@ -338,9 +338,8 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write a run's record as one page that opens anywhere: rewards, training, nodes, files, money."""
-    from orchestrator.page import report_page
-    from orchestrator.report import documents
-    from orchestrator.results import fetch_details, fetch_record, read_results
+    from orchestrator.dashboard.page import report_page
+    from orchestrator.dashboard.results import documents, fetch_details, fetch_record, read_results
     from protocol.files import explained
 
     url = pool.url if pool else None
@@ -394,7 +393,7 @@ def status(look: PoolReading) -> None:
     It answers what it can when chain or service are down, and says which is, since when."""
     from cli.answers import PoolLook, pool_answers
     from cli.diagnose import Around, look_around, look_at_chain, look_at_process, look_at_service
-    from cli.pool_document import no_null_model
+    from cli.pool_document import pool_without_null_model
     from cli.views import pool_text
     from protocol.api.endpoints import STATUS
 
@@ -407,7 +406,7 @@ def status(look: PoolReading) -> None:
     around = look_around(Around(url, owner=True, config_hash=known.get("config", ""), home=home), service.part)
     looks = {role: look_at_process(home / role, role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
-    missing = "" if service.part.down else no_null_model(url, known)
+    missing = "" if service.part.down else pool_without_null_model(url, known)
     parts = (chain.part, service.part)
     found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
     answers = pool_answers(found)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from chain.deployment import FOLDER
 from chain.indexer.records import Terms
-from chain.indexer.state import family
+from chain.indexer.state import group_number
 from cli.output import fields
 from protocol import config, curriculum, environments, problems, training
 from protocol.amounts import parse_tokens, show_tokens
@@ -23,7 +23,7 @@ from protocol.curriculum import Curriculum
 from protocol.encoding import Document, load_document
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.evidence import law
+from protocol.evidence import null_model
 
 _MATRIX = "Decay of the weights of matrices; others do not decay."
 _BETA = "Decay of the running mean of gradients"
@@ -85,8 +85,8 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     },
     curriculum.Curriculum: {
         "tries": "With fewer tries a problem is drawn like any other.",
-        "lowest": "Thousandths of solved tries: below them a problem rests as too hard.",
-        "highest": "Above them it rests as too easy.",
+        "lowest": "Thousandths of solved tries: below them a problem is masked as too hard.",
+        "highest": "Above them it is masked as too easy.",
         "solved": "The task reward from which on a try counts as solved.",
         "window": "Only files that became final during so many policy steps count; what rests comes back after as "
         "many.",
@@ -109,7 +109,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "max_prompt_tokens": "The longest prompt, in tokens. Both together must fit the model's context.",
         "temperature": "The temperature of sampling.",
         "targets": "Lengths (in tokens) that answers are asked to have, one drawn for each problem; none: no target.",
-        "classes": "Instead of `targets`: such lengths for each class of nodes, the weakest nodes first.",
+        "length_tiers": "Instead of `targets`: such lengths for each tier of nodes, the weakest nodes first.",
         "length_alpha": "Reward lost for every token that an answer is off its target.",
     },
     config.ChecksConfig: {
@@ -130,7 +130,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     training.TrainConfig: {
         "steps": "Policy steps of the whole run.",
         "files_per_step": "Files that a step trains.",
-        "async_level": "How many steps old a file may be; the terms' `max_lag` must be at least as much.",
+        "max_off_policy_steps": "How many steps old a file may be; the terms' `max_lag` must be at least as much.",
         "minibatches": "Updates of the weights in each step.",
         "filter": "Let a step wait for files with signal: answers to a problem whose rewards differ.",
         "lora": "Train low-rank additions to the projections instead of all weights.",
@@ -225,7 +225,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     },
 }
 
-MACHINE_WRITTEN: tuple[type[Document], ...] = (law.EvidenceConfig,)
+MACHINE_WRITTEN: tuple[type[Document], ...] = (null_model.EvidenceConfig,)
 """Parts that a command writes and nobody by hand: the file names them, and holds one only where it is set."""
 
 
@@ -381,7 +381,7 @@ class PoolProblem:
 
 @dataclass(frozen=True)
 class PoolCosts:
-    """What a full file costs (grains) and how far a budget reaches. `units`: the most output tokens of a file.
+    """What a full file costs (base_units) and how far a budget reaches. `units`: the most output tokens of a file.
     `rollouts`: how many a data pool buys, 0 for a pool that trains; `rows` of them make a file."""
 
     units: int
@@ -440,9 +440,9 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if budget < cost.file:
         what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
         found.append(PoolProblem(what, "raise --budget, or lower `rate` or `fee`"))
-    if config.data is None and terms.maxLag < config.train.async_level:
-        what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
-        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
+    if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
+        what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
+        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
     return [*found, *judging_problems(config, terms), *curriculum_problems(config)]
 
 
@@ -459,13 +459,13 @@ def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
 
 def warnings(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """What does not keep a pool from working, and should be known before it is made: it can never change."""
-    from validator.node_evidence import lawless
+    from validator.challenges import no_null_model
 
     found = []
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
         found.append(PoolProblem(what, "copy that table from what `muster pool init` writes for these environments"))
-    why = lawless(config, terms.auditRate)
+    why = no_null_model(config, terms.auditRate)
     if not why:
         return found
     what = f"{why}, so cheats too small for any one file go unpunished and no node challenge can convict"
@@ -553,7 +553,7 @@ def missing_model(source: str) -> str:
     return ""
 
 
-def _grains(value: Any) -> int:
+def _base_units(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError('must be a number of tokens in quotes, such as "0.5"')
     try:
@@ -562,17 +562,17 @@ def _grains(value: Any) -> int:
         raise ValueError(error.what) from None
 
 
-def _class(value: Any) -> int:
+def _group(value: Any) -> int:
     if not isinstance(value, str):
-        raise ValueError('must be "own" or the name of a family of pools, in quotes')
+        raise ValueError('must be "own" or the name of a validator group, in quotes')
     try:
-        return 0 if value == "own" else family(value)
+        return 0 if value == "own" else group_number(value)
     except ConfigError as error:
         raise ValueError(error.what) from None
 
 
-SmallAmount = Annotated[int, BeforeValidator(_grains), Field(lt=1 << 32)]
-Amount = Annotated[int, BeforeValidator(_grains), Field(lt=1 << 56)]
+SmallAmount = Annotated[int, BeforeValidator(_base_units), Field(lt=1 << 32)]
+Amount = Annotated[int, BeforeValidator(_base_units), Field(lt=1 << 56)]
 U8 = Annotated[int, Field(ge=0, lt=1 << 8, strict=True)]
 U16 = Annotated[int, Field(ge=0, lt=1 << 16, strict=True)]
 U24 = Annotated[int, Field(ge=0, lt=1 << 24, strict=True)]
@@ -580,8 +580,8 @@ Seconds = Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]
 
 
 class TermsFile(BaseModel):
-    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds. `class`: the
-    seats that judge, those that opted into this one pool (`own`) or into a family that it names."""
+    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds. `group`: the
+    validator group that judges, `own` for the seats that opted into this one pool."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=AliasGenerator(serialization_alias=to_camel))
 
@@ -606,7 +606,7 @@ class TermsFile(BaseModel):
     jury_commit_window: Seconds
     jury_reveal_window: Seconds
     receipt_window: Seconds
-    class_: Annotated[int, BeforeValidator(_class), Field(alias="class")] = 0
+    group: Annotated[int, BeforeValidator(_group)] = 0
     invite_only: Annotated[bool, Field(strict=True)] = False
 
     def terms(self, config_hash: bytes) -> Terms:

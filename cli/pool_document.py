@@ -35,23 +35,23 @@ def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
     return PoolConfig.parse(data, "the pool's configuration document")
 
 
-def no_null_model(service: str | None, known: dict[str, Any]) -> str:
+def pool_without_null_model(service: str | None, known: dict[str, Any]) -> str:
     """Return why no node challenge can convict in a pool; empty if one can, or the configuration cannot be had.
     `known`: the chain's facts of `muster pool status`."""
-    from validator.node_evidence import lawless
+    from validator.challenges import no_null_model
 
     if not service or not known:
         return ""
     try:
-        return lawless(fetch_pool_config(service, bytes.fromhex(known["config"])), known["audit_rate"])
+        return no_null_model(fetch_pool_config(service, bytes.fromhex(known["config"])), known["audit_rate"])
     except MusterError:
         return ""
 
 
-def refuse_without_null_model(pool: "Pool") -> None:
+def refuse_no_null_model(pool: "Pool") -> None:
     """Raise ConfigError for a pool whose juries refute every challenge. If its configuration cannot be had, a line on
     standard error says so."""
-    from validator.node_evidence import lawless
+    from validator.challenges import no_null_model
 
     try:
         if not pool.service_url:
@@ -60,21 +60,21 @@ def refuse_without_null_model(pool: "Pool") -> None:
     except MusterError as error:
         typer.echo(f"pool {pool.pool}: whether it names a null model was not checked: {error}", err=True)
         return
-    if why := lawless(config, pool.terms.auditRate):
+    if why := no_null_model(config, pool.terms.auditRate):
         raise ConfigError(
             f"{why}: its juries refute every challenge, and the bond would be lost",
             "only its owner can remove the node",
         )
 
 
-def refuse_slow_pools(session: "Session", classes: "Iterable[int]") -> None:
+def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
     """Raise ConfigError for the first of these pools whose worst case does not fit into its windows: a seat that judges
     it is fined for what it does not judge in time. A validator group has no terms of its own; the process refuses what
     is too slow of its pools. If a configuration cannot be had, a line on standard error says so."""
-    from validator.capacity import slow_pool
+    from validator.pools import slow_pool
 
     pools = session.state().pools
-    for pool in (pools[number] for number in classes if number in pools):
+    for pool in (pools[number] for number in groups if number in pools):
         try:
             config = _config(pool.pool, pool.service_url, pool.config_hash)
         except MusterError as error:

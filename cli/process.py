@@ -218,7 +218,7 @@ def isolation_words(config_path: Path) -> str:
     the one asked for does not work here."""
     from sandbox.choose import choose
     from worker.config import WorkerConfig
-    from worker.isolation import absolute, words, worker_policy
+    from worker.main import absolute, words, worker_policy
 
     config = load_document(config_path, WorkerConfig)
     choice = choose(config.isolation, config.isolation_image)

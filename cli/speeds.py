@@ -19,7 +19,7 @@ from protocol.errors import IntegrityError, MusterError, first_line
 
 if TYPE_CHECKING:
     from cli.profile import Profile
-    from protocol.api.uploads import UploadTicket
+    from protocol.api.work import UploadTicket
     from protocol.http.reach import Reach
 
 _MIB = 1 << 20
@@ -157,9 +157,9 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
     """Return a ticket of the node's, and where it may lead. Raises ServiceError, MusterError."""
     from chain.deployment import Deployment
     from protocol.api.endpoints import UPLOADS
-    from protocol.api.uploads import UploadExists, UploadRequest
+    from protocol.api.work import UploadExists, UploadRequest
     from protocol.http.reach import Reach
-    from protocol.http.signing import Realm
+    from protocol.http.signing import AuthScope
     from runtime.keystore import open_key
     from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
     from storage.transfers import check_headers
@@ -168,14 +168,14 @@ def _ticket(service: str, profile: "Profile") -> "tuple[UploadTicket | None, Rea
     assert profile.deployment is not None
     deployment = Deployment.load(profile.deployment)
     account = open_key(profile.node.keystore, profile.node.password_file)
-    realm = Realm.of(service, deployment.chain_id, deployment.address("Pools"))
+    scope = AuthScope.of(service, deployment.chain_id, deployment.address("Pools"))
     digest, limits = promised(account.address), ClientLimits(timeout=5.0, attempts=1, exchange=20.0)
-    client = SignedClient(realm.audience, RequestSigner(account, realm), limits)
+    client = SignedClient(scope.audience, RequestSigner(account, scope), limits)
     try:
         answer = client.post(UPLOADS, UploadRequest(kind="rollouts", sha256=digest.hex(), size=SIZE))
     finally:
         client.close()
-    reach = Reach(own=(realm.audience,), private=profile.allow_private_sources)
+    reach = Reach(own=(scope.audience,), private=profile.allow_private_sources)
     if isinstance(answer, UploadExists):
         return None, reach
     check_headers(answer, SIZE, digest)

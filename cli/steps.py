@@ -32,7 +32,7 @@ class UpDo(Enum):
 
 @dataclass(frozen=True)
 class UpStep:
-    """`why` is a line for people. `amount`: wei or grains that are missing, or grains to stake or bond; `address`:
+    """`why` is a line for people. `amount`: wei or base units that are missing, or base units to stake or bond; `address`:
     whose."""
 
     do: UpDo
@@ -63,7 +63,7 @@ def closed_step(pool: int, status: str, consequence: str) -> UpStep | None:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is known of a node. Wei and grains. `operator` and `node` are empty while the keys are missing;
+    """What is known of a node. Wei and base units. `operator` and `node` are empty while the keys are missing;
     `registered_to`: the node's operator on chain, or empty; `least`: the pool's least stake, `wanted` the one that was
     asked for; `elsewhere`: another pool that the node is in, or 0."""
 
@@ -152,7 +152,7 @@ def _member_step(facts: NodeFacts) -> UpStep:
 
 @dataclass(frozen=True)
 class ValidatorFacts:
-    """What is known of a validator. Wei and grains. `voters`: address → wei; those in `seated` vote for an active seat
+    """What is known of a validator. Wei and base units. `voters`: address → wei; those in `seated` vote for an active seat
     of ours that judges the pool, those in `idle` for one that does not yet; `foreign`: for somebody else's."""
 
     pool: int

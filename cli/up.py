@@ -73,10 +73,10 @@ class LocalFaucet:
     def ether(self, address: str, wei: int) -> None:
         self._ask("anvil_setBalance", [address, hex(wei)])
 
-    def tokens(self, address: str, grains: int) -> None:
+    def tokens(self, address: str, base_units: int) -> None:
         """Mint as the token's owner."""
         token = self._suite.token
-        owner, call = token.read("owner"), token.mint(address, grains)
+        owner, call = token.read("owner"), token.mint(address, base_units)
         self.ether(owner, 10**18)
         self._ask("anvil_impersonateAccount", [owner])
         try:
@@ -105,7 +105,7 @@ def get_ether(suite: Suite, address: str, missing: int, why: str) -> None:
 
 
 def get_tokens(suite: Suite, address: str, missing: int, why: str) -> None:
-    """Return once the address has `missing` grains more than now."""
+    """Return once the address has `missing` base units more than now."""
     have = suite.token.balance_of(address)
     if (faucet := LocalFaucet.of(suite)) is not None:
         faucet.tokens(address, missing)
@@ -226,7 +226,7 @@ def check_machine(profile: Profile) -> None:
 
 @dataclass
 class NodeUp:
-    """One node on its way into its profile's pool. `wanted`: the stake that was asked for, in grains (0: the pool's
+    """One node on its way into its profile's pool. `wanted`: the stake that was asked for, in base units (0: the pool's
     least)."""
 
     profile: Profile
@@ -440,8 +440,8 @@ class ValidatorUp:
             voter_needs=WORKING_GAS * price,
             tokens=self.session.suite.token.balance_of(owner),
             bond=self.session.suite.seats.bond(),
-            seated=frozenset(voter for voter in voters if _judges(ours.get(voter), pool.seat_class)),
-            idle=frozenset(v for v in voters if v in ours and not _judges(ours[v], pool.seat_class)),
+            seated=frozenset(voter for voter in voters if _judges(ours.get(voter), pool.validator_group)),
+            idle=frozenset(v for v in voters if v in ours and not _judges(ours[v], pool.validator_group)),
             foreign=frozenset(seat.voter for seat in seats if seat.voter in voters and seat.owner != owner),
             warm=self.process is not None and self.ready.exists(),
             pool_status=pool.status,
@@ -525,7 +525,7 @@ class ValidatorUp:
             open_key(self.profile.key.keystore, self.profile.key.password_file, "owner key"),
         )
         seats, state = Suite(client, self.session.deployment, check=False).seats, self.session.state()
-        wanted = state.pools[self.pool].seat_class
+        wanted = state.pools[self.pool].validator_group
         if step.do is UpDo.BOND:
             number = seats.open_seat(step.address, [wanted]).send()
         else:
@@ -565,4 +565,4 @@ class ValidatorUp:
 
 
 def _judges(seat: Seat | None, wanted: int) -> bool:
-    return seat is not None and wanted in seat.classes
+    return seat is not None and wanted in seat.groups

@@ -52,18 +52,18 @@ class JudgedOptions:
         list[str] | None, typer.Option("--group", help="Validator group instead: all pools of that name or number.")
     ] = None
 
-    def classes(self, session: "Session") -> list[int]:
-        """Return the seat classes that are named. Raises ConfigError if none is, or a pool is judged by a group."""
-        from chain.indexer.state import family
+    def groups(self, session: "Session") -> list[int]:
+        """Return the validator groups that are named. Raises ConfigError if none is, or a pool is judged by a group."""
+        from chain.indexer.state import group_number
 
         named: list[int] = []
         for pool in () if self.group else self.pool or ():
             number = session.pool_number(pool)
-            group = session.suite.court.terms_of(number).class_
+            group = session.suite.court.terms_of(number).group
             if group not in (0, number):
                 raise ConfigError(f"pool {number} is judged by validator group {group}", f"pass --group {group}")
             named.append(number)
-        named += map(family, self.group or ())
+        named += map(group_number, self.group or ())
         if not named:
             raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --group NAME")
         return list(dict.fromkeys(named))
@@ -134,12 +134,12 @@ def bond(
     if seat is not None:
         _change_seat(session, seat, voter, by)
         return
-    classes = judged.classes(session)
-    refuse_slow_pools(session, classes)
+    groups = judged.groups(session)
+    refuse_slow_pools(session, groups)
     planned = []
     for key in voter or [owner]:
-        call = seats.open_seat(key, classes)
-        title = f"bond {show_tokens(call.grains)} tokens for a seat with voting key {key}"
+        call = seats.open_seat(key, groups)
+        title = f"bond {show_tokens(call.base_units)} tokens for a seat with voting key {key}"
         planned.append(PlannedTransaction(title, call))
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
@@ -147,21 +147,23 @@ def bond(
         lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
         return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
 
-    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.grains, classes=classes)
+    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.base_units, groups=groups)
 
 
 def _change_seat(session: "Session", seat: int, voter: list[str] | None, by: Paying) -> None:
     seats, planned = session.suite.seats, []
     call = seats.top_up(seat)
-    if call.grains:
-        planned.append(PlannedTransaction(f"add {show_tokens(call.grains)} tokens to the bond of seat {seat}", call))
+    if call.base_units:
+        planned.append(
+            PlannedTransaction(f"add {show_tokens(call.base_units)} tokens to the bond of seat {seat}", call)
+        )
     current = seats.seat_of(seat).voter
     for key in voter or ():
         if key != current and (len(voter or ()) == 1):
             planned.append(PlannedTransaction(f"seat {seat} votes with key {key}", seats.set_voter(seat, key)))
     if not planned:
         raise ConfigError(f"the bond of seat {seat} is complete", "nothing has to be done")
-    act(session, planned, by, seat=seat, added=call.grains)
+    act(session, planned, by, seat=seat, added=call.base_units)
 
 
 @app.command("judge", "muster validator judge --pool 2")
@@ -180,14 +182,14 @@ def judge(
     from cli.views import seats_of
 
     session = by.open()
-    seats, state, classes = session.suite.seats, session.state(), judged.classes(session)
+    seats, state, groups = session.suite.seats, session.state(), judged.groups(session)
     if not stop:
-        refuse_slow_pools(session, classes)
+        refuse_slow_pools(session, groups)
     owned = [one for one in seats_of(state, session.client.address) if one.owner == session.client.address]
     planned = []
     for one in owned:
-        for chosen in classes:
-            if one.active and (chosen in one.classes) == stop and (seat is None or one.seat in seat):
+        for chosen in groups:
+            if one.active and (chosen in one.groups) == stop and (seat is None or one.seat in seat):
                 call = seats.opt_out(one.seat, chosen) if stop else seats.opt_in(one.seat, chosen)
                 verb = "stops judging" if stop else "judges"
                 planned.append(PlannedTransaction(f"seat {one.seat} {verb} {describe(chosen)}", call))

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from chain.indexer.records import Terms
     from chain.indexer.state import State
     from protocol.config import PoolConfig
-    from protocol.evidence.process import NodeCase
+    from protocol.evidence.null_model import NodeEvidence
     from protocol.verdict import Verdict
     from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig
-    from validator.case_replay import CaseRecord, JurorReplay
-    from validator.case_verdict import CaseVerdict
-    from validator.node_evidence import FileEvidence, Law
+    from validator.challenges import ChallengeRecord, ChallengeVerdict, FileEvidence, JurorReplay, NullModel
     from validator.replay import Opened, Replayed
 
 
@@ -166,8 +164,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
 def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
     """A member's vote beside ours: with its published verdict, check by check and measurement by measurement."""
     from protocol.verdict import BallotDocument
-    from validator.compare import differences
-    from validator.replay import alike
+    from validator.replay import alike, differences
 
     row: dict[str, Any] = {
         "seat": opened.seat,
@@ -189,7 +186,7 @@ def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
 
 def _largest_differences(rows: list[dict[str, Any]]) -> dict[str, float]:
     """How far two engines' measurements lie apart at most, over all votes like ours whose verdict is published."""
-    from validator.compare import Difference, largest
+    from validator.replay import Difference, largest
 
     like = [vote for row in rows for vote in row["votes"] if vote["agrees"]]
     return largest(Difference(**found) for vote in like for found in vote.get("differences", ()))
@@ -208,7 +205,7 @@ def _text(document: dict[str, Any]) -> str:
 
 def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
     """Who came to another code, and by which check and measurements."""
-    from validator.compare import Difference
+    from validator.replay import Difference
 
     lines = []
     for row in rows:
@@ -240,13 +237,13 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 def node_history(config: "ProcessConfig", node: str, null_model_file: Path | None, published: bool) -> dict[str, Any]:
     """The case of one node: from the figures of our own replay of its files, or from what validators `published`, of
-    which the least counts; by the law in a calibration, or by the one that the pool's configuration names. Raises
+    which the least counts; by the model in a calibration, or by the one that the pool's configuration names. Raises
     MusterError."""
     from runtime.pool_client import PoolClient
-    from validator.held_engines import OtherEngines, others
-    from validator.node_evidence import node_case
+    from validator.challenges import history_evidence
+    from validator.judging.pipeline import OtherEngines, others
+    from validator.judging.sources import Sources
     from validator.replay import OpenedVotes, Replayer
-    from validator.sources import Sources
 
     pool_client = PoolClient(config, None)
     try:
@@ -254,7 +251,7 @@ def node_history(config: "ProcessConfig", node: str, null_model_file: Path | Non
         if config.pool not in state.pools:
             raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
         terms = state.pools[config.pool].terms
-        law = (
+        model = (
             _calibrated_null_model(null_model_file, pool_client)
             if null_model_file
             else named_null_model(pool_client.pool_config(), terms)
@@ -264,59 +261,60 @@ def node_history(config: "ProcessConfig", node: str, null_model_file: Path | Non
             raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
         if published:
             votes = OpenedVotes(Sources(pool_client.objects, announced_seconds=60.0))
-            case, found = node_case(files, law, lambda file: votes.verdicts(state, file))
+            case, found = history_evidence(files, model, lambda file: votes.verdicts(state, file))
         else:
             typer.echo("loading the engine and the weights", err=True)
             replayer = Replayer(pool_client, config.engine.make(), OtherEngines(others(config.engine)))
-            case, found = node_case(files, law, lambda file: [replayer.verdict(state, file)])
+            case, found = history_evidence(files, model, lambda file: [replayer.verdict(state, file)])
     finally:
         pool_client.close()
-    return history_document(node, config.pool, case, found, len(files), law)
+    return history_document(node, config.pool, case, found, len(files), model)
 
 
 def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
-    """The same for a node that looks at itself: by its pool's own law, from what judges published and the service at
+    """The same for a node that looks at itself: by its pool's own model, from what judges published and the service at
     `service` has. Raises MusterError."""
     from cli.pool_document import fetch_pool_config
     from protocol.api.endpoints import OBJECTS
     from storage.transfers import HttpObjects
-    from validator.node_evidence import node_case
+    from validator.challenges import history_evidence
+    from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
-    from validator.sources import Sources
 
     known = state.pools[pool]
-    law = named_null_model(fetch_pool_config(service, known.config_hash), known.terms)
+    model = named_null_model(fetch_pool_config(service, known.config_hash), known.terms)
     files = state.submissions_of(pool, node)
     objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
     try:
         votes = OpenedVotes(Sources(objects))
-        case, found = node_case(files, law, lambda file: votes.verdicts(state, file))
+        case, found = history_evidence(files, model, lambda file: votes.verdicts(state, file))
     finally:
         objects.close()
-    return history_document(node, pool, case, found, len(files), law)
+    return history_document(node, pool, case, found, len(files), model)
 
 
-def named_null_model(config: "PoolConfig", terms: "Terms") -> "Law":
-    """The law that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
-    from validator.node_evidence import law_of, lawless
+def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
+    """The model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
+    from validator.challenges import no_null_model, null_model_of
 
-    law = law_of(config, terms)
-    if law is None:
+    model = null_model_of(config, terms)
+    if model is None:
         raise ConfigError(
-            lawless(config, terms.auditRate), "pass --null-model, its owner's calibration of the terms' audit rate"
+            no_null_model(config, terms.auditRate),
+            "pass --null-model, its owner's calibration of the terms' audit rate",
         )
-    return law
+    return model
 
 
 def history_document(
-    node: str, pool: int, case: "NodeCase", found: "Sequence[FileEvidence]", files: int, law: "Law"
+    node: str, pool: int, case: "NodeEvidence", found: "Sequence[FileEvidence]", files: int, model: "NullModel"
 ) -> dict[str, Any]:
     """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
     with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
     the run to name in a case, None where none shows it."""
     from chain.contracts import MOST_FILES
-    from protocol.evidence.process import LIMIT_NATS
-    from validator.case_runs import shortest_run
+    from protocol.evidence.null_model import LIMIT_NATS
+    from validator.challenges import shortest_run
 
     alone = LIMIT_NATS + math.log(len(case.wealth))
     # No run adds up to more than the whole life does.
@@ -328,7 +326,7 @@ def history_document(
         "waiting": files - len(found),
         "nats": {name: case.nats(name) for name in case.wealth},
         "left": {name: alone - case.nats(name) for name in case.wealth},
-        "engines": _engines(found, law),
+        "engines": _engines(found, model),
         "total": case.total,
         "peak": case.peak,
         "limit": LIMIT_NATS,
@@ -339,10 +337,9 @@ def history_document(
 
 def history_text(document: dict[str, Any]) -> str:
     """The same for people."""
-    from protocol.evidence.process import DELIVERIES
-    from protocol.evidence.sums import ACCUMULATORS, BLOCK_ACCUMULATORS
+    from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS
 
-    about = {**ACCUMULATORS, **BLOCK_ACCUMULATORS, DELIVERIES: "drawn files that were not handed in"}
+    about = {**ACCUMULATORS, **BLOCK_ACCUMULATORS}
     used = sum(one["documents"] > 0 for one in document["files"])
     notes = sorted({note for one in document["files"] for note in one["notes"]})
     facts = {
@@ -368,7 +365,7 @@ def history_text(document: dict[str, Any]) -> str:
 def _named(run: dict[str, Any] | None) -> str:
     """What a case should name."""
     from chain.contracts import MOST_FILES
-    from validator.case_runs import SPARE_NATS
+    from validator.challenges import SPARE_NATS
 
     if run is None:
         return f"no run of at most {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
@@ -376,14 +373,14 @@ def _named(run: dict[str, Any] | None) -> str:
     return f"{where}: {run['files']} files, e^{run['nats']:.1f}"
 
 
-def _engines(found: "Sequence[FileEvidence]", law: "Law") -> list[dict[str, Any]]:
+def _engines(found: "Sequence[FileEvidence]", model: "NullModel") -> list[dict[str, Any]]:
     """What each pair of engines measured, the pairs in order of their names."""
     seen = [one for file in found for one in file.seen]
     out = []
     for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
         own = [one for one in seen if (one.worker, one.verifier) == (worker, verifier)]
         rates = {}
-        for name, honest in law.rates(own[0]).items():
+        for name, honest in model.rates(own[0]).items():
             count = math.fsum(one.sums[name].count for one in own)
             total = math.fsum(one.sums[name].total for one in own)
             rates[name] = {"rate": total / count if count else 0.0, "honest": honest}
@@ -391,11 +388,11 @@ def _engines(found: "Sequence[FileEvidence]", law: "Law") -> list[dict[str, Any]
     return out
 
 
-def _calibrated_null_model(path: Path, pool_client: Any) -> "Law":
-    """The pool's law out of its owner's calibration. Raises ConfigError unless it is of this pool, and IntegrityError
+def _calibrated_null_model(path: Path, pool_client: Any) -> "NullModel":
+    """The pool's model out of its owner's calibration. Raises ConfigError unless it is of this pool, and IntegrityError
     unless its owner signed it and it follows from the measurements."""
     from calibration.document import Calibration, subject
-    from validator.node_evidence import Law
+    from validator.challenges import NullModel
 
     document, pool, config = Calibration.load(path), pool_client.pool(), pool_client.pool_config()
     document.check(pool.owner)
@@ -403,8 +400,8 @@ def _calibrated_null_model(path: Path, pool_client: Any) -> "Law":
         what = f"{path} is a calibration of another model, task, work or audit rate than pool {pool.pool}'s"
         raise ConfigError(what, "ask the pool's owner for its calibration")
     if not document.evidence:
-        raise ConfigError(f"{path} has no law of evidence", "measure anew")
-    return Law(document.evidence, config.work.samples_per_problem)
+        raise ConfigError(f"{path} has no null model", "measure again")
+    return NullModel(document.evidence, config.work.samples_per_problem)
 
 
 def _file(one: "FileEvidence") -> dict[str, Any]:
@@ -414,12 +411,12 @@ def _file(one: "FileEvidence") -> dict[str, Any]:
 
 
 def challenge_view(
-    record: "CaseRecord", jurors: "list[JurorReplay]", ours: "CaseVerdict | None", faults: list[str]
+    record: "ChallengeRecord", jurors: "list[JurorReplay]", ours: "ChallengeVerdict | None", faults: list[str]
 ) -> dict[str, Any]:
     """A recomputed case as JSON. `faults`: everything that is not as it should be; `follows`: whether nothing is."""
     from chain.indexer.records import CaseOutcome
     from protocol.verdict import Code
-    from validator.case_replay import contradicts, majority, outcome_for
+    from validator.challenges import contradicts, majority, outcome_for
 
     case, trial = record.case, record.trial
     faults = faults + [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]
@@ -434,7 +431,7 @@ def challenge_view(
             {"submission": name, "rows": file.rows if file else 0, "drawn": record.rows(name)}
             for name, file in record.named.items()
         ],
-        "law": record.law is not None,
+        "null_model": record.model is not None,
         "jury": {
             "trial": trial.trial,
             "seats": list(trial.seats),
@@ -463,13 +460,13 @@ def challenge_view(
     }
 
 
-def _evidence(judged: "CaseVerdict | None") -> dict[str, Any] | None:
+def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
     """A verdict on the case as JSON; nats by accumulator where something was added up."""
-    from protocol.evidence.process import LIMIT_NATS
+    from protocol.evidence.null_model import LIMIT_NATS
 
     if judged is None:
         return None
-    summed = judged.case
+    summed = judged.evidence
     out: dict[str, Any] = {"code": judged.code.label, "why": judged.why, "limit": LIMIT_NATS}
     if summed is None:
         return out
@@ -487,7 +484,9 @@ def challenge_text(document: dict[str, Any]) -> str:
         "opened": f"{clock(document['opened'])}, in block {jury['block']}",
         "files": ", ".join(map(_challenge_file, document["files"])),
         "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
-        "law": "the pool's own" if document["law"] else "none that holds for the pool's terms: no case can convict",
+        "null model": "the pool's own"
+        if document["null_model"]
+        else "none that holds for the pool's terms: no challenge can convict",
     }
     if ours is not None:
         head["by us"] = f"{ours['code']}: {ours['why']}"
@@ -536,7 +535,7 @@ def replayed_challenge(config: "ProcessConfig", number: int, published: bool) ->
     """What a case comes to: by our own measurements of the rows that its jury's seed drew, and by what the jurors
     `published`; or by the latter alone. Raises MusterError."""
     from runtime.pool_client import PoolClient
-    from validator.case_replay import faults_of, juror_replay
+    from validator.challenges import faults_of, juror_replay
 
     client = PoolClient(config, None)
     try:
@@ -553,10 +552,9 @@ def replayed_challenge(config: "ProcessConfig", number: int, published: bool) ->
     return challenge_view(record, jurors, ours, faults)
 
 
-def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
+def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
     """Raises ConfigError for a case that there is not, or that is another pool's."""
-    from validator.case_replay import CaseRecord
-    from validator.node_evidence import law_of
+    from validator.challenges import ChallengeRecord, null_model_of
 
     if number not in state.cases:
         have = f"challenges are 1 to {len(state.cases)}" if state.cases else "no node was ever accused"
@@ -565,23 +563,23 @@ def _record(client: "PoolClient", state: "State", number: int) -> "CaseRecord":
     if case.pool != client.config.pool:
         raise ConfigError(f"challenge {number} is of pool {case.pool}", f"pass --pool {case.pool}")
     document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[case.pool]
-    return CaseRecord(
+    return ChallengeRecord(
         case=case,
         files=state.submissions_of(case.pool, case.node),
         named={sequence: state.submissions.get((case.pool, sequence)) for sequence in case.sequences},
         trials=[state.trials[trial] for trial in case.trials],
         account=state.accounts.get((case.pool, case.node)),
-        law=law_of(document, pool.terms),
+        model=null_model_of(document, pool.terms),
         audit_rate=pool.terms.auditRate,
         config_hash=pool.config_hash,
     )
 
 
-def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any) -> "JurorReplay":
+def _juror(client: "PoolClient", record: "ChallengeRecord", member: int, replay: Any) -> "JurorReplay":
     """An opened vote, with the document behind it if anybody has that."""
     from protocol.verdict import MAX_DOCUMENT_BYTES, Code
     from storage.keys import MissingObjectError, object_key
-    from validator.case_replay import JurorReplay
+    from validator.challenges import JurorReplay
 
     code, digest = record.trial.reveals[member]
     seat = record.trial.seats[member]
@@ -595,15 +593,14 @@ def _juror(client: "PoolClient", record: "CaseRecord", member: int, replay: Any)
     return found
 
 
-def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "CaseVerdict | None":
+def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
     """What we would have voted; None where no jury was drawn, or a named file is not on chain. Raises MusterError where
     a file that the jury had cannot be had any more."""
     from protocol.verdict import Code
-    from validator.case_replay import majority
-    from validator.case_verdict import CaseVerdict, judge_case
+    from validator.challenges import ChallengeVerdict, judge_challenge, majority
 
-    if record.law is None:
-        return CaseVerdict(Code.ACCEPT, "the pool names no law of evidence for its terms: it convicts nobody")
+    if record.model is None:
+        return ChallengeVerdict(Code.ACCEPT, "the pool names no null model for its terms: it convicts nobody")
     if not record.trial.drawn or None in record.named.values():
         return None
     verdicts = _measured(client, config, record)
@@ -611,12 +608,12 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -
     if gone and majority(record.trial) is not Code.UNAVAILABLE:
         what = f"the bytes of files {', '.join(map(str, gone))} cannot be had from {config.orchestrator}"
         raise MusterError(what, "another source may have them; or pass --published: by the jurors' documents")
-    return judge_case(record.case, record.files, record.law, verdicts)
+    return judge_challenge(record.case, record.files, record.model, verdicts)
 
 
-def _measured(client: "PoolClient", config: "ProcessConfig", record: "CaseRecord") -> "dict[int, Verdict]":
+def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "dict[int, Verdict]":
     """Our own verdicts on the named files, by steps so that each step's weights are loaded once."""
-    from validator.held_engines import OtherEngines, others
+    from validator.judging.pipeline import OtherEngines, others
     from validator.replay import Replayer
 
     typer.echo("loading the engine and the weights", err=True)

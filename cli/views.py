@@ -9,7 +9,7 @@ from chain.contracts import DRAW_REACH
 from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
 from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
 from cli.output import clock, fields, seconds, table
-from protocol.amounts import GRAINS, show_tokens
+from protocol.amounts import TOKEN, show_tokens
 from protocol.config import PoolConfig
 from protocol.errors import printable
 from protocol.verdict import LANE, Code, code_at, unpack
@@ -101,7 +101,7 @@ def withdrawable(state: State, node: str, now: int) -> int:
 
 
 def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
-    """Units and grains of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
+    """Units and base units of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
     `vesting`: accepted, not claimable yet; `claimable`: what `claim` would pay now."""
     rate = state.pools[account.pool].terms.rate
     units = state.claimable_units(account.pool, account.node, now)
@@ -179,7 +179,7 @@ def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
     found = seats_in(state, pool)
     owners = len({seat.owner for seat in found})
     return {
-        "class": describe(pool.seat_class),
+        "group": describe(pool.validator_group),
         "count": len(found),
         "needed": needed(pool.terms),
         "owners": owners,
@@ -187,7 +187,7 @@ def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
 
 
 def money(state: State, pool: Pool) -> dict[str, int]:
-    """Where the pool's grains are and went. `forfeited`: slashed nodes' burnt pay. `owed`: accepted
+    """Where the pool's base_units are and went. `forfeited`: slashed nodes' burnt pay. `owed`: accepted
     and not claimed; `pending`: reserved for unjudged units (pay only, fees come on top)."""
     accounts = [a for (of, _), a in state.accounts.items() if of == pool.pool]
     rate = pool.terms.rate
@@ -228,7 +228,7 @@ def pool_phase(pool: dict[str, Any]) -> str:
             return (
                 "understaffed until its seats are counted in the epoch to come: muster pool set-service --count-seats"
             )
-        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['class']}, it takes no work"
+        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['group']}, it takes no work"
     if pool["step"] < 0:
         return "waiting for its owner to publish policy step 0"
     if not any(node["standing"] == "member" for node in pool["nodes"]):
@@ -249,8 +249,8 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
     return {
         **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
         "standing": seat_standing(seat),
-        "classes": [describe(one) for one in seat.classes],
-        "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.seat_class in seat.classes],
+        "groups": [describe(one) for one in seat.groups],
+        "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.validator_group in seat.groups],
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
         "due": len(list(due(state, seat.seat, now))),
@@ -357,7 +357,7 @@ def _account_text(account: dict[str, Any], last: int) -> str:
 
 def pool_text(view: dict[str, Any]) -> str:
     """A `pool_view` with the key `free`."""
-    money = {name: show_tokens(grains) for name, grains in view["money"].items()}
+    money = {name: show_tokens(base_units) for name, base_units in view["money"].items()}
     counts = ", ".join(f"{n} {status}" for status, n in view["submissions"].items() if n)
     lines = {
         "pool": view["pool"],
@@ -390,7 +390,7 @@ def pool_text(view: dict[str, Any]) -> str:
 
 def seats_line(seats: dict[str, Any]) -> str:
     """How many seats judge a pool, from its view."""
-    return f"{seats['count']} of {seats['needed']} needed judge {seats['class']}, of {seats['owners']} owners"
+    return f"{seats['count']} of {seats['needed']} needed judge {seats['group']}, of {seats['owners']} owners"
 
 
 def _service(service: dict[str, str]) -> str:
@@ -419,7 +419,7 @@ def seats_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
 
 def _judges(seat: dict[str, Any]) -> str:
     pools = ", ".join(map(str, seat["pools"])) or "none"
-    return f"{', '.join(seat['classes'])}: pools {pools}" if seat["classes"] else "nothing: muster validator judge"
+    return f"{', '.join(seat['groups'])}: pools {pools}" if seat["groups"] else "nothing: muster validator judge"
 
 
 MEANING = {
@@ -442,7 +442,7 @@ MEANING = {
 
 
 def why_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
-    """Everything that `why_text` says of a file; amounts in grains, `now` in chain time."""
+    """Everything that `why_text` says of a file; amounts in base units, `now` in chain time."""
     rate, code = state.pools[sub.pool].terms.rate, Code(sub.code)
     votes = votes_on(state, sub)
     return {
@@ -506,7 +506,7 @@ _HOUR = 3600
 
 
 def terms_for_node(state: State, pool: Pool, config: PoolConfig, stake: int, now: int) -> str:
-    """What a node operator agrees to; `stake` in grains, `now` in chain time."""
+    """What a node operator agrees to; `stake` in base units, `now` in chain time."""
     terms, shape = pool.terms, config.work
     most = shape.rows * shape.max_new_tokens * terms.rate
     return fields(
@@ -534,7 +534,7 @@ def earnings(state: State, pool: Pool, now: int) -> str:
         return "unknown: nobody's work was accepted here in the last hour"
     since = max(now - _HOUR, pool.steps[0].time if pool.steps else now - _HOUR)
     hourly = statistics.median(units.values()) * pool.terms.rate * _HOUR // max(1, now - since)
-    return f"{hourly / GRAINS:.2f} tokens an hour, by the last hour of {len(units)} working nodes (median)"
+    return f"{hourly / TOKEN:.2f} tokens an hour, by the last hour of {len(units)} working nodes (median)"
 
 
 def penalty_cause(penalty: dict[str, Any]) -> str:

@@ -11,12 +11,12 @@ from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
 from dataset.rows import DatasetRow, read_rows
 from dataset.verify import DatasetFindings, load
 from protocol.config import PoolConfig
-from protocol.curriculum import Curriculum, Difficulty, SolveRate, Tried
-from protocol.curriculum_mask import Resting
+from protocol.curriculum import Curriculum, Difficulty, ProblemTries, SolveRate
+from protocol.curriculum_mask import CurriculumMask
 from protocol.encoding import load_document
 from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
-from runtime.solve_rates import counted_files, expected_table, published_table, read_tries
+from runtime.solve_rates import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 
@@ -28,7 +28,7 @@ class CheckedTable:
     """A step's published table, what is wrong with it, and how many files were counted for it."""
 
     config: PoolConfig
-    table: Resting
+    table: CurriculumMask
     files: int
     findings: DatasetFindings
 
@@ -55,13 +55,13 @@ def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedT
     config = PoolConfig.parse(data, "the pool's configuration document")
     if not config.curricula:
         raise ConfigError(f"pool {pool.pool} has no curriculum", "its work is drawn from all problems, at every step")
-    table = published_table(config, objects, pool.steps[step].manifest, source.scope)
+    table = published_mask(config, objects, pool.steps[step].manifest, source.scope)
     counted = counted_files(source.state, config, pool.pool, step)
 
-    def tries(sub: Submission) -> Sequence[Tried]:
+    def tries(sub: Submission) -> Sequence[ProblemTries]:
         return read_tries(config, objects, sub)
 
-    expected = expected_table(source.state, config, pool.pool, step, tries, table.left_out)
+    expected = expected_mask(source.state, config, pool.pool, step, tries, table.left_out)
     findings = DatasetFindings()
     _compare(config, table, expected, findings)
     served = {sub.sequence: sub for sub in counted}
@@ -73,7 +73,7 @@ def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedT
     return CheckedTable(config, table, len(served.keys() - set(table.left_out)), findings)
 
 
-def _compare(config: PoolConfig, table: Resting, expected: Resting, findings: DatasetFindings) -> None:
+def _compare(config: PoolConfig, table: CurriculumMask, expected: CurriculumMask, findings: DatasetFindings) -> None:
     for place, one in config.curricula.items():
         pairs = zip(table.codes[place], expected.codes[place], strict=True)
         for number, (said, right) in enumerate(pairs):

@@ -21,7 +21,7 @@ FINISH_LENGTH = 1
 @dataclass(frozen=True)
 class EngineInfo:
     """Which arithmetic produced a file: `name` (transformers, vllm), its version, compute dtype and device
-    (engines/arithmetic.py)."""
+    (engines/runtime.py)."""
 
     name: str
     version: str

@@ -1,4 +1,4 @@
-"""Batched decoding with proofs: one wave of requests from their prompts to their last tokens."""
+"""Hidden states of a chunk that is not full, as bytes: what a later turn's proof goes on from."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,30 @@ from typing import Any
 import torch
 
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
-from engines.pace import PACE
 from engines.prefill import Forward, prefill_prompts
-from engines.tails import from_bytes, to_bytes
+from engines.runtime import PACE
 from protocol.sampling.device import choose
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many
+
+
+def to_bytes(rows: torch.Tensor) -> bytes:
+    """rows: [n, d] bfloat16."""
+    return rows.cpu().contiguous().view(torch.int16).numpy().tobytes()
+
+
+def from_bytes(tail: bytes, sampled: int) -> torch.Tensor:
+    """[sampled mod 32, d] bfloat16, on the CPU. Raises ValueError for bytes that are no such rows."""
+    count = sampled % CHUNK
+    if bool(tail) != bool(count) or (count and len(tail) % (2 * count)):
+        raise ValueError(f"{len(tail)} bytes are not the hidden states of {count} tokens")
+    if not count:
+        return torch.empty(0, 0, dtype=torch.bfloat16)
+    return torch.frombuffer(bytearray(tail), dtype=torch.int16).view(torch.bfloat16).reshape(count, -1)
+
+
+# ~ Batched decoding with proofs: one wave of requests from their prompts to their last tokens.
+
 
 # hidden [n, d] → logits [n, V] float32
 Head = Callable[[torch.Tensor], torch.Tensor]

@@ -1,4 +1,4 @@
-"""Choosing an engine by name; imports torch only when one is made."""
+"""Choosing an engine by name; imports torch only when an engine is made."""
 
 from engines.base import Engine
 from engines.runtime import vllm_installed

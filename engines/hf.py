@@ -7,14 +7,12 @@ from typing import Any
 
 import torch
 
-from engines.arithmetic import arithmetic_of
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
-from engines.pace import PACE
-from engines.passes import Sequences
 from engines.precision import require_full_precision
-from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, prefill_hidden, windows
+from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
+from engines.runtime import PACE, arithmetic_of
 from protocol.errors import MusterError
 
 

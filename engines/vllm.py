@@ -1,4 +1,4 @@
-"""The vLLM engine: same requests, noise and proofs as the transformers engine, faster decoding.
+"""The vLLM engine: the same requests, noise and proofs as the transformers engine, with faster decoding.
 
 Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.py); only bytes come back.
 """
@@ -11,25 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.arithmetic import arithmetic_of
-from engines.base import (
-    FINISH_EOS,
-    FINISH_LENGTH,
-    Completion,
-    EngineInfo,
-    Prefilled,
-    Request,
-    Sampling,
-    check_sequence,
-)
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
-from engines.pace import PACE
-from engines.passes import Sequences
 from engines.precision import check_environment
-from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, windows
-from engines.runtime import prepare_vllm, vllm_installed
-from engines.vllm_names import BEFORE, EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
+from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
+from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
 from protocol.errors import IntegrityError, MusterError, first_line
+
+TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
+# How many tokens of the rollout were sampled before, and the hidden states of their last chunk.
+BEFORE = "muster_before"
+# A request that is only prefilled: its ticket, and how many of its last rows are wanted.
+PREFILL = "muster_prefill"
+PROCESSOR = "engines.vllm_extension:NoiseProcessor"
+EXTENSION = "engines.vllm_extension.MusterWorker"
+
 
 CPU_MAX_LEN = 4096
 GPU_SHARE = 0.9  # of its memory, that vLLM may take

@@ -17,9 +17,9 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
+from engines.decoding import from_bytes, to_bytes
 from engines.precision import require_full_precision
-from engines.tails import from_bytes, to_bytes
-from engines.vllm_names import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
+from engines.vllm import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
 from protocol.errors import MusterError
 from protocol.sampling.device import choose
 from protocol.sampling.noise import NoiseKey

@@ -15,7 +15,7 @@ from environments.turns.frame import ReplyFrame
 from environments.turns.replay import Reply, replay, turns_of
 from environments.turns.replies import RolloutReplies
 from protocol.config import PoolConfig
-from protocol.curriculum_mask import Resting
+from protocol.curriculum_mask import CurriculumMask
 from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object
@@ -59,7 +59,7 @@ class PoolEnvironments:
         self.config = config
         self.eos_ids = tuple(eos_ids)
         self.vocabulary, self.positions = vocabulary, positions
-        self.resting: Resting | None = None
+        self.mask: CurriculumMask | None = None
         self._tokenizer, self._held_out = tokenizer, held_out
         self._environments = _loaded(config, data)
         self._frames = [self._frame(one) for one in self._environments]
@@ -103,7 +103,7 @@ class PoolEnvironments:
         if not self.config.curricula:
             return self
         found = copy.copy(self)
-        found.resting = Resting.load(self.config, folder)
+        found.mask = CurriculumMask.load(self.config, folder)
         return found
 
     def drawn(self, problem_seed: int) -> Drawn:

@@ -30,7 +30,7 @@ from localnet.ports import claim_port
 from localnet.report import Outcome, write_results
 from localnet.sites import SiteKiller, sites_run
 from localnet.sites_summary import sites_summary
-from orchestrator.summary import SitesSummary
+from orchestrator.dashboard.results import SitesSummary
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
@@ -39,7 +39,7 @@ from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
 from trainer.records import read_records
-from validator.selectors import deciding_round
+from validator.rounds import deciding_round
 
 SILENCE_SECONDS = 6.0
 

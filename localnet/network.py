@@ -132,17 +132,19 @@ class Network:
             "owner": self.ring["owner"].address,
             "key": self.ring["service"].reference(),
             "s3": self.s3_settings().model_dump(mode="json"),
+            "heartbeat_seconds": 5,
+            "lease_seconds": 30,
         }
         self._start_role("orchestrator", "orchestrator", values | self.service_settings)
         self.wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
-        carriers = [self.ring[f"node-{node.name}"].reference() for node in self.plan.nodes if node.carrier]
+        decoys = [self.ring[f"node-{node.name}"].reference() for node in self.plan.nodes if node.decoy]
         values = self._client_settings(pool, "trainer") | {
             "key": self.ring["owner"].reference(),
             "s3": self.s3_settings().model_dump(mode="json"),
             "base": base,
-            "carrier": carriers[0] if carriers else None,
+            "decoy": decoys[0] if decoys else None,
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }

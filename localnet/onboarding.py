@@ -12,7 +12,7 @@ from chain.deployment import Deployment
 from chain.suite import Suite
 from localnet.plan import POOL, STAKE, DemoPlan, budget, pool_terms
 from protocol.accounts import LocalAccount
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import PoolConfig
 from runtime import keystore
 
@@ -74,7 +74,7 @@ def voter_names(validator: str, seats: int) -> list[str]:
 
 T = TypeVar("T")
 ETHER = 10**18
-SPARE = 100 * GRAINS
+SPARE = 100 * TOKEN
 CONSENT_SECONDS = 3600
 
 

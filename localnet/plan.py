@@ -11,7 +11,7 @@ from typing import Any, Literal
 from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
 from localnet.ports import claim_port
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.seeds import AUDIT_EVERYTHING
@@ -42,17 +42,17 @@ class Options:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `carrier`
+    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `decoy`
     belongs to the pool's owner and cheats on purpose: its files are canaries."""
 
     name: str
     engine: str
     attack: str = ""
-    carrier: bool = False
+    decoy: bool = False
 
     @property
     def cheats(self) -> bool:
-        return bool(self.attack) and not self.carrier
+        return bool(self.attack) and not self.decoy
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def make_plan(options: Options) -> DemoPlan:
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's decoy of canaries; twelve
     seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
     to hold it up, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
@@ -186,7 +186,7 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
         NodeSpec("ada", fast),
         NodeSpec("bob", "transformers"),
         NodeSpec("mallory", "transformers", cheat),
-        NodeSpec("carol", "transformers", canary, carrier=True),
+        NodeSpec("carol", "transformers", canary, decoy=True),
     )
     # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
     # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it. The
@@ -200,12 +200,12 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
     return nodes, validators
 
 
-BUDGET = 2_000 * GRAINS
-STEP_BUDGET = 4 * GRAINS
+BUDGET = 2_000 * TOKEN
+STEP_BUDGET = 4 * TOKEN
 """The most that one step's files can cost, with room: full length, every fee."""
-STAKE = 200 * GRAINS
-RATE = GRAINS // 10_000
-FEE = GRAINS // 100
+STAKE = 200 * TOKEN
+RATE = TOKEN // 10_000
+FEE = TOKEN // 100
 DEMO_ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/chain_sum",
     params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
@@ -217,7 +217,7 @@ def training(steps: int) -> TrainConfig:
     """Rollouts up to four steps old hide most of a file's way through the chain. At twice this learning rate they make
     a run oscillate; four updates a step make up for the lower one."""
     optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=1.5e-4))
-    return TrainConfig(steps=steps, files_per_step=4, async_level=4, minibatches=4, optimizer=optimizer)
+    return TrainConfig(steps=steps, files_per_step=4, max_off_policy_steps=4, minibatches=4, optimizer=optimizer)
 
 
 def pool_config(seed: int, steps: int) -> PoolConfig:
@@ -243,7 +243,7 @@ def mixed_config(seed: int, steps: int) -> PoolConfig:
 
 
 def budget(steps: int) -> int:
-    """What the pool's owner escrows, in grains."""
+    """What the pool's owner escrows, in base units."""
     return max(BUDGET, steps * STEP_BUDGET)
 
 
@@ -261,7 +261,7 @@ def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
         appealJury=0,
         laneBlocks=1,
         attestBlocks=6,
-        maxLag=config.train.async_level + 2,
+        maxLag=config.train.max_off_policy_steps + 2,
         auditRate=AUDIT_EVERYTHING,
         drawBlocks=64,
         commitWindow=25 * patience,
@@ -271,7 +271,7 @@ def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
         juryCommitWindow=25 * patience,
         juryRevealWindow=20 * patience,
         receiptWindow=20 * patience,
-        class_=0,
+        group=0,
         inviteOnly=False,
         configHash=config.digest,
     )

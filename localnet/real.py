@@ -25,8 +25,7 @@ from localnet.demo import INTERRUPTED, ResumableDemo, kept_ports, make_ready
 from localnet.onboarding import KeyRing
 from localnet.plan import DemoPlan, cast
 from localnet.report import problems, shown
-from orchestrator.results import read_results
-from orchestrator.summary import RunSummary
+from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import (
     BF16_CHECKS,
     ChatTurn,
@@ -90,7 +89,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
         train=TrainConfig(
             steps=steps,
             files_per_step=4,
-            async_level=1,
+            max_off_policy_steps=1,
             optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
             # Without it the policy is nearly deterministic after ten steps, and most groups carry no signal.
             algorithm=AlgorithmConfig(entropy_coefficient=0.005),

@@ -10,8 +10,7 @@ from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec
 from localnet.sites_summary import shown_sites, wrong_with_sites
-from orchestrator.results import save_results
-from orchestrator.summary import (
+from orchestrator.dashboard.results import (
     Agreement,
     DodgedCanary,
     RunSummary,
@@ -20,11 +19,12 @@ from orchestrator.summary import (
     SitesSummary,
     ValidatorSummary,
     VerdictDifference,
+    save_results,
 )
 from protocol.amounts import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
-from validator.compare import CODE, differences, largest
+from validator.replay import CODE, differences, largest
 
 
 def safeguards(state: State, pool: int) -> Safeguards:
@@ -178,7 +178,7 @@ def write_results(
         seed=plan.seed,
         seconds=progress.seconds,
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
-        carriers=[ring[f"node-{node.name}"].address for node in plan.nodes if node.carrier],
+        decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
         agreement=agreement(plan),
         safeguards=safeguards(state, POOL),
         sites=sites,
@@ -251,7 +251,7 @@ def highlights(summary: RunSummary) -> Iterator[str]:
             f"honest validators ({validators}): {found.compared} files judged by more than one, "
             f"{len(found.differing)} verdicts differ"
         )
-    ledger = "yes, to the last grain" if summary.ledger_matches_chain else "NO"
+    ledger = "yes, to the last base unit" if summary.ledger_matches_chain else "NO"
     yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"
 
 

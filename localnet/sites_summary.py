@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from chain.indexer.state import State
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
-from orchestrator.summary import SitesSummary, SiteSummary
+from orchestrator.dashboard.results import SitesSummary, SiteSummary
 from protocol.encoding import load_document
 from protocol.identity import PoolId
 from protocol.sites.run import SitesRun

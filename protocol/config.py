@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from protocol.encoding import Document, canonical_json, load_document, parse_document
 from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
-from protocol.evidence.law import EvidenceConfig
+from protocol.evidence.null_model import EvidenceConfig
 from protocol.training import AdvantageName, TrainConfig
 
 LEAST_SHARE = 64
@@ -81,8 +81,8 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 class WorkConfig(Document):
     """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
-    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/length_tiers.py). An answer
-    loses `length_alpha` of reward for every token that it is off its target."""
+    problem; or `length_tiers`: such lengths for each tier of nodes, the weakest first (protocol/length_tiers.py). An
+    answer loses `length_alpha` of reward for every token that it is off its target."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)
     samples_per_problem: int = Field(8, ge=1, le=256)
@@ -90,19 +90,19 @@ class WorkConfig(Document):
     max_prompt_tokens: int = Field(256, ge=1, le=131072)
     temperature: float = Field(1.0, gt=0, le=10)
     targets: tuple[PositiveInt, ...] = Field((), max_length=64)
-    classes: tuple[TargetLengths, ...] = Field((), max_length=16)
+    length_tiers: tuple[TargetLengths, ...] = Field((), max_length=16)
     length_alpha: float = Field(0.0, ge=0)
 
     @model_validator(mode="after")
     def _budgets(self) -> Self:
-        if self.targets and self.classes:
-            raise ValueError("`targets` and `classes` exclude one another")
-        longest = max((length for lengths in (self.targets, *self.classes) for length in lengths), default=0)
+        if self.targets and self.length_tiers:
+            raise ValueError("`targets` and `length_tiers` exclude one another")
+        longest = max((length for lengths in (self.targets, *self.length_tiers) for length in lengths), default=0)
         if longest > self.max_new_tokens:
             raise ValueError(f"a target of {longest} tokens, but `max_new_tokens` is {self.max_new_tokens}")
-        means = [sum(lengths) / len(lengths) for lengths in self.classes]
+        means = [sum(lengths) / len(lengths) for lengths in self.length_tiers]
         if means != sorted(means):
-            raise ValueError("`classes` go from the weakest nodes, with the shortest targets, to the strongest")
+            raise ValueError("`length_tiers` go from the weakest nodes, with the shortest targets, to the strongest")
         return self
 
     @property

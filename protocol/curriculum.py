@@ -1,7 +1,7 @@
-"""A curriculum: problems that the models nearly always or hardly ever solve rest, and come back when that is forgotten.
+"""A curriculum masks problems that the models nearly always or hardly ever solve, until those tries are too old.
 
-What counts is the chain's word (files that were accepted for good) and stands in those files. Numbers are whole:
-nothing is rounded, so whoever has chain and bucket finds the same.
+It follows from files that were accepted for good. Numbers are integers: nothing is rounded, so whoever has chain and
+bucket finds the same.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,11 @@ class Difficulty(StrEnum):
 
 
 class Curriculum(Document):
-    """Which problems rest. `tries`: with fewer, a problem is fresh. `lowest`, `highest`: thousandths of solved tries
-    between which it fits, both included; below it is hard, above it is easy, and either way it rests. A try counts as
-    solved from a task reward of `solved` on. `window`: only files that became final during so many policy steps count,
-    so a problem that rests is fresh again after as many. `most`: the most thousandths of the problems that rest at a
-    time."""
+    """Which problems are masked. `tries`: with fewer, a problem is fresh. `lowest`, `highest`: thousandths of solved
+    tries between which it fits, both included; below it is hard, above it is easy, and either way it is masked. A try
+    counts as solved from a task reward of `solved` on. `window`: only files that became final during so many policy
+    steps count, so a masked problem is fresh again after as many. `most`: the most thousandths of the problems that are
+    masked at a time."""
 
     tries: int = Field(8, ge=1, le=1 << 16)
     lowest: int = Field(125, ge=0, le=1000)
@@ -65,27 +65,27 @@ class SolveRate:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The tries of one file at one problem: number `number` (protocol/environments.py) of the pool's environment at
-    place `environment`."""
+class ProblemTries:
+    """The tries of one file at one problem: number `number` (protocol/environments.py) of the pool's environment with
+    index `environment`."""
 
     environment: int
     number: int
     rate: SolveRate
 
 
-def tries_rows(tries: Iterable[Tried]) -> list[list[int]]:
-    """As JSON has them: [environment, number, tried, solved] of each."""
+def tries_to_json(tries: Iterable[ProblemTries]) -> list[list[int]]:
+    """Encode tries for JSON: [environment, number, tried, solved] of each."""
     return [[one.environment, one.number, one.rate.tried, one.rate.solved] for one in tries]
 
 
-def rows_tries(rows: Iterable[Sequence[int]]) -> list[Tried]:
-    """Back from `tries_rows`. Raises ValueError or TypeError for anything else."""
-    return [Tried(place, number, SolveRate(count, solved)) for place, number, count, solved in rows]
+def tries_from_json(rows: Iterable[Sequence[int]]) -> list[ProblemTries]:
+    """Decode what `tries_to_json` encoded. Raises ValueError or TypeError for anything else."""
+    return [ProblemTries(index, number, SolveRate(count, solved)) for index, number, count, solved in rows]
 
 
-def added(tries: Iterable[Tried]) -> dict[tuple[int, int], SolveRate]:
-    """(environment, number) → the rate over all these tries, whose order changes nothing."""
+def total_rates(tries: Iterable[ProblemTries]) -> dict[tuple[int, int], SolveRate]:
+    """Return (environment, number) → the rate over all these tries, whose order changes nothing."""
     found: dict[tuple[int, int], SolveRate] = {}
     for one in tries:
         key = (one.environment, one.number)

@@ -1,8 +1,8 @@
-"""The table of resting problems: what curricula leave out of a policy step's work, and how a draw passes it by.
+"""The curriculum mask: which problems a policy step's work leaves out, and how a draw skips them.
 
-The table is a file of the step's weights, so the manifest on chain commits to it before the step's seed is known, and
-whoever makes or judges a file of the step has exactly this one. Which table it should be follows from chain and bucket
-(runtime/solve_rates.py). docs/protocol.md, section 3, has the format.
+The mask is a file of the step's weights, so the manifest on chain commits to it before the step's seed is known, and
+whoever makes or judges a file of the step has exactly this one. Which mask it should be follows from chain and bucket
+(runtime/solve_rates.py). docs/reference/protocol.md has the format.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocol.curriculum import Difficulty, SolveRate, Tried
+from protocol.curriculum import Difficulty, ProblemTries, SolveRate
 from protocol.encoding import canonical_json, tagged_hash, words
 from protocol.environments import EnvironmentConfig, chosen_environment, drawn
 from protocol.errors import IntegrityError
@@ -18,10 +18,10 @@ from protocol.errors import IntegrityError
 if TYPE_CHECKING:
     from protocol.config import PoolConfig
 
-TABLE = "resting.table"
+MASK_FILE = "curriculum.mask"
 """Its name among the files of a policy step."""
 MAX_LEFT_OUT = 64
-MAX_LOOKS = 4096
+MAX_DRAWS = 4096
 _HEADER_BYTES = 8192
 _DRAWN, _HARD, _EASY = 0, 1, 2
 _CODES = {Difficulty.HARD: _HARD, Difficulty.EASY: _EASY}
@@ -29,70 +29,74 @@ _BLAME = "report it to the pool's owner, whose trainer publishes it with every s
 
 
 @dataclass(frozen=True)
-class Resting:
-    """`codes`: place of an environment with a curriculum → a byte for each of its numbered problems: 0 it is drawn,
-    1 it rests as too hard, 2 as too easy. `left_out`: sequences of final files that could not be counted, for nobody
-    served them; with MAX_LEFT_OUT of them nothing rests."""
+class CurriculumMask:
+    """The masked problems of a policy step.
+
+    `codes`: index of an environment with a curriculum → a byte for each of its numbered problems: 0 it is drawn, 1 it
+    is masked as too hard, 2 as too easy. `left_out`: sequences of final files that could not be counted, because nobody
+    served them; with MAX_LEFT_OUT of them nothing is masked."""
 
     codes: Mapping[int, bytes] = field(default_factory=dict)
     left_out: tuple[int, ...] = ()
 
-    def rests(self, environment: int, number: int) -> bool:
+    def masks(self, environment: int, number: int) -> bool:
+        """Return whether a problem is masked."""
         return environment in self.codes and self.codes[environment][number] != _DRAWN
 
     def count(self, environment: int, difficulty: Difficulty) -> int:
-        """How many problems of an environment rest as hard or as easy."""
+        """Return how many problems of an environment are masked as hard or as easy."""
         return self.codes[environment].count(_CODES[difficulty])
 
     def encoded(self, config: "PoolConfig") -> bytes:
-        """The table's file: as long, and with the same header, at every step of a pool."""
-        numbers = b"".join(one.to_bytes(8, "big") for one in self.left_out).ljust(8 * MAX_LEFT_OUT, b"\xff")
-        return _header(config) + numbers + b"".join(self.codes[place] for place in config.curricula)
+        """Encode the mask's file: of the same length, and with the same header, at every step of a pool."""
+        numbers = b"".join(sequence.to_bytes(8, "big") for sequence in self.left_out).ljust(8 * MAX_LEFT_OUT, b"\xff")
+        return _header(config) + numbers + b"".join(self.codes[index] for index in config.curricula)
 
     @classmethod
-    def decoded(cls, config: "PoolConfig", data: bytes) -> "Resting":
-        """What an owner published. Raises IntegrityError for anything but a table of this pool."""
-        header, wrong = _header(config), IntegrityError("the table of resting problems is malformed", _BLAME)
-        if len(data) != table_bytes(config) or not data.startswith(header):
+    def decoded(cls, config: "PoolConfig", data: bytes) -> "CurriculumMask":
+        """Decode what an owner published. Raises IntegrityError for anything but a mask of this pool."""
+        header, wrong = _header(config), IntegrityError("the curriculum mask is malformed", _BLAME)
+        if len(data) != mask_bytes(config) or not data.startswith(header):
             raise wrong
-        at, codes, left = len(header) + 8 * MAX_LEFT_OUT, {}, []
+        at, codes, left_out = len(header) + 8 * MAX_LEFT_OUT, {}, []
         for start in range(len(header), at, 8):
             if data[start : start + 8] != b"\xff" * 8:
-                left.append(int.from_bytes(data[start : start + 8], "big"))
-        for place, one in config.curricula.items():
-            codes[place] = data[at : at + one.numbered]
-            at += one.numbered
-            if codes[place].strip(bytes((_DRAWN, _HARD, _EASY))):
+                left_out.append(int.from_bytes(data[start : start + 8], "big"))
+        for index, environment in config.curricula.items():
+            codes[index] = data[at : at + environment.numbered]
+            at += environment.numbered
+            if codes[index].strip(bytes((_DRAWN, _HARD, _EASY))):
                 raise wrong
-        found = cls(codes, tuple(left))
-        if found.encoded(config) != data or left != sorted(set(left)):
+        mask = cls(codes, tuple(left_out))
+        if mask.encoded(config) != data or left_out != sorted(set(left_out)):
             raise wrong
-        return found
+        return mask
 
     @classmethod
-    def load(cls, config: "PoolConfig", folder: Path) -> "Resting | None":
-        """Of a policy step's folder; None where the pool has no curriculum. Raises IntegrityError."""
+    def load(cls, config: "PoolConfig", folder: Path) -> "CurriculumMask | None":
+        """Read the mask of a policy step's folder; None where the pool has no curriculum. Raises IntegrityError."""
         if not config.curricula:
             return None
-        path = folder / TABLE
+        path = folder / MASK_FILE
         try:
-            if path.is_symlink() or path.stat().st_size != table_bytes(config):
-                raise IntegrityError(f"{path} is not a table of resting problems", _BLAME)
+            if path.is_symlink() or path.stat().st_size != mask_bytes(config):
+                raise IntegrityError(f"{path} is not a curriculum mask", _BLAME)
             return cls.decoded(config, path.read_bytes())
         except OSError:
-            raise IntegrityError(f"the policy step has no {TABLE}, though the pool has a curriculum", _BLAME) from None
+            what = f"the policy step has no {MASK_FILE}, though the pool has a curriculum"
+            raise IntegrityError(what, _BLAME) from None
 
 
-def table_bytes(config: "PoolConfig") -> int:
-    """The length of a pool's tables."""
+def mask_bytes(config: "PoolConfig") -> int:
+    """Return the length of a pool's masks."""
     return len(_header(config)) + 8 * MAX_LEFT_OUT + sum(one.numbered for one in config.curricula.values())
 
 
 def _header(config: "PoolConfig") -> bytes:
-    """That of a safetensors file, which deltas of weights understand. Filled up with spaces: so a delta is shorter than
-    the file whatever changes, and a step never loses its deltas to a small table."""
+    """The header of a safetensors file, which deltas of weights understand. Padded with spaces, so that a delta is
+    shorter than the file whatever changes, and a step never loses its deltas to a small mask."""
     fields, at = {}, 0
-    lengths = {"left_out": 8 * MAX_LEFT_OUT} | {f"{place}": one.numbered for place, one in config.curricula.items()}
+    lengths = {"left_out": 8 * MAX_LEFT_OUT} | {f"{index}": one.numbered for index, one in config.curricula.items()}
     for name, size in lengths.items():
         fields[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
         at += size
@@ -100,60 +104,60 @@ def _header(config: "PoolConfig") -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def tried(config: "PoolConfig", rollouts: Iterable[tuple[int, float]]) -> list[Tried]:
-    """What a file says of its problems: `rollouts` are the problem seed and the task reward of each, which its
+def count_tries(config: "PoolConfig", rollouts: Iterable[tuple[int, float]]) -> list[ProblemTries]:
+    """Return the tries of a file by problem. `rollouts`: the problem seed and the task reward of each, which its
     committee has checked. A problem without a number goes by its seed."""
-    found: dict[tuple[int, int], list[int]] = {}
+    counts: dict[tuple[int, int], list[int]] = {}
     for seed, reward in rollouts:
-        place = drawn(config.environments, seed).environment
-        own = config.environments[place]
-        solved = own.curriculum.solved if own.curriculum is not None else 1.0
-        counts = found.setdefault((place, own.number(seed)), [0, 0])
-        counts[0] += 1
-        counts[1] += reward >= solved
-    return [Tried(place, number, SolveRate(*counts)) for (place, number), counts in found.items()]
+        index = drawn(config.environments, seed).environment
+        environment = config.environments[index]
+        solved = environment.curriculum.solved if environment.curriculum is not None else 1.0
+        count = counts.setdefault((index, environment.number(seed)), [0, 0])
+        count[0] += 1
+        count[1] += reward >= solved
+    return [ProblemTries(index, number, SolveRate(*count)) for (index, number), count in counts.items()]
 
 
-def resting(
+def build_mask(
     config: "PoolConfig", step: int, rates: Mapping[int, Mapping[int, SolveRate]], left_out: Iterable[int] = ()
-) -> Resting:
-    """The table of policy step `step`. `rates`: place of each environment with a curriculum → number of a problem → its
-    rate over that environment's window; `left_out`: as in `Resting`."""
+) -> CurriculumMask:
+    """Return the mask of policy step `step`. `rates`: index of each environment with a curriculum → number of a problem
+    → its rate over that environment's window; `left_out`: as in `CurriculumMask`."""
     missing = tuple(sorted(left_out))[:MAX_LEFT_OUT]
     full = len(missing) == MAX_LEFT_OUT
-    codes = {place: _codes(place, one, step, {} if full else rates[place]) for place, one in config.curricula.items()}
-    return Resting(codes, missing)
+    codes = {index: _codes(index, one, step, {} if full else rates[index]) for index, one in config.curricula.items()}
+    return CurriculumMask(codes, missing)
 
 
-def _codes(place: int, own: EnvironmentConfig, step: int, rates: Mapping[int, SolveRate]) -> bytes:
-    assert own.curriculum is not None
-    found = {number: rate.difficulty(own.curriculum) for number, rate in rates.items()}
-    rest = [number for number, difficulty in found.items() if difficulty in _CODES]
-    most = own.kept * own.curriculum.most // 1000
-    if len(rest) > most:
-        # Whose turn it is to be drawn all the same: by lot, another one at every step.
-        rest = sorted(rest, key=lambda number: tagged_hash("muster/rest/1", step, place, number))[:most]
-    codes = bytearray(own.numbered)
-    for number in rest:
-        codes[number] = _CODES[found[number]]
+def _codes(index: int, environment: EnvironmentConfig, step: int, rates: Mapping[int, SolveRate]) -> bytes:
+    assert environment.curriculum is not None
+    difficulties = {number: rate.difficulty(environment.curriculum) for number, rate in rates.items()}
+    masked = [number for number, difficulty in difficulties.items() if difficulty in _CODES]
+    most = environment.kept * environment.curriculum.most // 1000
+    if len(masked) > most:
+        # Public chance decides which of them are drawn after all, anew at every step.
+        masked = sorted(masked, key=lambda number: tagged_hash("muster/rest/1", step, index, number))[:most]
+    codes = bytearray(environment.numbered)
+    for number in masked:
+        codes[number] = _CODES[difficulties[number]]
     return bytes(codes)
 
 
-def awake(config: "PoolConfig", first: int, table: Resting | None) -> int:
-    """The problem seed of a slot whose draw is `first`: that draw, or where its problem rests the first of the public
-    hashes of it that falls to the same environment and to a problem that does not, of MAX_LOOKS at most.
+def unmasked_seed(config: "PoolConfig", first: int, mask: CurriculumMask | None) -> int:
+    """Return the problem seed of a slot whose draw is `first`: that draw, or where its problem is masked the first of
+    its public hashes that falls to the same environment and to an unmasked problem, of MAX_DRAWS at most.
 
-    Raises IntegrityError where the pool has a curriculum and there is no table.
+    Raises IntegrityError where the pool has a curriculum and there is no mask.
     """
     if not config.curricula:
         return first
-    if table is None:
-        raise IntegrityError("work is drawn by a table of resting problems, and there is none", _BLAME)
+    if mask is None:
+        raise IntegrityError("work is drawn by a curriculum mask, and there is none", _BLAME)
     weights = [one.weight for one in config.environments]
-    place, seed = chosen_environment(weights, first), first
-    own = config.environments[place]
-    for number in range(1, MAX_LOOKS):
-        if place == chosen_environment(weights, seed) and not table.rests(place, own.number(seed)):
+    index, seed = chosen_environment(weights, first), first
+    environment = config.environments[index]
+    for attempt in range(1, MAX_DRAWS):
+        if index == chosen_environment(weights, seed) and not mask.masks(index, environment.number(seed)):
             return seed
-        (seed,) = words(tagged_hash("muster/awake/1", first, number), 1)
+        (seed,) = words(tagged_hash("muster/awake/1", first, attempt), 1)
     return first

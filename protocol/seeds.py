@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from protocol.config import PoolConfig
-from protocol.curriculum_mask import Resting, awake
+from protocol.curriculum_mask import CurriculumMask, unmasked_seed
 from protocol.encoding import tagged_hash, words
 from protocol.environments import drawn
 from protocol.identity import WorkId
@@ -45,13 +45,13 @@ def jury_seed(block_hash: bytes, trial: int) -> bytes:
     return tagged_hash("muster/jury-seed/1", block_hash, trial)[-8:].rjust(32, b"\0")
 
 
-def assignments(work: Work, config: PoolConfig, resting: Resting | None = None) -> list[Assignment]:
+def assignments(work: Work, config: PoolConfig, resting: CurriculumMask | None = None) -> list[Assignment]:
     """The slots of a submission, in order. `resting`: the table of the work's policy step, where the pool has a
     curriculum; without it IntegrityError is raised then."""
     seed, out = work.seed, []
     for slot in range(config.work.problems_per_file):
         (draw,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
-        problem = awake(config, draw, resting)
+        problem = unmasked_seed(config, draw, resting)
         environment = config.environments[drawn(config.environments, problem).environment]
         targets, target = targets_of(config.work, work.id.node, environment), 0
         if targets:

@@ -170,13 +170,12 @@ class LoraConfig(Document):
 class TrainConfig(Document):
     """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner.
 
-    A step trains `files_per_step` files, none older than `async_level` steps, in `minibatches` updates. With a `filter`
-    it trains as many as hold enough signal, and `files_per_step` is how many that is expected to be.
-    """
+    A step trains `files_per_step` files, none older than `max_off_policy_steps` steps, in `minibatches` updates. With a
+    `filter` it trains as many as hold enough signal, and `files_per_step` is how many that is expected to be."""
 
     steps: int = Field(30, ge=1)
     files_per_step: int = Field(4, ge=1)
-    async_level: int = Field(2, ge=0, le=16)
+    max_off_policy_steps: int = Field(2, ge=0, le=16)
     minibatches: int = Field(1, ge=1)
     filter: OnlineFilter | None = None
     lora: LoraConfig | None = None

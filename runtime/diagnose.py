@@ -103,9 +103,9 @@ class WatchConfig(DaemonConfig, WatchLimits):
 
 @dataclass(frozen=True)
 class WatchedPool:
-    """From the chain: `step` is the newest policy step (-1: none) and `step_time` its time; amounts in grains. `stake`
-    and `standing` of the node that is watched; `least_stake` is the pool's. `seats`: number → why it cannot judge, or
-    empty. `service_key_current`: whether the chain names the key that is watched."""
+    """From the chain: `step` is the newest policy step (-1: none) and `step_time` its time; amounts in base units.
+    `stake` and `standing` of the node that is watched; `least_stake` is the pool's. `seats`: number → why it cannot
+    judge, or empty. `service_key_current`: whether the chain names the key that is watched."""
 
     step: int = -1
     step_time: int = 0

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from protocol.config import PoolConfig
-from protocol.curriculum import SolveRate, Tried, added
-from protocol.curriculum_mask import TABLE, Resting, resting, table_bytes, tried
+from protocol.curriculum import ProblemTries, SolveRate, total_rates
+from protocol.curriculum_mask import MASK_FILE, CurriculumMask, build_mask, count_tries, mask_bytes
 from protocol.errors import IntegrityError, MusterError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, MalformedFile
@@ -19,7 +19,7 @@ from storage.keys import check_content, object_key
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 
-TriesOf = Callable[[Submission], Sequence[Tried] | None]
+TriesOf = Callable[[Submission], Sequence[ProblemTries] | None]
 """What a final file says of its problems, None where nobody serves it."""
 
 
@@ -55,13 +55,13 @@ def counted_files(state: State, config: PoolConfig, pool: int, step: int) -> lis
     return counted(state, pool, step, max(windows)) if windows else []
 
 
-def expected_table(
+def expected_mask(
     state: State, config: PoolConfig, pool: int, step: int, tries_of: TriesOf, left_out: Iterable[int] = ()
-) -> Resting:
+) -> CurriculumMask:
     """The table that policy step `step` should have; without the files `left_out`, and those without tries. Raises
     StepNotSeenError."""
     out = set(left_out)
-    known: dict[int, Sequence[Tried]] = {}
+    known: dict[int, Sequence[ProblemTries]] = {}
     for sub in counted_files(state, config, pool, step):
         found = None if sub.sequence in out else tries_of(sub)
         if found is None:
@@ -72,12 +72,12 @@ def expected_table(
     for place, one in config.curricula.items():
         assert one.curriculum is not None
         files = [sub.sequence for sub in counted(state, pool, step, one.curriculum.window) if sub.sequence in known]
-        tries = added(each for sequence in files for each in known[sequence] if each.environment == place)
+        tries = total_rates(each for sequence in files for each in known[sequence] if each.environment == place)
         rates[place] = {number: rate for (_, number), rate in tries.items()}
-    return resting(config, step, rates, out)
+    return build_mask(config, step, rates, out)
 
 
-def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> list[Tried]:
+def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> list[ProblemTries]:
     """What an accepted file says of its problems; nothing where it is malformed, for everybody alike. Raises
     MissingObjectError, UnreachableError, IntegrityError."""
     limits = Limits.of(config.work)
@@ -86,19 +86,19 @@ def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> 
         _, rollouts = read(data, limits)
     except MalformedFile:
         return []
-    return tried(config, ((one.problem_seed, one.task_reward) for one in rollouts))
+    return count_tries(config, ((one.problem_seed, one.task_reward) for one in rollouts))
 
 
-def published_table(config: PoolConfig, open_object: OpenObject, digest: bytes, scope: ManifestScope) -> Resting:
+def published_mask(config: PoolConfig, open_object: OpenObject, digest: bytes, scope: ManifestScope) -> CurriculumMask:
     """The table of the policy step whose manifest has this digest, without its weights. Raises IntegrityError for what
     is not the owner's or no table, and what `open_object` raises."""
     manifest = unseal(open_object(object_key("manifests", digest), MAX_STORED_BYTES), digest, scope)
-    file = next((one for one in manifest.files if one.name == TABLE), None)
-    if file is None or file.size != table_bytes(config):
+    file = next((one for one in manifest.files if one.name == MASK_FILE), None)
+    if file is None or file.size != mask_bytes(config):
         what = f"the manifest of step {manifest.step} names no table of this pool"
         raise IntegrityError(what, "nobody can work for this step: report it to the pool's owner")
     # By its shards alone, as a node has it: its own `sha256` is only what the owner says of it.
     shards = [(shard.key, open_object(shard.key, shard.size)) for shard in file.shards]
     for key, data in shards:
         check_content(key, data)
-    return Resting.decoded(config, b"".join(data for _, data in shards))
+    return CurriculumMask.decoded(config, b"".join(data for _, data in shards))

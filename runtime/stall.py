@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from engines.pace import PACE, StepPace
+from engines.runtime import PACE, StepPace
 from protocol.waits import WAITS
 from runtime.presence import STALLED
 

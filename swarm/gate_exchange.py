@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS, Get
 from protocol.api.swarm import ENVELOPES, PLACE, SHARE, EnvelopeUpload
-from protocol.api.uploads import UploadExists
+from protocol.api.work import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import Reach
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from protocol.swarm.envelope import DOMAIN
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from storage.keys import MissingObjectError, parse_key
@@ -34,9 +34,9 @@ class GateExchange:
 
     def sign_as(self, account: LocalAccount) -> None:
         """Share as this member."""
-        realm = Realm.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
+        auth_scope = AuthScope.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
         unsigned = self._client
-        self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
+        self._client = SignedClient(unsigned.base_url, RequestSigner(account, auth_scope), _LIMITS)
         unsigned.close()
 
     def publish(self, data: bytes) -> str:

@@ -27,7 +27,7 @@ settings.load_profile("muster")
 
 CHAIN_ID = 31337
 ETHER = 10**18
-GRAINS = 10**9
+TOKEN = 10**9
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -116,10 +116,10 @@ class Deployed:
     def suite(self, account: LocalAccount | None = None) -> Suite:
         return Suite(self.chain.client(account), self.deployment, check=False)
 
-    def rich(self, grains: int = 10_000 * GRAINS) -> LocalAccount:
+    def rich(self, base_units: int = 10_000 * TOKEN) -> LocalAccount:
         """A new account with ether and tokens."""
         account = self.chain.account()
-        self.suite(self.governance).token.mint(account.address, grains).send()
+        self.suite(self.governance).token.mint(account.address, base_units).send()
         return account
 
 

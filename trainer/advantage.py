@@ -1,4 +1,4 @@
-"""Advantages from the rewards of one problem's samples, in float64. A group whose rewards are all equal has none."""
+"""Advantages from the rewards of one problem's samples, in float64, and which groups have a signal."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -17,23 +17,23 @@ _DEVIATION_FLOOR = 1e-4
 
 
 def centred(rewards: Rewards) -> Rewards:
-    """R − mean (Dr. GRPO, 2503.20783): no division, so that easy and hard problems are not weighted up."""
+    """Return R − mean (Dr. GRPO, 2503.20783): no division, so that easy and hard problems are not weighted up."""
     return rewards - np.mean(rewards)
 
 
 def normalised(rewards: Rewards) -> Rewards:
-    """(R − mean) / (deviation + 1e-4), the sample's deviation (GRPO, 2402.03300)."""
+    """Return (R − mean) / (deviation + 1e-4), the sample's deviation (GRPO, 2402.03300)."""
     return centred(rewards) / (np.std(rewards, ddof=1) + _DEVIATION_FLOOR)
 
 
 def leave_one_out(rewards: Rewards) -> Rewards:
-    """R − mean of the others (RLOO, 2402.14740): a baseline that does not depend on the sample itself."""
+    """Return R − mean of the others (RLOO, 2402.14740): a baseline that does not depend on the sample itself."""
     return centred(rewards) * (rewards.size / (rewards.size - 1))
 
 
 def maxrl(rewards: Rewards) -> Rewards:
-    """(R − mean) / mean (MaxRL, 2602.02710): maximises ln p(correct) rather than p, so rarely solved problems count
-    more. For rewards that are never negative."""
+    """Return (R − mean) / mean (MaxRL, 2602.02710): maximises ln p(correct) rather than p, so rarely solved problems
+    count more. For rewards that are never negative."""
     mean = np.mean(rewards)
     return centred(rewards) / mean if mean > 0 else np.zeros_like(rewards)
 
@@ -47,13 +47,10 @@ ADVANTAGES: dict[AdvantageName, Advantage] = {
 
 
 def group_advantages(rewards: Rewards, advantage: Advantage) -> Rewards:
-    """Advantages [G] of any group: zeros where it is empty, has one sample, or all rewards are equal."""
+    """Return the advantages [G] of any group: zeros where it is empty, has one sample, or all rewards are equal."""
     if rewards.size == 0 or bool(np.all(rewards == rewards[0])):
         return np.zeros_like(rewards)
     return advantage(rewards)
-
-
-# Which groups of a step have a signal, and the advantages of their samples.
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,8 @@ class Selection:
 
 
 def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
-    """Drop groups without advantages (they carry no signal) and give the samples of the others theirs; `advantage` is
-    for groups whose environment has no estimator of its own."""
+    """Drop groups without advantages and give the samples of the others theirs; `advantage` is for groups whose
+    environment has no estimator of its own."""
     samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
@@ -76,16 +73,17 @@ def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
             dropped += 1
             continue
         used += 1
-        samples += [replace(one, advantage=float(value)) for one, value in zip(group, values, strict=True)]
+        samples += [replace(sample, advantage=float(value)) for sample, value in zip(group, values, strict=True)]
     return Selection(tuple(samples), used, dropped)
 
 
-def signals(groups: Iterable[Group], advantage: Advantage) -> int:
-    """How many groups have a signal."""
+def count_signals(groups: Iterable[Group], advantage: Advantage) -> int:
+    """Return how many groups have a signal."""
     return sum(bool(_advantages(group, advantage).any()) for group in groups)
 
 
-def _advantages(group: Group, advantage: Advantage) -> NDArray[np.float64]:
+def _advantages(group: Group, advantage: Advantage) -> Rewards:
     settings = group[0].settings if group else GroupSettings()
     chosen = ADVANTAGES[settings.advantage] if settings.advantage else advantage
-    return settings.scale * group_advantages(np.asarray([one.reward for one in group], dtype=np.float64), chosen)
+    rewards = np.asarray([sample.reward for sample in group], dtype=np.float64)
+    return settings.scale * group_advantages(rewards, chosen)

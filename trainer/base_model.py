@@ -1,4 +1,9 @@
-"""Rollouts of the built-in tool environment to imitate: open both boxes, then say their sum."""
+"""Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id.
+
+The demo's base model is a tiny Qwen2 that learns from nothing to imitate worked sums, in about forty CPU-seconds. The
+first phase teaches it to work a sum out. The second, mostly blurted answers, makes working it out a habit that the
+model shows only sometimes: what reinforcement learning then finds and strengthens. Both are supervised fine-tuning
+(`trainer/sft.py`) on conversations made from a seed."""
 
 import dataclasses
 import importlib.metadata
@@ -28,22 +33,19 @@ from protocol.files import explained, file_digests, locked, user_cache, write_at
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig
 from trainer.model.policy import Policy, model_folder
-from trainer.sft import Conversation, ConversationEncoder, Example, ImitationLearner, Message, Part
+from trainer.sft import Conversation, ConversationEncoder, Example, Message, Part, SftLearner
 from trainer.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
 
 
 def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:
     """The conversation of somebody who looks into both boxes. The tool's answers stand between the turns as they do in
     rollouts without a chat template, and are not learned."""
-    messages, said = [Message(role="user", content=prompt)], list[str]()
+    messages, replies = [Message(role="user", content=prompt)], list[str]()
     for box in problem.metadata["asked"]:
-        said.append(f"[{box}]")
-        reply = task.reply(problem, said) or ""
-        messages += [Message(role="assistant", content=said[-1]), Message(role="user", content=reply)]
+        replies.append(f"[{box}]")
+        reply = task.reply(problem, replies) or ""
+        messages += [Message(role="assistant", content=replies[-1]), Message(role="user", content=reply)]
     return (*messages, Message(role="assistant", content=f"{END_OF_THOUGHT}{problem.answer}"))
-
-
-# Worked and blurted answers to chain sums, and to sums of what a tool says: what the tiny model is taught first.
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,13 @@ def conversation(task: Environment, seed: int, index: int, worked_share: float) 
     A blurted answer teaches only the decision not to think: learning guessed digits by heart would cost the arithmetic
     that the worked examples have just taught.
     """
-    made = example(task, seed, index, worked_share)
-    asked = Message(role="user", content=prompt_text(tiny_model_config(), made.problem, 0))
-    if made.worked and isinstance(task, InTurns):
-        return Conversation(messages=worked_turns(task, made.problem, asked.text))
-    if made.worked:
-        return Conversation(messages=(asked, Message(role="assistant", content=made.completion)))
-    decision, _, guess = made.completion.partition(END_OF_THOUGHT)
+    answer = example(task, seed, index, worked_share)
+    asked = Message(role="user", content=prompt_text(tiny_model_config(), answer.problem, 0))
+    if answer.worked and isinstance(task, InTurns):
+        return Conversation(messages=worked_turns(task, answer.problem, asked.text))
+    if answer.worked:
+        return Conversation(messages=(asked, Message(role="assistant", content=answer.completion)))
+    decision, _, guess = answer.completion.partition(END_OF_THOUGHT)
     parts = (Part(text=decision + END_OF_THOUGHT), Part(text=guess, learned=False))
     return Conversation(messages=(asked, Message(role="assistant", content=parts)))
 
@@ -95,13 +97,6 @@ def worked_sum(problem: Problem) -> str:
             "the warm-up can only teach sums of integers", "use reasoning_gym/chain_sum, or name a model folder"
         ) from None
     return "\n".join(lines)
-
-
-# The demo's base model: a tiny Qwen2 that learned from nothing to imitate worked sums, in about forty CPU-seconds.
-#
-# No pretrained weights are needed. The first phase teaches to work a sum out; the second, mostly blurted answers, makes
-# working it out a habit that the model shows only sometimes: what reinforcement learning then finds and strengthens.
-# Both are supervised fine-tuning like any other (`trainer/sft/`), on conversations made from a seed.
 
 
 log = logging.getLogger("muster.trainer")
@@ -174,13 +169,13 @@ def fresh_model(folder: Path, seed: int) -> Path:
 def _train(
     policy: Policy, encoder: ConversationEncoder, task: Environment, seed: int, recipe: Recipe, progress: Progress
 ) -> None:
-    said = 0.0
+    last_progress = 0.0
     for phase in _phases(recipe):
-        learner = ImitationLearner(policy, phase.optimizer, phase.last - phase.first)
+        learner = SftLearner(policy, phase.optimizer, phase.last - phase.first)
         for step in range(phase.first, phase.last):
             metrics = learner.update(list(_batch(encoder, task, seed, step, phase, recipe)))
-            if step + 1 == recipe.steps or time.monotonic() - said > PROGRESS_SECONDS:
-                said = time.monotonic()
+            if step + 1 == recipe.steps or time.monotonic() - last_progress > PROGRESS_SECONDS:
+                last_progress = time.monotonic()
                 progress(f"warming up the base model: step {step + 1} of {recipe.steps}, loss {metrics.loss:.3f}")
 
 
@@ -203,9 +198,6 @@ def _phases(recipe: Recipe) -> Iterator[Phase]:
 def _rates(method: AdamWConfig | MuonConfig, decay_share: float) -> OptimizerConfig:
     schedule = ScheduleConfig(warmup_updates=0, decay_share=decay_share, final_share=0.0)
     return OptimizerConfig(method=method, schedule=schedule, grad_clip=_UNCLIPPED)
-
-
-# Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id.
 
 
 REVISION = 2  # raise it when the warm-up's code changes what comes out

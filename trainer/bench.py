@@ -1,4 +1,5 @@
-"""What a device can do at most, and how much memory a step took on it."""
+"""`muster pool bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+money."""
 
 import contextlib
 import random
@@ -70,9 +71,6 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-# Rollouts that nobody generated: random tokens, with lengths as reasoning models write them.
-
-
 _SPREAD = 1.0
 
 
@@ -82,8 +80,8 @@ def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int =
     as can be. Every group has a signal."""
     dice = random.Random(seed)
     groups: list[Group] = []
-    made = 0
-    while made < tokens:
+    total = 0
+    while total < tokens:
         prompt = _tokens(dice, vocabulary, dice.randint(1, max(1, work.max_prompt_tokens // 4)))
         group = []
         for number in range(max(2, work.samples_per_problem)):
@@ -91,7 +89,7 @@ def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int =
             output = _tokens(dice, vocabulary, min(work.max_new_tokens, max(1, length)))
             group.append(TrainRollout(prompt, output, float(number % 2), logprobs=(-1.0,) * len(output)))
         groups.append(tuple(group))
-        made += sum(one.length for one in group)
+        total += sum(one.length for one in group)
     return groups
 
 
@@ -104,10 +102,6 @@ def full_row(tokens: int, vocabulary: int) -> list[Group]:
 
 def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]:
     return tuple(dice.randrange(vocabulary) for _ in range(count))
-
-
-# `muster pool bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
-# anything.
 
 
 _HEADROOM = 0.9

@@ -1,9 +1,8 @@
 """The pool owner's canaries: files planted in secret, committed to before they are drawn, opened after the votes.
 
-Every file that the carrier node submits is a canary: with each policy step the owner publishes the root of a tree of
-sixteen salted leaves, which cover the carrier's next sixteen counters (docs/contracts.md). An opening accuses the seats
-that accepted the file, and frees the carrier, whose key has to consent: the owner holds it.
-"""
+Every file that the decoy node submits is a canary. With each policy step the owner publishes the root of a tree of
+sixteen salted leaves, which cover the decoy's next sixteen counters (docs/reference/contracts.md). An opening accuses
+the seats that accepted the file, and frees the decoy, whose key has to consent: the owner holds it."""
 
 import logging
 import threading
@@ -33,7 +32,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class StepCanaries:
-    """The tree of one step. `secret` 32 bytes; `planted`: up to sixteen (node, counter). Unused leaves look like used
+    """The tree of one step. `secret`: 32 bytes; `planted`: up to sixteen (node, counter). Unused leaves look like used
     ones, and all salts follow from the secret, so that nothing else must be kept."""
 
     secret: bytes
@@ -50,55 +49,55 @@ class StepCanaries:
         return merkle.root(self._leaves())
 
     def opening(self, node: str, counter: int) -> Planted | None:
-        """What `Canaries.open` needs for a file; None if it was not planted in this step."""
+        """Return what `Canaries.open` needs for a file; None if it was not planted in this step."""
         if (node, counter) not in self.planted:
             return None
-        place = self.planted.index((node, counter))
-        return Planted(self._salt(place), merkle.proof(self._leaves(), place))
+        index = self.planted.index((node, counter))
+        return Planted(self._salt(index), merkle.proof(self._leaves(), index))
 
     def _leaves(self) -> list[bytes]:
         leaves = [
-            Canaries.leaf(self._salt(place), self.pool, self.step, node, counter)
-            for place, (node, counter) in enumerate(self.planted)
+            Canaries.leaf(self._salt(index), self.pool, self.step, node, counter)
+            for index, (node, counter) in enumerate(self.planted)
         ]
         padding = range(len(leaves), LEAVES)
         return leaves + [tagged_hash("muster/canary-padding/1", self.secret, self.pool, self.step, i) for i in padding]
 
-    def _salt(self, place: int) -> bytes:
-        return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, place)
+    def _salt(self, index: int) -> bytes:
+        return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, index)
 
 
 @dataclass(frozen=True)
 class CanaryPlan:
-    """The canaries of every step of a pool. `carrier`: the key of the node whose files are planted, if there is
+    """The canaries of every step of a pool. `decoy`: the key of the node whose files are planted, if there is
     one."""
 
     secret: bytes
     pool: int
-    carrier: LocalAccount | None
+    decoy: LocalAccount | None
 
     @classmethod
-    def of(cls, owner: LocalAccount, pool: int, carrier: LocalAccount | None) -> "CanaryPlan":
-        """The secret follows from the owner's key: the same after a restart, and known to nobody else."""
-        return cls(tagged_hash("muster/canary-secret/1", bytes(owner.key), pool), pool, carrier)
+    def of(cls, owner: LocalAccount, pool: int, decoy: LocalAccount | None) -> "CanaryPlan":
+        """Return the plan whose secret follows from the owner's key: the same after a restart, known to nobody else."""
+        return cls(tagged_hash("muster/canary-secret/1", bytes(owner.key), pool), pool, decoy)
 
     @property
     def node(self) -> str:
-        """The carrier's address, empty without one."""
-        return str(self.carrier.address) if self.carrier else ""
+        """The decoy's address, empty without one."""
+        return str(self.decoy.address) if self.decoy else ""
 
     def tree(self, step: int, counter: int) -> StepCanaries:
-        """The tree of a step that is published when the carrier's next file has this counter."""
-        planted = [(self.node, counter + place) for place in range(LEAVES if self.carrier else 0)]
+        """Return the tree of a step that is published when the decoy's next file has this counter."""
+        planted = [(self.node, counter + index) for index in range(LEAVES if self.decoy else 0)]
         return StepCanaries(self.secret, self.pool, step, tuple(planted))
 
     def next_root(self, state: State, step: int) -> bytes:
-        """The root to publish now with policy step `step`."""
+        """Return the root to publish with policy step `step`."""
         account = state.accounts.get((self.pool, self.node))
         return self.tree(step, account.counter if account else 0).root
 
     def opening(self, state: State, sub: Submission) -> Planted | None:
-        """The file's place in its step's tree, found by trying the counters that the tree may have begun with."""
+        """Return the file's opening in its step's tree, found by trying the counters that the tree may begin with."""
         root = state.pools[self.pool].steps[sub.step].canary_root
         for first in range(sub.counter, max(-1, sub.counter - LEAVES), -1):
             tree = self.tree(sub.step, first)
@@ -107,29 +106,29 @@ class CanaryPlan:
         return None
 
 
-def to_open(state: State, pool: int, carrier: str, now: int, margin: int = 2) -> list[Submission]:
-    """The carrier's settled files that can still be opened at chain time `now`, disputed ones too, and were not."""
+def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> list[Submission]:
+    """Return the decoy's settled files that can still be opened at chain time `now` and were not, disputed ones too."""
     return [
         sub
-        for sub in state.submissions_of(pool, carrier)
+        for sub in state.submissions_of(pool, decoy)
         if sub.decided_time and not sub.finalized and now + margin < sub.final_time
         if (pool, sub.sequence) not in state.canaries
     ]
 
 
-def unsettled(state: State, pool: int, carrier: str) -> bool:
-    """Whether a file of the carrier still waits for votes, its opening or its conclusion."""
+def unsettled(state: State, pool: int, decoy: str) -> bool:
+    """Return whether a file of the decoy still waits for votes, its opening or its conclusion."""
     canaries = state.canaries
     return any(
         not sub.finalized and not ((pool, sub.sequence) in canaries and canaries[pool, sub.sequence].concluded)
-        for sub in state.submissions_of(pool, carrier)
+        for sub in state.submissions_of(pool, decoy)
     )
 
 
 class CanaryOpener:
-    """A thread that opens the carrier's files, several at once: those of a lane are settled together, and what is late
-    costs the carrier its stake. It runs in the trainer's process, because the owner's key must not send from two
-    processes at once, but looks at the chain itself: training may take longer than a challenge window."""
+    """A thread that opens the decoy's files, several at once: those of a lane are settled together, and a late opening
+    costs the decoy its stake. It runs in the trainer's process, because the owner's key must not send from two
+    processes at once, but follows the chain itself: training may take longer than a challenge window."""
 
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
@@ -137,7 +136,7 @@ class CanaryOpener:
         self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
 
     def start(self) -> None:
-        if self._plan.carrier:
+        if self._plan.decoy:
             self._thread.start()
 
     def stop(self) -> None:
@@ -146,11 +145,11 @@ class CanaryOpener:
             self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        if self._plan.carrier:
+        if self._plan.decoy:
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="canary") as opening:
-                self._watch(self._plan.carrier, opening)
+                self._watch(self._plan.decoy, opening)
 
-    def _watch(self, carrier: LocalAccount, opening: Executor) -> None:
+    def _watch(self, decoy: LocalAccount, opening: Executor) -> None:
         while not self._stop.wait(_POLL_SECONDS):
             try:
                 state = self._client.refresh()
@@ -158,26 +157,26 @@ class CanaryOpener:
             except MusterError as error:
                 log.info("canaries: %s", error)
                 continue
-            wait([opening.submit(self._try, state, sub, carrier) for sub in due])
+            wait([opening.submit(self._try, state, sub, decoy) for sub in due])
 
-    def _try(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+    def _try(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
         """Open a file; one that cannot be opened does not keep the others from it."""
         try:
-            self._open(state, sub, carrier)
+            self._open(state, sub, decoy)
         except MusterError as error:
             log.info("canary %d: %s", sub.sequence, error)
         except Exception:
             log.exception("canary %d cannot be opened", sub.sequence)
 
-    def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
         planted = self._plan.opening(state, sub)
         if planted is None:
-            log.error("file %d of the carrier was not planted with step %d", sub.sequence, sub.step)
+            log.error("file %d of the decoy was not planted with step %d", sub.sequence, sub.step)
             return
         rate = state.pools[self._plan.pool].terms.auditRate
         row = audit_sample(state.lane_of(sub).round.seed, sub.sequence, sub.rows, rate)[0]
         data = self._open_object(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._client.suite.canaries.open(sub, planted, carrier, failing, Code.REJECT_WEIGHTS).send()
+        self._client.suite.canaries.open(sub, planted, decoy, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)

@@ -1,4 +1,4 @@
-"""The trainer's configuration file."""
+"""The configuration files of the trainer's process (`muster pool train`) and of fine-tuning (`muster pool train --sft`)."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -12,33 +12,32 @@ from storage.s3 import S3Settings
 
 
 class ParallelConfig(Document):
-    """`ranks`: processes on this machine that train together, one to a GPU. Weights, gradients and the optimizer's
-    state are sharded over groups of `shard` ranks (0: all), each group a replica. A rank waits at most
-    `timeout_seconds` for the others. After `max_restarts` failures in a row the trainer gives up."""
+    """The processes that train together; nothing here changes what is learned."""
 
-    ranks: int = Field(1, ge=1, le=4096)
-    shard: int = Field(0, ge=0, le=4096)
-    timeout_seconds: float = Field(600.0, gt=0)
-    max_restarts: int = Field(5, ge=0)
+    ranks: int = Field(1, ge=1, le=4096, description="Processes on this machine, one per GPU.")
+    shard: int = Field(
+        0, ge=0, le=4096, description="Ranks that share one copy of weights and optimizer state; 0: all of them."
+    )
+    timeout_seconds: float = Field(600.0, gt=0, description="How long a rank waits for the others.")
+    max_restarts: int = Field(5, ge=0, description="Failures in a row after which the trainer gives up.")
 
 
 class MemoryConfig(Document):
-    """What is traded for memory and time. `row_tokens`: tokens that a rank trains at once, packed; `head_chunk_mib`:
-    logits that exist at once. `checkpoint_activations` computes activations a second time, `offload_optimizer` and
-    `offload_reference` keep the policy's and the base model's shards in the host's memory. `compile` trades the time
-    of the first steps for faster ones, `float8` the exactness of the blocks' projections for products in 8 bits."""
+    """What is traded for memory and time."""
 
-    row_tokens: int = Field(8192, ge=1)
-    head_chunk_mib: int = Field(64, ge=1)
-    checkpoint_activations: bool = False
-    offload_optimizer: bool = False
-    offload_reference: bool = False
-    compile: bool = False
-    float8: bool = False
+    row_tokens: int = Field(8192, ge=1, description="Tokens that a rank trains at once, packed.")
+    head_chunk_mib: int = Field(64, ge=1, description="Logits that exist at once, in MiB.")
+    checkpoint_activations: bool = Field(
+        False, description="Compute activations a second time instead of keeping them."
+    )
+    offload_optimizer: bool = Field(False, description="Keep the policy's shards in host memory between uses.")
+    offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
+    compile: bool = Field(False, description="Compile the blocks: slower first steps, faster ones after.")
+    float8: bool = Field(False, description="Multiply the blocks' projections in 8 bits; less exact.")
 
 
 class ComputeConfig(BaseModel):
-    """How a trainer computes: a part of its configuration file, of which everything else is ignored here."""
+    """How a trainer computes: the part of its configuration file that `muster pool bench` reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -48,71 +47,78 @@ class ComputeConfig(BaseModel):
 
 
 class GuardConfig(Document):
-    """When a step counts as unstable and is not published: a gradient norm of more than `norm_factor` times the median
-    of the last `norm_window` steps, an entropy (nats) below `entropy_share` of the last steps' or below
-    `entropy_floor`, and anything that is not a number."""
+    """When a step counts as unstable and is not published. Anything that is not finite always does."""
 
-    norm_factor: float = Field(50.0, gt=1)
-    norm_window: int = Field(20, ge=5)
-    entropy_share: float = Field(0.1, ge=0, lt=1)
-    entropy_floor: float = Field(0.0, ge=0)
+    norm_factor: float = Field(
+        50.0, gt=1, description="Limit of the gradient norm, in medians of the last `norm_window` steps."
+    )
+    norm_window: int = Field(20, ge=5, description="Steps whose gradient norms are compared.")
+    entropy_share: float = Field(
+        0.1, ge=0, lt=1, description="Least entropy, as a share of the median of the last five steps."
+    )
+    entropy_floor: float = Field(0.0, ge=0, description="Least entropy in nats.")
 
 
 class WandbConfig(Document):
     """A project of Weights & Biases; the login is wandb's own."""
 
-    project: str = Field(min_length=1)
-    mode: Literal["online", "offline"] = "online"
+    project: str = Field(min_length=1, description="The project's name.")
+    mode: Literal["online", "offline"] = Field("online", description="Whether runs are uploaded.")
 
 
 class MetricsConfig(Document):
-    """`listen`: HOST:PORT at which Prometheus may scrape. `tensorboard`: a folder for event files. `peak_tflops`: what
-    the device can do at most, for MFU, where muster does not know it."""
+    """Where metrics go besides `metrics.jsonl` and `metrics.prom`."""
 
-    listen: str = ""
-    tensorboard: Path | None = None
-    wandb: WandbConfig | None = None
-    peak_tflops: float | None = Field(None, gt=0)
+    listen: str = Field("", description="HOST:PORT at which Prometheus may scrape.")
+    tensorboard: Path | None = Field(None, description="A folder for TensorBoard's event files.")
+    wandb: WandbConfig | None = Field(None, description="A project of Weights & Biases.")
+    peak_tflops: float | None = Field(
+        None, gt=0, description="Peak TFLOP/s of the device, for utilisation, where muster does not know it."
+    )
 
 
 class EvaluationProcessConfig(Document):
-    """How the trainer measures: with which engine (its own if none is named), at which priority (`nice`), for at most
-    how many seconds."""
+    """How the trainer measures held-out problems."""
 
-    engine: EngineConfig | None = None
-    nice: int = Field(5, ge=0, le=19)
-    seconds: float = Field(3600.0, gt=0)
+    engine: EngineConfig | None = Field(None, description="The engine; the trainer's own if None.")
+    nice: int = Field(5, ge=0, le=19, description="Priority of the process, as of `nice`.")
+    seconds: float = Field(3600.0, gt=0, description="Time limit of one policy step's evaluation.")
 
 
 class TrainerConfig(ProcessConfig):
-    """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
-    step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
-    `carrier`: the key of a node of the owner's whose every file is a canary, and consents to that when it is opened.
-    `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds`, or that
-    cannot be scored for so long while others can, is skipped, and so are those whose SHA-256 `exclude` names. While
-    nodes that joined late wait for the next step, it is published without training once nobody could make a file for
-    `standstill_seconds`, or nobody did for `silence_seconds`. A data pool publishes its step again for nodes that
-    joined late, where others work not within `newcomer_seconds` of the last time. `sites`: the document of a run of
-    several sites, which then train in this trainer's place (docs/sites.md)."""
+    """The pool owner's trainer; docs/design/training.md explains `guards`, `parallel` and `memory`."""
 
-    key: KeyConfig
-    s3: S3Settings
-    base: Path | None = None
-    seed: int = Field(0, ge=0)
-    heartbeat_seconds: float = Field(5.0, gt=0, le=60)
-    keep_exports: int = Field(4, ge=2)
-    carrier: KeyConfig | None = None
+    key: KeyConfig = Field(description="The owner's key: signs manifests, publishes steps and opens canaries.")
+    s3: S3Settings = Field(description="The pool's bucket.")
+    base: Path | None = Field(None, description="Folder of policy step 0; the pool's `model.source` if None.")
+    seed: int = Field(0, ge=0, description="Seed of the demo's own base model.")
+    heartbeat_seconds: float = Field(5.0, gt=0, le=60, description="Interval of heartbeats to the service.")
+    keep_exports: int = Field(4, ge=2, description="Policy folders kept on disk.")
+    decoy: KeyConfig | None = Field(
+        None, description="Key of a node of the owner's whose every file is a canary; it consents to their opening."
+    )
     metrics: MetricsConfig = MetricsConfig()
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
-    missing_seconds: float = Field(60.0, ge=0)
-    exclude: tuple[str, ...] = ()
-    standstill_seconds: float = Field(20.0, ge=0)
-    silence_seconds: float = Field(900.0, gt=0)
-    newcomer_seconds: float = Field(300.0, ge=0)
+    missing_seconds: float = Field(
+        60.0, ge=0, description="How long an accepted file may be absent, or unscorable while others can be scored."
+    )
+    exclude: tuple[str, ...] = Field((), description="SHA-256 of files that are never trained on.")
+    stall_seconds: float = Field(
+        20.0,
+        ge=0,
+        description="While nodes wait for the next step and nobody could make a file for so long, that step is "
+        "published without training.",
+    )
+    silence_seconds: float = Field(900.0, gt=0, description="The same where nodes could make files and did not.")
+    newcomer_seconds: float = Field(
+        300.0, ge=0, description="A data pool publishes its weights again for late nodes at most this often."
+    )
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
-    sites: Path | None = None
+    sites: Path | None = Field(
+        None, description="Document of a DiLoCo run, whose workers then train in this trainer's place."
+    )
 
 
 _SFT_OPTIMIZER = OptimizerConfig(
@@ -121,28 +127,24 @@ _SFT_OPTIMIZER = OptimizerConfig(
 
 
 class SftConfig(DaemonConfig):
-    """`model`: a folder or Hugging Face id; `data`: a file of conversations, one JSON object a line; `out`: the folder
-    to write; `home` keeps checkpoints and `metrics.jsonl`.
+    """Supervised fine-tuning. `home` keeps checkpoints and `metrics.jsonl`. Set either `epochs` or `updates`."""
 
-    Every update learns from `batch` conversations, in an order that `seed` decides anew each epoch; there are `updates`
-    of them, or as many as `epochs` take. Conversations of more than `max_tokens` are left out. `heldout` of the
-    conversations are kept apart, and their loss is measured at every checkpoint.
-    """
-
-    model: str
-    data: Path
-    out: Path
-    chat_template: bool = True
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    device: str = "cpu"
-    threads: int = Field(1, ge=1, le=1024)
-    epochs: int | None = Field(None, ge=1)
-    updates: int | None = Field(None, ge=1)
-    batch: int = Field(64, ge=1)
-    max_tokens: int = Field(4096, ge=2)
-    heldout: int = Field(0, ge=0)
-    seed: int = Field(0, ge=0)
-    checkpoint_updates: int = Field(100, ge=1)
+    model: str = Field(description="A model folder or Hugging Face id.")
+    data: Path = Field(description="Conversations, one JSON object a line.")
+    out: Path = Field(description="The model folder to write.")
+    chat_template: bool = Field(True, description="Use the model's chat template.")
+    dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="What is computed and exported in.")
+    device: str = Field("cpu", description="Device of PyTorch: cpu, cuda.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of PyTorch on the CPU.")
+    epochs: int | None = Field(None, ge=1, description="How often every conversation is learned from.")
+    updates: int | None = Field(None, ge=1, description="How many updates are taken.")
+    batch: int = Field(64, ge=1, description="Conversations of an update.")
+    max_tokens: int = Field(4096, ge=2, description="Longer conversations are left out.")
+    heldout: int = Field(
+        0, ge=0, description="Conversations, the last ones, whose loss is measured at every checkpoint instead."
+    )
+    seed: int = Field(0, ge=0, description="Decides the order of conversations, another one each epoch.")
+    checkpoint_updates: int = Field(100, ge=1, description="Updates between two checkpoints.")
     optimizer: OptimizerConfig = _SFT_OPTIMIZER
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()

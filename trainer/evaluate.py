@@ -1,4 +1,8 @@
-"""Tries at problems with given weights, scored: what evaluation and the offline filter count."""
+"""Held-out evaluation of policy steps, beside training: tries, estimates, a queue on a thread, and a child process.
+
+Anyone can repeat a measurement: problems follow from the pool's configuration, sampling noise from configuration and
+step. The child process has a time limit, a low priority, and dies with the trainer.
+"""
 
 import logging
 import math
@@ -11,7 +15,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Protocol
 
 from pydantic import TypeAdapter
@@ -20,7 +23,7 @@ from engines.base import Engine, Sampling
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments, Score
 from protocol.accounts import LocalAccount
-from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
+from protocol.api.work import Evaluation, SetResult, SignedEvaluation, sign_evaluation
 from protocol.config import EvaluationSet, PoolConfig
 from protocol.encoding import Document, parse_json
 from protocol.errors import MusterError, printable
@@ -33,13 +36,17 @@ from runtime.process import EngineConfig
 from runtime.turns import RolloutTask, converse
 from trainer.config import EvaluationProcessConfig
 
-AHEAD = 8
+log = logging.getLogger("muster.trainer")
+BATCHES_AT_ONCE = 8
 """Batches that an engine is given at once: it puts prompts of one length together, which saves most of the padding."""
+_BATCH = 64
+_POLL_SECONDS = 0.2
+_RESULTS = TypeAdapter(list[SetResult])
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try: a problem with a target length (0: none), and the words that key its sampling noise."""
+    """One try at a problem with a target length (0: none), and the words that key its sampling noise."""
 
     problem_seed: int
     target_length: int
@@ -61,34 +68,30 @@ def score_attempts(
     batch: int,
     temperature: float | None = None,
 ) -> Iterator[ScoredAttempt]:
-    """The outcome of every try, in order, with the weights that the engine has loaded; `batch` is what it generates
-    together. The temperature is the pool's unless another is given."""
+    """Yield the outcome of every try, in order, with the weights that the engine has loaded. `batch`: completions
+    generated together; `temperature`: the pool's if None."""
     work = environment.config.work
     sampling = Sampling(temperature or work.temperature, environment.eos_ids)
-    for start in range(0, len(attempts), AHEAD * batch):
-        part = attempts[start : start + AHEAD * batch]
+    for start in range(0, len(attempts), BATCHES_AT_ONCE * batch):
+        part = attempts[start : start + BATCHES_AT_ONCE * batch]
         tasks = [
             RolloutTask(one.problem_seed, environment.prompt(one.problem_seed, one.target_length), one.noise_key)
             for one in part
         ]
-        done = converse(engine, environment, tasks, sampling, work.max_new_tokens)
-        for one, completion in zip(part, done, strict=True):
-            score = environment.score(one.problem_seed, one.target_length, completion.tokens)
+        completions = converse(engine, environment, tasks, sampling, work.max_new_tokens)
+        for attempt, completion in zip(part, completions, strict=True):
+            score = environment.score(attempt.problem_seed, attempt.target_length, completion.tokens)
             yield ScoredAttempt(score, len(completion.tokens))
 
 
-# What several tries at each problem say: the mean reward (avg@k) and the chance that one of k tries succeeds (pass@k).
-#
-# Arguments are the tries of each problem; all have n of them.
-
-
 def average(rewards: Sequence[Sequence[float]]) -> float:
-    """Mean reward over all tries, avg@n."""
+    """Return the mean reward over all tries of all problems (avg@n)."""
     return math.fsum(reward for tries in rewards for reward in tries) / sum(map(len, rewards))
 
 
 def standard_error(rewards: Sequence[Sequence[float]]) -> float:
-    """Of `average`: problems are independent draws, the tries of one problem are not. 0 for a single problem."""
+    """Return the standard error of `average`: problems are independent draws, the tries of one problem are not. 0 for a
+    single problem."""
     count = len(rewards)
     if count < 2:
         return 0.0
@@ -99,8 +102,8 @@ def standard_error(rewards: Sequence[Sequence[float]]) -> float:
 
 
 def pass_at(k: int, tries: int, solved: Sequence[int]) -> float:
-    """Probability that k tries hold a success, without bias from `tries` ≥ k of them: the mean over problems of
-    1 − C(tries − c, k) / C(tries, k), c successes (Chen et al. 2021, arXiv 2107.03374)."""
+    """Return the probability that k tries hold a success, without bias from `tries` ≥ k of them: the mean over problems
+    of 1 − C(tries − c, k) / C(tries, k), c successes (Chen et al. 2021, arXiv 2107.03374)."""
     if not 1 <= k <= tries:
         raise ValueError(f"pass@{k} cannot be told from {tries} tries")
     ways = math.comb(tries, k)
@@ -108,22 +111,14 @@ def pass_at(k: int, tries: int, solved: Sequence[int]) -> float:
 
 
 def reported_ks(tries: int) -> tuple[int, ...]:
-    """Powers of two up to `tries`, and `tries` itself."""
+    """Return the powers of two up to `tries`, and `tries` itself."""
     powers = [1 << power for power in range(tries.bit_length())]
     return tuple(sorted({*powers, tries}))
 
 
-# Held-out evaluation: the sets of a pool's configuration, tried with the weights of a policy step.
-#
-# Anyone can repeat it: problems follow from the configuration, sampling noise from configuration and step.
-
-
-BATCH = 64
-
-
-def evaluate(engine: Engine, config: PoolConfig, folder: Path, step: int, batch: int = BATCH) -> list[SetResult]:
-    """The results of every set with the weights in `folder`, those of policy step `step`. Raises ConfigError for an
-    unknown environment, IntegrityError if the folder is not a usable model."""
+def evaluate(engine: Engine, config: PoolConfig, folder: Path, step: int, batch: int = _BATCH) -> list[SetResult]:
+    """Return the results of every held-out set with the weights in `folder`, those of policy step `step`. Raises
+    ConfigError for an unknown environment, IntegrityError if the folder is not a usable model."""
     engine.load(folder)
     sets = range(len(config.evaluation.sets))
     return [_measure(engine, config, folder, step, number, batch) for number in sets]
@@ -134,29 +129,10 @@ def _measure(engine: Engine, config: PoolConfig, folder: Path, step: int, number
     own = config.model_copy(update={"environments": (asked.environment,)}) if asked.environment else config
     environments = PoolEnvironments.of(own, folder, held_out=True)
     attempts = _attempts(config, environments, asked, step, number)
-    done = list(score_attempts(engine, environments, attempts, batch, asked.temperature))
+    scored = list(score_attempts(engine, environments, attempts, batch, asked.temperature))
     names = [environments.settings(one.problem_seed).called for one in attempts[:: asked.samples]]
-    return _result(asked, done, names, time.monotonic() - started)
-
-
-def _attempts(
-    config: PoolConfig, environments: PoolEnvironments, asked: EvaluationSet, step: int, number: int
-) -> list[Attempt]:
-    """Problem by problem; problems take the target lengths of their environment in turn."""
-    out = []
-    for index in range(asked.problems):
-        problem = heldout_problem(config.digest, number, index)
-        targets = all_targets(config.work, environments.settings(problem)) or (0,)
-        for sample in range(asked.samples):
-            noise = heldout_noise_key(config.digest, step, number, index, sample)
-            out.append(Attempt(problem, targets[index % len(targets)], noise))
-    return out
-
-
-def _result(asked: EvaluationSet, done: list[ScoredAttempt], names: list[str], seconds: float) -> SetResult:
-    """`names`: of the environments of the problems."""
     k = asked.samples
-    rewards = [[one.score.task_reward for one in done[start : start + k]] for start in range(0, len(done), k)]
+    rewards = [[one.score.task_reward for one in scored[start : start + k]] for start in range(0, len(scored), k)]
     by_name: dict[str, list[list[float]]] = {}
     for name, tries in zip(names, rewards, strict=True):
         by_name.setdefault(name, []).append(tries)
@@ -169,26 +145,31 @@ def _result(asked: EvaluationSet, done: list[ScoredAttempt], names: list[str], s
         error=standard_error(rewards),
         by_environment={name: average(tries) for name, tries in sorted(by_name.items())} if len(by_name) > 1 else {},
         passed={str(few): pass_at(few, k, solved) for few in reported_ks(k)},
-        length=math.fsum(one.length for one in done) / len(done),
-        seconds=round(seconds, 3),
+        length=math.fsum(one.length for one in scored) / len(scored),
+        seconds=round(time.monotonic() - started, 3),
     )
 
 
-# Evaluations beside training: a thread measures one policy step after another, and training never waits for it.
-#
-# At most one step waits while another is measured. A newer step replaces one that waits, which is recorded as skipped;
-# the base model and the last step are never skipped.
-
-
-log = logging.getLogger("muster.trainer")
+def _attempts(
+    config: PoolConfig, environments: PoolEnvironments, asked: EvaluationSet, step: int, number: int
+) -> list[Attempt]:
+    """Problem by problem; problems take the target lengths of their environment in turn."""
+    attempts = []
+    for index in range(asked.problems):
+        problem = heldout_problem(config.digest, number, index)
+        targets = all_targets(config.work, environments.settings(problem)) or (0,)
+        for sample in range(asked.samples):
+            noise = heldout_noise_key(config.digest, step, number, index, sample)
+            attempts.append(Attempt(problem, targets[index % len(targets)], noise))
+    return attempts
 
 
 class Evaluator(Protocol):
-    """Who measures. `stop` makes a measurement under way fail soon."""
+    """Who measures. `stop` makes a measurement in progress fail soon."""
 
     def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
-        """The results of the pool's held-out sets with the weights in `folder`, those of policy step `step`. Raises
-        MusterError."""
+        """Return the results of the pool's held-out sets with the weights in `folder`, those of policy step `step`.
+        Raises MusterError."""
 
     def stop(self) -> None: ...
 
@@ -203,10 +184,11 @@ class Candidate:
 
 
 class Evaluations:
-    """The evaluations of a run. Only the evaluator runs in the thread; everything else belongs to the caller's.
+    """The evaluations of a run, measured one after another on a thread, so that training never waits.
 
-    `known`: steps measured or skipped before a restart.
-    """
+    At most one step waits while another is measured. A newer step replaces one that waits, which is recorded as
+    skipped; the base model and the last step are never skipped. Only the evaluator runs on the thread; everything else
+    belongs to the caller's. `known`: steps measured or skipped before a restart."""
 
     def __init__(
         self, pool: PoolConfig, pool_id: PoolId, account: LocalAccount, evaluator: Evaluator, known: Iterable[int] = ()
@@ -233,7 +215,7 @@ class Evaluations:
             self._thread.join(patience)
 
     def offer(self, candidate: Candidate) -> None:
-        """A policy step was published: measure it if it is due and was not yet."""
+        """Queue a published policy step if it is due and not known yet."""
         step = candidate.step
         if step in self._known or not self._pool.evaluation.due(step, self._pool.train.steps):
             return
@@ -242,9 +224,9 @@ class Evaluations:
             if not candidate.folder.is_dir():
                 self._skip(candidate, "its weights are gone")
                 return
-            for late in [one for one in self._waiting if not self._must(one)]:
-                self._waiting.remove(late)
-                self._skip(late, f"step {step} came before its turn")
+            for waiting in [one for one in self._waiting if one.step not in (0, self._pool.train.steps)]:
+                self._waiting.remove(waiting)
+                self._skip(waiting, f"step {step} came before its turn")
             self._waiting.append(candidate)
             self._changed.notify_all()
 
@@ -261,13 +243,10 @@ class Evaluations:
             return not (self._waiting or self._running or self._done)
 
     def collect(self) -> list[SignedEvaluation]:
-        """What was finished or skipped since the last call, signed."""
+        """Return what was finished or skipped since the last call, signed."""
         with self._changed:
             done, self._done = self._done, []
         return [sign_evaluation(self._account, self._pool_id, one) for one in done]
-
-    def _must(self, candidate: Candidate) -> bool:
-        return candidate.step in (0, self._pool.train.steps)
 
     def _run(self) -> None:
         while True:
@@ -312,18 +291,8 @@ class Evaluations:
         )
 
 
-# Evaluation in a process of its own, so that nothing of it can hold up training.
-#
-# The child gets its job as one JSON file and writes its results as another; it has a time limit, a low priority, and
-# dies with the trainer that waits for it.
-
-
-_POLL_SECONDS = 0.2
-_RESULTS = TypeAdapter(list[SetResult])
-
-
 class EvaluationJob(Document):
-    """What the child is to measure: the sets of `pool` with the weights in `folder`."""
+    """What the child process measures: the sets of `pool` with the weights in `folder`."""
 
     pool: PoolConfig
     folder: Path
@@ -332,11 +301,12 @@ class EvaluationJob(Document):
 
 
 class EvaluationProcess:
-    """Measures one policy step at a time in a child process. `stop` ends a running one."""
+    """Measures one policy step at a time in a child process, which gets its job as one JSON file and writes its results
+    as another. An Evaluator."""
 
     def __init__(self, config: EvaluationProcessConfig, engine: EngineConfig) -> None:
         self._config, self._engine = config, config.engine or engine
-        self._stopping = Event()
+        self._stopping = threading.Event()
 
     @property
     def engine(self) -> str:
@@ -346,7 +316,7 @@ class EvaluationProcess:
         self._stopping.set()
 
     def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
-        """The results of every set. Raises MusterError if the child fails, takes too long or is stopped."""
+        """Return the results of every set. Raises MusterError if the child fails, takes too long or is stopped."""
         with tempfile.TemporaryDirectory(prefix="muster-evaluation-") as scratch:
             job, results = Path(scratch) / "job.json", Path(scratch) / "results.json"
             document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
@@ -356,8 +326,8 @@ class EvaluationProcess:
 
     def _run(self, argv: list[str], scratch: Path) -> None:
         environment = dict(os.environ) | torch_environment(self._engine.threads)
-        with (scratch / "log").open("w+") as log:
-            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        with (scratch / "log").open("w+") as output:
+            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
             try:
                 os.setpriority(os.PRIO_PROCESS, child.pid, self._config.nice)
                 code = self._wait(child)
@@ -365,8 +335,8 @@ class EvaluationProcess:
                 child.kill()
                 child.wait()
             if code != 0:
-                log.seek(0)
-                last = printable("".join(log.read().strip().splitlines()[-1:]))
+                output.seek(0)
+                last = printable("".join(output.read().strip().splitlines()[-1:]))
                 raise MusterError(f"the evaluation ended with code {code}: {last}", "see `evaluation.engine`")
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
@@ -381,11 +351,9 @@ class EvaluationProcess:
 
 
 def main(job_path: Path, results: Path, parent: int) -> None:
-    """The child: measure what the job says."""
+    """Measure what the job says: the child process."""
     die_with_parent(parent)
     from engines.loading import set_threads
-
-    pass  # merged import
 
     job = EvaluationJob.model_validate_json(job_path.read_bytes())
     set_threads(job.engine.threads)

@@ -1,5 +1,6 @@
 """One training step, blind to algorithm, model and number of ranks: from groups of rollouts to the next policy step."""
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -15,7 +16,7 @@ from trainer.advantage import ADVANTAGES, select
 from trainer.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
 from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.config import TrainerConfig
-from trainer.distributed import Everywhere, Ranks
+from trainer.distributed import BroadcastCalls, Ranks
 from trainer.exits import EXIT_LOST, RanksLostError
 from trainer.loss import MinibatchSize, TokenBatch, effective_share, make_loss, make_normaliser, rate_scale, weight_sums
 from trainer.model.policy import Policy
@@ -23,9 +24,12 @@ from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
 from trainer.step_metrics import StepMetrics, StepTotals
 
+log = logging.getLogger("muster.trainer")
+_LAST_SECONDS = 5.0
+
 
 class Learner:
-    """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it stands at.
+    """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it is at.
 
     Every rank has one and is given the same groups.
     """
@@ -53,7 +57,7 @@ class Learner:
         self.updates = 0
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        """One step on the rollouts of `groups`, which may come from several policy steps.
+        """Take one step on the rollouts of `groups`, which may come from several policy steps.
 
         ln p_old is that of the trainer's own weights before the first update. Without any group that has signal the
         weights stay as they are, and the step still counts.
@@ -66,23 +70,24 @@ class Learner:
                 return cast(StepMetrics, end.value)
 
     def updates_of(self, groups: Sequence[Group]) -> Generator[int, None, StepMetrics]:
-        """The same one update at a time: the tokens of each, and the step's metrics at the end."""
+        """Take the same step one update at a time: yield the tokens of each, return the step's metrics."""
         start = time.monotonic()
         selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
-        parts = self._parts(len(selection.samples))
+        parts = self._minibatches(len(selection.samples))
         minibatches = [self._rows(selection.samples, part) for part in parts]
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
         size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
-        # The first update still sees the old policy: only later ones need a pass of their own for it.
+        # The first update still sees the old policy: only later ones need a pass of their own for ln p_old.
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
         old += [self._old_logprobs(rows) for rows in minibatches[1:]]
         totals = StepTotals(len(selection.samples), self.policy.device)
         for part, rows, logps in zip(parts, minibatches, old, strict=True):
             self._update(rows, logps, size, totals)
-            yield sum(selection.samples[place].length for place in part)
+            yield sum(selection.samples[index].length for index in part)
         self.step += 1
-        ranks, flops = self.placement.ranks, self.policy.work.training(one.length for one in selection.samples)
+        ranks = self.placement.ranks
+        flops = self.policy.work.training(sample.length for sample in selection.samples)
         return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
@@ -91,14 +96,14 @@ class Learner:
         return start_checkpoint(folder, self.policy.model, self.optimizers, state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
+        """Restore what `start_checkpoint` wrote; return its `extra`. Raises IntegrityError on a damaged checkpoint."""
         state = read_checkpoint(folder, self.policy.model, self.optimizers, self.placement.ranks)
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
 
-    def _parts(self, count: int) -> list[list[int]]:
-        """The samples' numbers, shuffled and cut into `config.minibatches` parts; empty parts are left out."""
+    def _minibatches(self, count: int) -> list[list[int]]:
+        """Shuffle the samples' indices and cut them into `config.minibatches` parts; leave empty parts out."""
         if count == 0:
             return []
         order = torch.randperm(count, generator=self.generator).tolist()
@@ -108,7 +113,7 @@ class Learner:
     def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
         """This rank's share of a minibatch, packed."""
         ranks, policy = self.placement.ranks, self.policy
-        lengths = [samples[place].length for place in part]
+        lengths = [samples[index].length for index in part]
         capacity = self.placement.memory.row_tokens
         plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
         return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
@@ -124,10 +129,10 @@ class Learner:
         cap = self.config.algorithm.importance_cap or 1.0
         for row, logp_old in zip(rows, old, strict=True):
             batch = self._token_batch(row, logp_old)
-            made = self.loss(batch)
-            loss = (self.normaliser(batch.sequence, size) * made.loss).sum()
+            token_loss = self.loss(batch)
+            loss = (self.normaliser(batch.sequence, size) * token_loss.loss).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(row.places, batch, made, loss)
+            totals.add(row.samples, batch, token_loss, loss)
             if batch.sampled is not None:
                 weights += weight_sums(batch.old, batch.sampled, batch.sequence, cap)
         reference = self.config.optimizer.ess_reference
@@ -146,43 +151,46 @@ class Learner:
         return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)
 
 
-# One learner on every rank, driven by rank 0.
-
-
-class LearnerGroup(Everywhere):
-    """The learners of all ranks."""
+class LearnerGroup(BroadcastCalls):
+    """The learners of all ranks, driven by rank 0."""
 
     def __init__(self, ranks: Ranks, make: Callable[[], Learner]) -> None:
         super().__init__(ranks)
         self._make = make
         self._pending: PendingCheckpoint | None = None
-        self.learner = make()
+        self._learner: Learner | None = make()
+
+    @property
+    def learner(self) -> Learner:
+        """This rank's learner."""
+        assert self._learner is not None, "the learner could not be made again"
+        return self._learner
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        """One training step on every rank; see Learner."""
-        return cast(StepMetrics, self._everywhere("train_step", groups))
+        """Take one training step on every rank; see Learner."""
+        return cast(StepMetrics, self._call("train_step", groups))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
         """Begin to write a checkpoint; see Learner."""
-        self._everywhere("start_checkpoint", folder, extra)
+        self._call("start_checkpoint", folder, extra)
 
     def finish_checkpoint(self) -> None:
         """Wait until the checkpoint begun last is complete. Raises MusterError if it cannot be written."""
-        self._everywhere("finish_checkpoint")
+        self._call("finish_checkpoint")
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore a checkpoint on every rank; see Learner."""
-        return cast(dict[str, Any], self._everywhere("load_checkpoint", folder))
+        return cast(dict[str, Any], self._call("load_checkpoint", folder))
 
     def export(self, folder: Path) -> None:
         """Write the policy's weights to `folder`; see Policy."""
-        self._everywhere("export", folder)
+        self._call("export", folder)
 
     def renew(self) -> None:
         """Start with fresh learners at policy step 0."""
-        self._everywhere("renew")
+        self._call("renew")
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "train_step":
                 return self.learner.train_step(*arguments)
@@ -196,28 +204,27 @@ class LearnerGroup(Everywhere):
             case "export":
                 self.learner.policy.export(*arguments)
             case "renew":
-                self.learner = self._make()
+                # Two learners at a time would take twice the memory.
+                self._learner = self._pending = None
+                gc.collect()
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+                self._learner = self._make()
             case _:
                 raise AssertionError(f"no command {name!r}")
         return None
 
 
-# How the ranks of a run come together: rank 0 is the daemon and says what to train, the others follow it.
-
-
-log = logging.getLogger("muster.trainer")
-_LAST_SECONDS = 5.0
-
-
-def lead(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
-    """Rank 0's part: tell the others what is trained, from which folder of weights, which all of them must see."""
+def start_learners(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
+    """Start rank 0's learner, and tell the other ranks what is trained, from which folder of weights. All of them must
+    see that folder."""
     placement.ranks.command((pool, base.resolve()))
-    return _group(config, pool, base, placement)
+    return _learner_group(config, pool, base, placement)
 
 
-class FollowingRank:
-    """Every other rank's process: it talks to nobody but the ranks. `run` returns rank 0's exit code, or 3 if a rank is
-    gone."""
+class NonZeroRank:
+    """The process of every rank but 0, which talks to nobody but the ranks. `run` returns rank 0's exit code, or 3 if a
+    rank is lost."""
 
     def __init__(self, config: TrainerConfig, placement: Placement) -> None:
         self._config, self._placement = config, placement
@@ -225,17 +232,17 @@ class FollowingRank:
     def run(self) -> int:
         try:
             pool, base = self._placement.ranks.command()
-            return _group(self._config, pool, base, self._placement).follow()
+            return _learner_group(self._config, pool, base, self._placement).follow()
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
 
     def stop(self) -> None:
-        """Rank 0 is asked too and decides; should it be gone, do not wait for it much longer."""
-        self._placement.ranks.hurry(_LAST_SECONDS)
+        """Leave the decision to rank 0, which is asked too; should it be gone, do not wait for it much longer."""
+        self._placement.ranks.shorten_wait(_LAST_SECONDS)
 
 
-def _group(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
+def _learner_group(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
     def make() -> Learner:
         return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, placement, config.seed)
 

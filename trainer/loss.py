@@ -1,10 +1,12 @@
-"""What losses work on: output tokens of whole sequences as flat tensors. No loss knows the model or the batching."""
+"""Policy losses, and what is added to and multiplied with them, over output tokens of whole sequences as flat tensors.
+
+No function here knows the model or the batching. Formulas: docs/design/training.md.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ class TokenBatch:
     """N output tokens of S whole sequences; every tensor is [N], log-probabilities at the sampling temperature.
 
     logp: ln p under the policy in training, with gradient. old: under the same policy before the step's first update.
-    sampled: under the policy that generated the token, None where nobody knows. entropy: nats of the policy's
+    sampled: under the policy that generated the token, None where unknown. entropy: nats of the policy's
     distribution there, with gradient. reference: ln p under the base model, None without a KL penalty.
     sequence: int64, which sequence a token belongs to, ascending from 0.
     """
@@ -49,228 +51,22 @@ class TokenLoss:
     clipped_high: Tensor
 
 
-class Loss(Protocol):
-    def __call__(self, batch: TokenBatch) -> TokenLoss: ...
-
-
-def ratio(log_ratio: Tensor) -> Tensor:
-    """exp, cut at e^LOG_RATIO_MAX, where its gradient is zero."""
-    return torch.exp(log_ratio.clamp(max=LOG_RATIO_MAX))
-
-
-def sequence_lengths(sequence: Tensor) -> Tensor:
-    """Tokens of each sequence, [S] int64."""
-    return torch.bincount(sequence)
-
-
-def sequence_sums(values: Tensor, sequence: Tensor) -> Tensor:
-    """Sum of each sequence's values, [S]; without atomic additions, so that a GPU repeats them to the bit."""
-    if not values.numel():
-        return values.new_zeros(0)
-    return torch.segment_reduce(values, "sum", lengths=sequence_lengths(sequence))
-
-
-def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
-    """Mean of each sequence's values, handed back to its tokens: [N]."""
-    return (sequence_sums(values, sequence) / sequence_lengths(sequence))[sequence]
-
-
-# GRPO's token loss (2402.03300), with INTELLECT-2's second clip where the advantage is negative.
-
-
-def grpo_loss(batch: TokenBatch, config: GrpoConfig) -> TokenLoss:
-    """−min(min(r, δ)·A, clip(r, 1−ε_low, 1+ε_high)·A), r = π / π_old; without δ the first r is free.
-
-    Where A < 0 the minimum takes the larger ratio, so a token that became much likelier would have an unbounded
-    gradient: δ bounds it. Clipped tokens have none.
-    """
-    low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
-    r = ratio(batch.logp - batch.old)
-    free = r if config.delta is None else r.clamp(max=config.delta)
-    loss = -torch.minimum(free * advantage, r.clamp(low, high) * advantage)
-    above = (advantage > 0) & (r > high)
-    if config.delta is not None:
-        above = above | ((advantage < 0) & (r > config.delta))
-    return TokenLoss(loss, (advantage < 0) & (r < low), above)
-
-
-# GSPO (2507.18071): one clipped ratio for a whole sequence, because its reward is one for the whole sequence too.
-
-
-def gspo_loss(batch: TokenBatch, config: GspoConfig) -> TokenLoss:
-    """−min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = (π(y) / π_old(y))^(1/|y|), the same for every token of y.
-
-    Averaged over each sequence's tokens it is the paper's objective.
-    """
-    low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
-    s = ratio(sequence_means(batch.logp - batch.old, batch.sequence))
-    loss = -torch.minimum(s * advantage, s.clamp(low, high) * advantage)
-    return TokenLoss(loss, (advantage < 0) & (s < low), (advantage > 0) & (s > high))
-
-
-# CISPO (MiniMax-M1, 2506.13585): clips the weight of a token and never its gradient.
-
-
-def cispo_loss(batch: TokenBatch, config: CispoConfig) -> TokenLoss:
-    """−sg(min(r, ratio_max))·A·ln π, r = π / π_old. Rare tokens on which reasoning turns keep their gradient, which
-    GRPO's clipping takes from them first."""
-    r = ratio((batch.logp - batch.old).detach())
-    loss = -r.clamp(max=config.ratio_max) * batch.advantage * batch.logp
-    return TokenLoss(loss, torch.zeros_like(r, dtype=torch.bool), r > config.ratio_max)
-
-
-# DPPO with a total-variation mask (2602.04879) plus Kimi K2.5's squared log-ratio (2602.02276): prime-rl's default.
-
-
-def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
-    """−m·A·r + c·(ln r)², r = π / π_sampled; m = 0 where A > 0 and π − π_sampled > mask_high, or A < 0 and
-    π_sampled − π > mask_low.
-
-    A probability that moves from 1e-6 to 1e-4 is no drift, though its ratio says so; from 0.9 to 0.6 it is, though its
-    ratio does not. `cap` bounds π_old / π_sampled by raising the latter: a file's log-prob cannot blow up a step.
-    A token whose π_sampled is not a number has no loss.
-    """
-    sampled = batch.old if batch.sampled is None else batch.sampled
-    known = ~torch.isnan(sampled)
-    sampled = torch.where(known, torch.maximum(sampled, batch.old - math.log(cap)).clamp(max=0.0), batch.old)
-    log_ratio = batch.logp - sampled
-    moved = batch.logp.exp() - sampled.exp()
-    high = (batch.advantage > 0) & (moved > config.mask_high)
-    low = (batch.advantage < 0) & (moved < -config.mask_low)
-    policy = torch.where(high | low, 0.0, -batch.advantage * ratio(log_ratio))
-    loss = policy + config.squared_log_ratio * log_ratio.square()
-    return TokenLoss(torch.where(known, loss, 0.0), low & known, high & known)
-
-
-# Rollouts that an older policy made: what they are worth, and how much of a batch is left of them.
-
-
-def importance_weights(old: Tensor, sampled: Tensor, cap: float) -> Tensor:
-    """min(π_old / π_sampled, cap) per token, [N]; 0 where the ratio is not a number.
-
-    A token that the policy has meanwhile made unlikely weighs little; without this a delay of two steps at the demo's
-    learning rate pushes such tokens down again and again, and the run oscillates. The cap bounds what a wrong log-prob
-    in a file can do.
-    """
-    return torch.exp((old - sampled).nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
-
-
-def sequence_weights(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
-    """The same for whole sequences, from the geometric mean of their tokens' ratios, handed back to the tokens [N]."""
-    means = sequence_means(old - sampled, sequence)
-    return torch.exp(means.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
-
-
-def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
-    """[Σw, Σw², S] float64 over S sequences, w = π_old(y) / π_sampled(y) of a whole sequence, from e^-20 to `cap`.
-
-    Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing; without the cap, one
-    that claims to have been very unlikely would outweigh all others and take the step its learning rate.
-    """
-    logs = sequence_sums((old - sampled).double(), sequence)
-    weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, math.log(cap))).nan_to_num(0.0)
-    return torch.stack([weights.sum(), weights.square().sum(), weights.new_tensor(len(weights))])
-
-
-def effective_share(sums: Tensor) -> float:
-    """Effective sample size over the number of samples, (Σw)² / (n·Σw²), in [0, 1]; 1 for an empty batch."""
-    total, squares, count = sums.tolist()
-    if not count:
-        return 1.0
-    return total**2 / (count * squares) if squares else 0.0
-
-
-def rate_scale(share: float, reference: float | None) -> float:
-    """min(1, √(share / reference)) (VCPO, 2602.17616): Adam's steps do not shrink with a noisier gradient by
-    themselves. 1 without a reference."""
-    return 1.0 if reference is None else min(1.0, math.sqrt(share / reference))
-
-
-# The penalty on leaving the base model, and Schulman's k3 estimate of a divergence.
-
-
-def k3(logp: Tensor, reference: Tensor) -> Tensor:
-    """e^d − d − 1, d = ln π_ref − ln π: never negative, its mean under π is KL(π ‖ π_ref). d is cut at 20."""
-    difference = (reference - logp).clamp(max=LOG_RATIO_MAX)
-    return torch.expm1(difference) - difference
-
-
-def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Tensor:
-    """The penalty per token, [N], before its coefficient; needs `batch.reference`.
-
-    k3's mean is KL(π ‖ π_ref), yet differentiating it through ln π alone forgets that the samples depend on π as well:
-    what results, (1 − π_ref/π)·∇ln π, is in the mean the gradient of KL(π_ref ‖ π). Weighted by r = π / π_old (and by
-    π_old / π_sampled, in `weights`) the mean over the samples is KL(π ‖ π_ref) for any π, and so is its gradient:
-    at r = 1 that is (ln π − ln π_ref)·∇ln π (DeepSeek-V3.2, 2512.02556).
-    """
-    if batch.reference is None:
-        raise ValueError("a KL penalty needs the base model's log-probs")
-    return _ESTIMATORS[config.estimator](batch, batch.reference, weights)
-
-
-def _unbiased(batch: TokenBatch, reference: Tensor, weights: Tensor | float) -> Tensor:
-    return weights * ratio(batch.logp - batch.old) * k3(batch.logp, reference)
-
-
-def _plain(batch: TokenBatch, reference: Tensor, _: Tensor | float) -> Tensor:
-    return k3(batch.logp, reference)
-
-
-_ESTIMATORS: dict[str, Callable[[TokenBatch, Tensor, Tensor | float], Tensor]] = {"unbiased": _unbiased, "k3": _plain}
-
-
-# By what each token's loss is divided, so that their sum over all ranks is the loss of a minibatch.
-
-
-@dataclass(frozen=True)
-class MinibatchSize:
-    """Output tokens and sequences of a minibatch over all ranks. A share of the dropped groups' is included, so that a
-    step with little signal moves little; hence no integers."""
-
-    tokens: float
-    sequences: float
-
-
-Normaliser = Callable[[Tensor, MinibatchSize], Tensor]
-"""(sequence [N] int64, ascending from 0; sizes) → weights [N] float32."""
-
-
-def make_normaliser(config: AlgorithmConfig) -> Normaliser:
-    if config.normaliser == "constant":
-        return partial(by_constant, length=config.constant_length or 1)
-    return by_sequences if config.normaliser == "sequences" else by_tokens
-
-
-def by_tokens(sequence: Tensor, size: MinibatchSize) -> Tensor:
-    """1 / tokens of the minibatch: every token counts alike (INTELLECT-2, DAPO)."""
-    return torch.full(sequence.shape, 1 / max(1.0, size.tokens), device=sequence.device)
-
-
-def by_sequences(sequence: Tensor, size: MinibatchSize) -> Tensor:
-    """1 / (sequences · own length): every sequence counts alike, so a token of a long one counts less (GRPO)."""
-    return 1 / (sequence_lengths(sequence)[sequence].float() * max(1.0, size.sequences))
-
-
-def by_constant(sequence: Tensor, size: MinibatchSize, length: int) -> Tensor:
-    """1 / (sequences · length): no sequence's length changes the weight of any token (Dr. GRPO)."""
-    return torch.full(sequence.shape, 1 / (max(1.0, size.sequences) * length), device=sequence.device)
-
-
-# From the pool's configuration to the one function that the learner calls: policy loss, staleness, KL and entropy.
+Loss = Callable[[TokenBatch], TokenLoss]
 
 
 def make_loss(config: AlgorithmConfig) -> Loss:
-    """w·policy loss + kl.coefficient·KL − entropy_coefficient·entropy per token, w being the importance weights."""
+    """Return the pool's loss: w·policy loss + kl.coefficient·KL − entropy_coefficient·entropy per token, w being the
+    importance weights."""
     policy_loss, cap = _policy_loss(config), config.importance_cap
 
     def loss(batch: TokenBatch) -> TokenLoss:
-        made = policy_loss(batch)
-        total = made.loss
+        policy = policy_loss(batch)
+        total = policy.loss
         if config.kl.coefficient:
             total = total + config.kl.coefficient * kl_loss(batch, _weights(batch, cap), config.kl)
         if config.entropy_coefficient:
             total = total - config.entropy_coefficient * batch.entropy
-        return TokenLoss(total, made.clipped_low, made.clipped_high)
+        return TokenLoss(total, policy.clipped_low, policy.clipped_high)
 
     return loss
 
@@ -289,8 +85,8 @@ def _policy_loss(config: AlgorithmConfig) -> Loss:
 
 
 def _weighted(loss: Loss, cap: float, by_sequence: bool, batch: TokenBatch) -> TokenLoss:
-    made = loss(batch)
-    return TokenLoss(_weights(batch, cap, by_sequence) * made.loss, made.clipped_low, made.clipped_high)
+    policy = loss(batch)
+    return TokenLoss(_weights(batch, cap, by_sequence) * policy.loss, policy.clipped_low, policy.clipped_high)
 
 
 def _weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor | float:
@@ -299,3 +95,182 @@ def _weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor
     if by_sequence:
         return sequence_weights(batch.old, batch.sampled, batch.sequence, cap)
     return importance_weights(batch.old, batch.sampled, cap)
+
+
+def grpo_loss(batch: TokenBatch, config: GrpoConfig) -> TokenLoss:
+    """GRPO (2402.03300) with INTELLECT-2's second clip: −min(min(r, δ)·A, clip(r, 1−ε_low, 1+ε_high)·A), r = π / π_old;
+    without δ the first r is free.
+
+    Where A < 0 the minimum takes the larger ratio, so a token that became much likelier would have an unbounded
+    gradient: δ bounds it. Clipped tokens have none.
+    """
+    low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
+    r = ratio(batch.logp - batch.old)
+    free = r if config.delta is None else r.clamp(max=config.delta)
+    loss = -torch.minimum(free * advantage, r.clamp(low, high) * advantage)
+    above = (advantage > 0) & (r > high)
+    if config.delta is not None:
+        above = above | ((advantage < 0) & (r > config.delta))
+    return TokenLoss(loss, (advantage < 0) & (r < low), above)
+
+
+def gspo_loss(batch: TokenBatch, config: GspoConfig) -> TokenLoss:
+    """GSPO (2507.18071): −min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = (π(y) / π_old(y))^(1/|y|), the same for every
+    token of the sequence y, because its reward is one for the whole sequence too.
+
+    Averaged over each sequence's tokens it is the paper's objective.
+    """
+    low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
+    s = ratio(sequence_means(batch.logp - batch.old, batch.sequence))
+    loss = -torch.minimum(s * advantage, s.clamp(low, high) * advantage)
+    return TokenLoss(loss, (advantage < 0) & (s < low), (advantage > 0) & (s > high))
+
+
+def cispo_loss(batch: TokenBatch, config: CispoConfig) -> TokenLoss:
+    """CISPO (MiniMax-M1, 2506.13585): −sg(min(r, ratio_max))·A·ln π, r = π / π_old. Clips the weight of a token and
+    never its gradient, which GRPO takes from rare but decisive tokens first."""
+    r = ratio((batch.logp - batch.old).detach())
+    loss = -r.clamp(max=config.ratio_max) * batch.advantage * batch.logp
+    return TokenLoss(loss, torch.zeros_like(r, dtype=torch.bool), r > config.ratio_max)
+
+
+def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
+    """DPPO with a total-variation mask (2602.04879) and Kimi K2.5's squared log-ratio (2602.02276), prime-rl's default:
+    −m·A·r + c·(ln r)², r = π / π_sampled; m = 0 where A > 0 and π − π_sampled > mask_high, or A < 0 and
+    π_sampled − π > mask_low.
+
+    A probability that moves from 1e-6 to 1e-4 is no drift, though its ratio says so; from 0.9 to 0.6 it is, though its
+    ratio does not. `cap` bounds π_old / π_sampled by raising the latter: a file's log-prob cannot blow up a step.
+    A token whose π_sampled is not a number has no loss.
+    """
+    sampled = batch.old if batch.sampled is None else batch.sampled
+    known = ~torch.isnan(sampled)
+    sampled = torch.where(known, torch.maximum(sampled, batch.old - math.log(cap)).clamp(max=0.0), batch.old)
+    log_ratio = batch.logp - sampled
+    moved = batch.logp.exp() - sampled.exp()
+    high = (batch.advantage > 0) & (moved > config.mask_high)
+    low = (batch.advantage < 0) & (moved < -config.mask_low)
+    policy = torch.where(high | low, 0.0, -batch.advantage * ratio(log_ratio))
+    loss = policy + config.squared_log_ratio * log_ratio.square()
+    return TokenLoss(torch.where(known, loss, 0.0), low & known, high & known)
+
+
+def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Tensor:
+    """Return the penalty on leaving the base model per token, [N], before its coefficient; needs `batch.reference`.
+
+    k3's mean is KL(π ‖ π_ref), yet differentiating it through ln π alone forgets that the samples depend on π as well:
+    what results, (1 − π_ref/π)·∇ln π, is in the mean the gradient of KL(π_ref ‖ π). Weighted by r = π / π_old (and by
+    π_old / π_sampled, in `weights`) the mean over the samples is KL(π ‖ π_ref) for any π, and so is its gradient:
+    at r = 1 that is (ln π − ln π_ref)·∇ln π (DeepSeek-V3.2, 2512.02556).
+    """
+    if batch.reference is None:
+        raise ValueError("a KL penalty needs the base model's log-probs")
+    penalty = k3(batch.logp, batch.reference)
+    return penalty if config.estimator == "k3" else weights * ratio(batch.logp - batch.old) * penalty
+
+
+def k3(logp: Tensor, reference: Tensor) -> Tensor:
+    """Return Schulman's estimate e^d − d − 1, d = ln π_ref − ln π: never negative, its mean under π is KL(π ‖ π_ref). d
+    is cut at 20."""
+    difference = (reference - logp).clamp(max=LOG_RATIO_MAX)
+    return torch.expm1(difference) - difference
+
+
+def importance_weights(old: Tensor, sampled: Tensor, cap: float) -> Tensor:
+    """Return min(π_old / π_sampled, cap) per token, [N]; 0 where the ratio is not a number.
+
+    A token that the policy has meanwhile made unlikely weighs little; without this, rollouts that are two steps old
+    push such tokens down again and again, and the run oscillates. The cap bounds what a wrong log-prob in a file can
+    do."""
+    return torch.exp((old - sampled).nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
+
+
+def sequence_weights(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
+    """Return the same for whole sequences, from the geometric mean of their tokens' ratios, for each token [N]."""
+    means = sequence_means(old - sampled, sequence)
+    return torch.exp(means.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
+
+
+def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
+    """Return [Σw, Σw², S] float64 over S sequences, w = π_old(y) / π_sampled(y) of a whole sequence, from e^-20 to
+    `cap`.
+
+    Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing; without the cap, one
+    that claims to have been very unlikely would outweigh all others and take the step its learning rate.
+    """
+    logs = sequence_sums((old - sampled).double(), sequence)
+    weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, math.log(cap))).nan_to_num(0.0)
+    return torch.stack([weights.sum(), weights.square().sum(), weights.new_tensor(len(weights))])
+
+
+def effective_share(sums: Tensor) -> float:
+    """Return the effective sample size over the number of samples, (Σw)² / (n·Σw²), in [0, 1]; 1 for an empty batch."""
+    total, squares, count = sums.tolist()
+    if not count:
+        return 1.0
+    return total**2 / (count * squares) if squares else 0.0
+
+
+def rate_scale(share: float, reference: float) -> float:
+    """Return min(1, √(share / reference)) (VCPO, 2602.17616): Adam's steps do not shrink with a noisier gradient by
+    themselves."""
+    return min(1.0, math.sqrt(share / reference))
+
+
+@dataclass(frozen=True)
+class MinibatchSize:
+    """Output tokens and sequences of a minibatch over all ranks. A share of the dropped groups' is included, so that a
+    step with little signal moves little; hence no integers."""
+
+    tokens: float
+    sequences: float
+
+
+Normaliser = Callable[[Tensor, MinibatchSize], Tensor]
+"""(sequence [N] int64, ascending from 0; sizes) → weights [N] float32 of the tokens' losses, whose weighted sum over
+all ranks is the loss of a minibatch."""
+
+
+def make_normaliser(config: AlgorithmConfig) -> Normaliser:
+    """Return the pool's normaliser."""
+    if config.normaliser == "constant":
+        return partial(by_constant, length=config.constant_length or 1)
+    return by_sequences if config.normaliser == "sequences" else by_tokens
+
+
+def by_tokens(sequence: Tensor, size: MinibatchSize) -> Tensor:
+    """Return 1 / tokens of the minibatch: every token counts alike (INTELLECT-2, DAPO)."""
+    return torch.full(sequence.shape, 1 / max(1.0, size.tokens), device=sequence.device)
+
+
+def by_sequences(sequence: Tensor, size: MinibatchSize) -> Tensor:
+    """Return 1 / (sequences · own length): every sequence counts alike, so a token of a long one counts less (GRPO)."""
+    return 1 / (sequence_lengths(sequence)[sequence].float() * max(1.0, size.sequences))
+
+
+def by_constant(sequence: Tensor, size: MinibatchSize, length: int) -> Tensor:
+    """Return 1 / (sequences · length): no sequence's length changes the weight of any token (Dr. GRPO)."""
+    return torch.full(sequence.shape, 1 / (max(1.0, size.sequences) * length), device=sequence.device)
+
+
+def ratio(log_ratio: Tensor) -> Tensor:
+    """Return exp, cut at e^LOG_RATIO_MAX, where its gradient is zero."""
+    return torch.exp(log_ratio.clamp(max=LOG_RATIO_MAX))
+
+
+def sequence_lengths(sequence: Tensor) -> Tensor:
+    """Return the tokens of each sequence, [S] int64."""
+    return torch.bincount(sequence)
+
+
+def sequence_sums(values: Tensor, sequence: Tensor) -> Tensor:
+    """Return the sum of each sequence's values, [S]; without atomic additions, so that a GPU repeats them to the
+    bit."""
+    if not values.numel():
+        return values.new_zeros(0)
+    return torch.segment_reduce(values, "sum", lengths=sequence_lengths(sequence))
+
+
+def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
+    """Return the mean of each sequence's values, for each of its tokens [N]."""
+    return (sequence_sums(values, sequence) / sequence_lengths(sequence))[sequence]

@@ -62,19 +62,24 @@ def _trainer(config: TrainerConfig) -> Daemon:
     launcher = _prepare_torch(config.parallel, config.engine.threads)
     if launcher is not None:
         return launcher
-    from trainer.collaborators import TrainerCollaborators
-    from trainer.daemon import Trainer
-    from trainer.data_pool import DataKeeper
-    from trainer.learner import FollowingRank
+    from trainer.data_pool import DataBuyer
+    from trainer.learner import NonZeroRank
     from trainer.model.sharding import make_placement
+    from trainer.train import Trainer, TrainerServices
 
     try:
         placement = make_placement(config.parallel, config.memory, config.engine.device)
         if placement.ranks.rank:
-            return FollowingRank(config, placement)
-        outside = TrainerCollaborators.connect(config)
-        buys_data = outside.client.pool_config().data is not None
-        return DataKeeper(config, outside, placement) if buys_data else Trainer(config, outside, placement)
+            return NonZeroRank(config, placement)
+        services = TrainerServices.connect(config)
+        buys_data = services.client.pool_config().data is not None
+        if buys_data:
+            return DataBuyer(config, services, placement)
+        if config.sites is not None:
+            from trainer.sites.policy_steps import sites_trainer
+
+            return sites_trainer(config, services, placement)
+        return Trainer(config, services, placement)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)

@@ -1,4 +1,9 @@
-"""A step's record (a line of `metrics.jsonl`) as single numbers with names, help and labels, for every sink."""
+"""A step's metrics as named numbers, and where they go besides `metrics.jsonl`: Prometheus, TensorBoard, Weights &
+Biases.
+
+A thread hands the metrics to every sink, and no sink can stop training. A sink that fails is logged once; one that
+fails too often in a row is given up until the trainer starts again. When sinks are slower than training, the oldest
+records that wait are dropped and counted."""
 
 import logging
 import math
@@ -9,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily
@@ -18,8 +23,10 @@ from prometheus_client.registry import Collector
 
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
-from trainer.batch import Group
 from trainer.config import MetricsConfig
+
+if TYPE_CHECKING:  # logs are read without PyTorch
+    from trainer.batch import Group
 
 SCALARS = {
     "step": "Policy step that was made",
@@ -73,25 +80,22 @@ class MetricSample:
 
 
 def samples(record: Mapping[str, Any]) -> Iterator[MetricSample]:
-    """Every number of a step's record; what a record lacks is left out."""
+    """Yield every number of a step's record; what a record lacks is left out."""
     for name in SCALARS:
         if record.get(name) is not None:
             yield MetricSample(name, float(record[name]))
     for environment, reward in record.get("rewards_by_environment", {}).items():
         yield MetricSample("task_reward", reward, {"environment": environment})
-    for one in record.get("mismatches", ()):
-        labels = {"node": one["node"], "engine": one["engine"], "staleness": str(one["staleness"])}
-        yield MetricSample("mismatch_kl", one["kl"], labels)
-        yield MetricSample("mismatch_absolute", one["absolute"], labels)
+    for mismatch in record.get("mismatches", ()):
+        labels = {name: str(mismatch[name]) for name in ("node", "engine", "staleness")}
+        yield MetricSample("mismatch_kl", mismatch["kl"], labels)
+        yield MetricSample("mismatch_absolute", mismatch["absolute"], labels)
     for staleness, files in record.get("staleness", {}).items():
         yield MetricSample("files", float(files), {"staleness": str(staleness)})
     for cause, seconds in record.get("idle", {}).items():
         yield MetricSample("idle_seconds", seconds, {"cause": cause})
     for phase, seconds in record.get("timings", {}).items():
         yield MetricSample("phase_seconds", seconds, {"phase": phase})
-
-
-# Names of engine builds come from strangers' files: a few of them reach the sinks as they are.
 
 
 MOST_BUILDS = 32
@@ -119,12 +123,6 @@ class KnownBuilds:
         if len(self._names) < MOST_BUILDS:
             self._names.add(build)
         return one if build in self._names else replace(one, labels={**one.labels, "engine": OTHER})
-
-
-# Where a step's metrics go besides `metrics.jsonl`: a thread hands them to every sink, and no sink can stop training.
-#
-# A sink that fails is logged once; one that fails too often in a row is given up until the trainer starts again. When
-# sinks are slower than training, the oldest records that wait are dropped and counted.
 
 
 log = logging.getLogger("muster.trainer")
@@ -212,9 +210,6 @@ class MetricsSinks:
             self._failures[sink.name] = 0
 
 
-# The newest step's metrics for Prometheus: a text file always, over HTTP where an address is configured.
-
-
 _PREFIX = "muster_trainer_"
 
 
@@ -268,9 +263,6 @@ class PrometheusSink(Collector):
         self._close = close
 
 
-# Experiment trackers that an owner may have: TensorBoard and Weights & Biases, imported only where configured.
-
-
 class TensorBoardSink:
     """Event files in `folder`. Raises ConfigError if TensorBoard is not installed."""
 
@@ -321,9 +313,6 @@ class WandbSink:
         self._run.finish()
 
 
-# The sinks that a configuration asks for.
-
-
 PROMETHEUS_FILE = "metrics.prom"
 
 
@@ -338,18 +327,15 @@ def make_sinks(config: MetricsConfig, home: Path, run: str) -> list[Sink]:
     return sinks
 
 
-# What can be said of a step's rollouts before any is trained on. Pure.
-
-
-def batch_facts(groups: Iterable[Group], policy_steps: Sequence[int], trained: int) -> dict[str, Any]:
-    """For the record of the step that made policy `trained` from files of `policy_steps`: mean task reward by
+def batch_metrics(groups: Iterable["Group"], policy_steps: Sequence[int], trained: int) -> dict[str, Any]:
+    """Return for the record of the step that made policy `trained` from files of `policy_steps`: mean task reward by
     environment, mean distance from target lengths (tokens; None where there are none), files by staleness (policy steps
     between a file's weights and those it is trained into)."""
     rollouts = [rollout for group in groups for rollout in group]
     by_environment: dict[str, list[float]] = {}
-    for one in rollouts:
-        by_environment.setdefault(one.settings.environment, []).append(one.task_reward)
-    errors = [abs(one.target - len(one.output)) for one in rollouts if one.target]
+    for rollout in rollouts:
+        by_environment.setdefault(rollout.settings.environment, []).append(rollout.task_reward)
+    errors = [abs(rollout.target - len(rollout.output)) for rollout in rollouts if rollout.target]
     ages = [trained - 1 - step for step in policy_steps]
     return {
         "rewards_by_environment": {name: _mean(rewards) for name, rewards in sorted(by_environment.items())},
@@ -363,25 +349,23 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-# Why the trainer waits for files: each second of waiting is put down to what was missing then.
-
-
 CAUSES = ("starting", "generating", "judging", "confirming", "fetching")
 """No file was ever submitted · too few files are submitted · too few verdicts · too few blocks on top of a verdict, or
 a dispute · the bucket."""
 
 
 @dataclass(frozen=True)
-class Awaited:
+class AwaitedFiles:
     """Files for the next step: `wanted` of them; `ready` to train on, `fetching` from the bucket, `confirming`
-    (accepted, not yet deep or disputed), `judging` (no verdict yet). `ever`: whether the pool ever got a file."""
+    (accepted, not yet deep or disputed), `judging` (no verdict yet). `any_submitted`: whether the pool
+    ever got a file."""
 
     wanted: int
     ready: int
     fetching: int
     confirming: int
     judging: int
-    ever: bool = True
+    any_submitted: bool = True
 
     @property
     def cause(self) -> str:
@@ -395,14 +379,14 @@ class Awaited:
             known += count
             if known >= self.wanted:
                 return cause
-        return "generating" if self.ever else "starting"
+        return "generating" if self.any_submitted else "starting"
 
     @property
-    def words(self) -> str:
-        """How many files are how far."""
-        counts = {"there": self.ready, "to be fetched": self.fetching, "accepted but not final": self.confirming}
-        known = [f"{count} {what}" for what, count in (counts | {"not judged": self.judging}).items() if count]
-        return ", ".join(known) or "none is handed in"
+    def summary(self) -> str:
+        """How many files are at which stage."""
+        counts = {"ready": self.ready, "to be fetched": self.fetching, "accepted but not final": self.confirming}
+        parts = [f"{count} {stage}" for stage, count in (counts | {"not judged": self.judging}).items() if count]
+        return ", ".join(parts) or "no file is submitted"
 
 
 class IdleClock:

@@ -1,4 +1,4 @@
-"""Muon for matrices that are sharded over ranks."""
+"""AdamW and Muon, their learning-rate schedule, and the clipping of gradients."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -50,9 +50,6 @@ def _copy(target: Tensor, value: Tensor) -> None:
     target.copy_(value)
 
 
-# AdamW and Muon, their learning-rate schedule, and the clipping of gradients.
-
-
 def learning_rate(config: TrainConfig, update: int) -> float:
     """Of the schedule, for a run that ends at `steps` × `minibatches` updates; `update` counts from 0."""
     schedule, total = config.optimizer.schedule, config.steps * config.minibatches
@@ -70,7 +67,7 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
     not. Call it once the model is where it will be trained. Raises ConfigError."""
     method = config.optimizer.method
     parameters = [one for one in model.parameters() if one.requires_grad]
-    made: list[torch.optim.Optimizer] = []
+    optimizers: list[torch.optim.Optimizer] = []
     if method.name == "muon":
         matrices = _block_matrices(model)
         _check_in_place(matrices)
@@ -82,7 +79,7 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
         }
         sharded = any(isinstance(one, DTensor) for one in matrices)
         muon = GatheredMuon if sharded else torch.optim.Muon
-        made.append(muon(matrices, **settings))
+        optimizers.append(muon(matrices, **settings))
         chosen = set(map(id, matrices))
         parameters = [one for one in parameters if id(one) not in chosen]
     groups = [
@@ -90,8 +87,8 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
         {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
     ]
     betas = (method.beta1, method.beta2)
-    made.append(torch.optim.AdamW(groups, lr=method.learning_rate, betas=betas, eps=method.epsilon))
-    return made
+    optimizers.append(torch.optim.AdamW(groups, lr=method.learning_rate, betas=betas, eps=method.epsilon))
+    return optimizers
 
 
 def apply_update(
@@ -100,8 +97,8 @@ def apply_update(
     """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them; `scale` multiplies the
     learning rate. Returns the norm before clipping and the learning rate.
 
-    A norm that is not finite leaves the weights as they are: what follows must not be made worse before a guard looks.
-    """
+    A norm that is not finite leaves the weights as they are: what follows must not be optimizers worse before a guard
+    looks."""
     norm = float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip)))
     rate = scale * learning_rate(config, update)
     for optimizer in optimizers:

@@ -18,7 +18,7 @@ from protocol.errors import ConfigError
 from protocol.files import explained, file_digests
 from protocol.length_tiers import all_targets
 from protocol.problems import ProblemFilter
-from trainer.evaluate import AHEAD, Attempt, score_attempts
+from trainer.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
 
 _SOLVED = 1.0
 
@@ -73,7 +73,7 @@ def run_filter(
         raise ConfigError(f"there are {rows} problems to try, not {plan.candidates}", f"try {rows} at most")
     if len(solved) < plan.candidates:
         engine.load(folder)
-    group = max(1, AHEAD * batch // plan.samples)
+    group = max(1, BATCHES_AT_ONCE * batch // plan.samples)
     with explained(f"write {journal}", "check the folder and the room on its disk"), journal.open("a") as stream:
         while len(solved) < plan.candidates:
             part = range(len(solved), min(len(solved) + group, plan.candidates))

@@ -1,4 +1,7 @@
-"""Prepares policy steps for publication: which deltas lead to them, made on a thread beside the training."""
+"""Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed.
+
+The deltas that lead to a step are encoded on a thread beside the training.
+"""
 
 import logging
 import time
@@ -21,7 +24,8 @@ log = logging.getLogger("muster.trainer")
 
 
 class StepEncoder:
-    """`read` gets published manifests, `policies` holds the exports of policy steps. For one thread."""
+    """Prepares policy steps for publication. `read` gets published manifests, `policies` holds the exports of policy
+    steps. For one thread."""
 
     def __init__(
         self, read: OpenObject, scope: ManifestScope, dtype: str, weights: WeightsConfig, policies: Path
@@ -29,25 +33,26 @@ class StepEncoder:
         self._read, self._scope, self._dtype, self._weights = read, scope, dtype, weights
         self._policies = policies
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltas")
-        self._begun: tuple[int, Future[PreparedStep]] | None = None
+        self._started: tuple[int, Future[PreparedStep]] | None = None
 
     def folder(self, step: int) -> Path:
         return self._policies / f"step-{step:06d}"
 
     def needed(self, step: int) -> set[Path]:
-        """Folders of steps up to `step` from which deltas to later ones lead."""
+        """Return the folders of steps up to `step` from which deltas to later ones lead."""
         return {self.folder(step), self.folder(step - step % self._weights.snapshot_every)}
 
-    def begin(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> None:
-        """Start with a step whose folder is complete; `manifests` are the digests of all steps before it, `made_by`:
-        the sites that trained it, if there are."""
-        self._begun = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step]), made_by))
+    def start(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> None:
+        """Begin with a step whose folder is complete. `manifests`: digests of all steps before it; `made_by`: the
+        DiLoCo workers that trained it, if any."""
+        self._started = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step]), made_by))
 
     def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> PreparedStep:
-        """The step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called again."""
-        begun, self._begun = self._begun, None
-        if begun is not None and begun[0] == step:
-            return begun[1].result()
+        """Return the step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called
+        again."""
+        started, self._started = self._started, None
+        if started is not None and started[0] == step:
+            return started[1].result()
         return self._prepare(step, tuple(manifests[:step]), made_by)
 
     def close(self) -> None:
@@ -60,24 +65,27 @@ class StepEncoder:
         snapshot, size = step % self._weights.snapshot_every == 0, sum(file.size for file in manifest.files)
         bases = self._bases(step, manifests) if size >= self._weights.delta_min_bytes else []
         try:
-            made = prepare(folder, manifest, bases, snapshot)
+            prepared = prepare(folder, manifest, bases, snapshot)
         except MusterError:
             raise
-        except Exception:  # whatever the codec has to say, a step can always be published in full
+        except Exception:  # whatever the codec raises, a step can always be published in full
             log.exception("no delta to policy step %d", step)
-            made = prepare(folder, manifest, [])
-        for delta in made.manifest.deltas:
-            took = sum(file.size for file in delta.files)
-            log.info("policy step %d: %d bytes from step %d, %d in full", step, took, delta.step, size)
+            prepared = prepare(folder, manifest, [])
+        for delta in prepared.manifest.deltas:
+            delta_size = sum(file.size for file in delta.files)
+            log.info("policy step %d: %d bytes from step %d, %d in full", step, delta_size, delta.step, size)
         log.debug("policy step %d was prepared in %.1f s", step, time.monotonic() - started)
-        return made
+        return prepared
 
     def _bases(self, step: int, manifests: tuple[bytes, ...]) -> list[EarlierStep]:
         """The step before, and the last snapshot before it."""
-        last = step - step % self._weights.snapshot_every
-        numbers = dict.fromkeys(one for one in (step - 1, last) if 0 <= one < step)
-        found = ((number, self._manifest(manifests[number])) for number in numbers if self.folder(number).is_dir())
-        return [EarlierStep(manifest, self.folder(number)) for number, manifest in found if manifest is not None]
+        snapshot = step - step % self._weights.snapshot_every
+        bases = []
+        for base in dict.fromkeys((step - 1, snapshot)):
+            if 0 <= base < step and self.folder(base).is_dir():
+                manifest = self._manifest(manifests[base])
+                bases += [EarlierStep(manifest, self.folder(base))] if manifest is not None else []
+        return bases
 
     def _manifest(self, digest: bytes) -> Manifest | None:
         try:
@@ -87,11 +95,8 @@ class StepEncoder:
             return None
 
 
-# Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed.
-
-
 class StepPublisher:
-    """Publishes as the pool's owner, with each step the root of its canaries."""
+    """Publishes as the pool's owner, and with each step the root of its canaries."""
 
     def __init__(
         self,
@@ -107,8 +112,8 @@ class StepPublisher:
         self.encoder = StepEncoder(bucket.get, self._scope, dtype, weights, client.home / "policies")
 
     def upload(self, step: int, manifests: list[bytes], made_by: StepSites | None = None) -> bytes:
-        """Shards and manifest of a policy step, after the `manifests` of those before it, into the bucket; returns the
-        manifest's digest. `made_by`: the sites that trained it, if there are."""
+        """Bring shards and manifest of a policy step, which follows the `manifests`, to the bucket; return the
+        manifest's digest."""
         published = self._published(step)
         if published is not None:
             return published
@@ -117,8 +122,8 @@ class StepPublisher:
         return prepared.manifest.digest
 
     def _published(self, step: int) -> bytes | None:
-        """The manifest of this step on chain, if it is of the very weights that we have: what a delta could lead from
-        may be gone since."""
+        """The step's manifest on chain, if it is of exactly our weights: the base of a delta may be gone by now, so the
+        step could not be encoded the same way again."""
         pool = self._client.pool()
         if pool is None or step >= len(pool.steps):
             return None

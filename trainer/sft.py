@@ -1,4 +1,7 @@
-"""Conversations to imitate, from a file of JSON lines: what was said, and which of it is to be learned."""
+"""Supervised fine-tuning: conversations to tokens, updates on what the assistant says, and a run from a configuration.
+
+Every rank goes through the same conversations in the same order.
+"""
 
 import logging
 import math
@@ -11,9 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import torch
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from protocol.encoding import Document, canonical_json, parse_json, sha256_hex
+from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.files import drop_old, explained, file_sha256, remove_leftovers
 from protocol.models import load_tokenizer
@@ -35,16 +38,27 @@ from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
 from trainer.records import write_records
 
+log = logging.getLogger("muster.trainer")
+RowLoss = Callable[[MicroBatch], torch.Tensor]
+"""The summed loss of a row's targets, a scalar."""
+_KEPT_CHECKPOINTS, _LOG_SECONDS = 2, 10.0
 
-class Part(Document):
+
+class _Row(BaseModel):
+    """Fields of other programs (`id`, `tool_calls`, …) are left aside."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Part(_Row):
     """A piece of an answer; one that is not `learned` is only context for what follows it."""
 
     text: str
     learned: bool = True
 
 
-class Message(Document):
-    """One turn. An assistant's may come in parts, of which only some are learned; they are tokenized apart."""
+class Message(_Row):
+    """One turn. An assistant's may come in parts, of which only some are learned; they are tokenized separately."""
 
     role: Literal["system", "user", "assistant"]
     content: str | Annotated[tuple[Part, ...], Field(min_length=1)]
@@ -58,7 +72,7 @@ class Message(Document):
         return "".join(part.text for part in self.parts)
 
 
-class Conversation(Document):
+class Conversation(_Row):
     """Turns, at least one of them the assistant's: `{"messages": [{"role": …, "content": …}, …]}`."""
 
     messages: Annotated[tuple[Message, ...], Field(min_length=2)]
@@ -74,9 +88,9 @@ class Conversation(Document):
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """The conversations of a file, one JSON object a line; empty lines are passed over. Raises ConfigError that names
+    """Yield the conversations of a file, one JSON object a line; empty lines are skipped. Raises ConfigError that names
     file, line and field."""
-    with explained(f"read {path}", "check `data`"), path.open(encoding="utf-8", errors="strict") as lines:
+    with explained(f"read {path}", "check `data`"), path.open(encoding="utf-8-sig", errors="strict") as lines:
         try:
             for number, line in enumerate(lines, 1):
                 if line.strip():
@@ -93,9 +107,6 @@ def _parse(line: str, where: str) -> Conversation:
         raise ConfigError(f"{where}: `{field}`: {problem}", "mend the line") from None
     except ValueError as error:
         raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
-
-
-# From conversations to tokens, and which of them are learned: what the assistant says, and that it stops.
 
 
 @dataclass(frozen=True)
@@ -130,21 +141,22 @@ class ConversationEncoder:
             raise ConfigError("the model's tokenizer has no chat template", "set `chat_template` = false")
 
     def encode(self, conversation: Conversation) -> Example:
-        """Raises ConfigError if the template changes an answer, or earlier turns when a new one follows."""
+        """Return the tokens of a conversation: what the assistant says is learned, and that it stops. Raises
+        ConfigError if the template changes an answer, or earlier turns when a new one follows."""
         pieces: list[tuple[str, bool]] = []
-        said = ""
+        encoded = ""
         for number, message in enumerate(conversation.messages):
             if message.role == "assistant":
                 before = self._before(conversation.messages[:number])
-                if not before.startswith(said):
+                if not before.startswith(encoded):
                     raise ConfigError(
                         "the model's chat template changes earlier turns when a new one follows",
                         "split the data into conversations of one answer each",
                     )
                 answer = [(part.text, part.learned) for part in message.parts]
                 answer.append((self._end(before, conversation.messages[: number + 1]), answer[-1][1]))
-                pieces += [(before[len(said) :], False), *answer]
-                said = before + "".join(text for text, _ in answer)
+                pieces += [(before[len(encoded) :], False), *answer]
+                encoded = before + "".join(text for text, _ in answer)
         return self._tokens(pieces)
 
     def _tokens(self, pieces: Sequence[tuple[str, bool]]) -> Example:
@@ -162,7 +174,7 @@ class ConversationEncoder:
         if self._template:
             return self._rendered(messages, prompt=True)
         eos = self._tokenizer.eos_token
-        return "".join(one.text + (eos if one.role == "assistant" else "") for one in messages)
+        return "".join(message.text + (eos if message.role == "assistant" else "") for message in messages)
 
     def _end(self, before: str, messages: Sequence[Message]) -> str:
         """How the last of the turns ends."""
@@ -178,24 +190,21 @@ class ConversationEncoder:
         return whole[len(answer) :].rstrip() or eos
 
     def _rendered(self, messages: Sequence[Message], prompt: bool) -> str:
-        turns = [{"role": one.role, "content": one.text} for one in messages]
+        turns = [{"role": message.role, "content": message.text} for message in messages]
         return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False))
 
 
-# Packed rows of examples: what the policy computes log-probabilities over when it imitates.
-
-
-def packed_row(examples: Sequence[Example], places: Sequence[int], device: torch.device) -> MicroBatch:
-    """The row that holds the examples at these places, whose targets are their learned tokens; a dummy for no places.
-    All advantages are 1: to imitate is to reinforce what was said."""
-    chosen = [examples[place] for place in places]
-    layout = PackedLayout([len(one.tokens) for one in chosen] or [1], device)
-    tokens = [token for one in chosen for token in one.tokens] or [0]
-    learned = [at for at, wanted in enumerate(mark for one in chosen for mark in one.learned) if wanted]
-    sizes = torch.tensor([one.targets for one in chosen], dtype=torch.int64)
+def packed_row(examples: Sequence[Example], indices: Sequence[int], device: torch.device) -> MicroBatch:
+    """Return the row that holds the examples at these indices, whose targets are their learned tokens; a dummy for no
+    indices. All advantages are 1: to fine-tune is to reinforce the given answer."""
+    chosen = [examples[index] for index in indices]
+    layout = PackedLayout([len(example.tokens) for example in chosen] or [1], device)
+    tokens = [token for example in chosen for token in example.tokens] or [0]
+    learned = [at for at, wanted in enumerate(mark for example in chosen for mark in example.learned) if wanted]
+    sizes = torch.tensor([example.targets for example in chosen], dtype=torch.int64)
     at, ids = torch.tensor(learned, dtype=torch.int64), torch.tensor(tokens)
     return MicroBatch(
-        places=tuple(places),
+        samples=tuple(indices),
         layout=layout,
         tokens=ids.unsqueeze(0).to(device),
         rows=(at - 1).to(device),
@@ -206,15 +215,8 @@ def packed_row(examples: Sequence[Example], places: Sequence[int], device: torch
     )
 
 
-# Updates that imitate examples: mean negative log-likelihood of the learned tokens, over all ranks.
-
-
-RowLoss = Callable[[MicroBatch], torch.Tensor]
-"""The summed loss of a row's targets, a scalar."""
-
-
 @dataclass(frozen=True)
-class ImitationMetrics:
+class SftMetrics:
     """One update: mean loss (nats) over `targets` learned tokens of `tokens`, the gradient's norm before clipping."""
 
     update: int
@@ -225,10 +227,13 @@ class ImitationMetrics:
     tokens: int
 
 
-class ImitationLearner:
-    """A policy that learns by imitation; `updates` counts those taken of `total`. Every rank has one and is given the
-    same examples. `max_z_loss`, times the mean square of the largest logit, is added to what is minimised (Baichuan 2,
-    2309.10305; INTELLECT-1): logits that drift away are no use to a softmax, and end in overflow."""
+class SftLearner:
+    """Minimises the mean negative log-likelihood of the learned tokens, over all ranks. `updates` counts those taken of
+    `total`. Every rank has one and is given the same examples.
+
+    `max_z_loss`, times the mean square of the largest logit, is added to the loss (Baichuan 2, 2309.10305;
+    INTELLECT-1): logits that drift away do nothing for a softmax, and end in overflow.
+    """
 
     def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int, max_z_loss: float = 0.0) -> None:
         self.policy, self.placement, self._max_z_loss = policy, policy.placement, max_z_loss
@@ -236,20 +241,20 @@ class ImitationLearner:
         self._optimizers = build_optimizers(policy.model, self._config)
         self.updates = 0
 
-    def update(self, examples: Sequence[Example]) -> ImitationMetrics:
+    def update(self, examples: Sequence[Example]) -> SftMetrics:
         """Learn from a batch."""
-        targets = sum(one.targets for one in examples)
-        loss = self._sum(examples, lambda row: self._step(row, targets))
+        targets = sum(example.targets for example in examples)
+        loss = self._sum(examples, lambda row: self._backward(row, targets))
         norm, rate = apply_update(self.policy.model, self._optimizers, self._config, self.updates)
         self.updates += 1
-        tokens = sum(len(one.tokens) for one in examples)
-        return ImitationMetrics(self.updates, loss / max(1, targets), norm, rate, targets, tokens)
+        tokens = sum(len(example.tokens) for example in examples)
+        return SftMetrics(self.updates, loss / max(1, targets), norm, rate, targets, tokens)
 
     @torch.no_grad()
     def loss(self, examples: Sequence[Example]) -> float:
-        """Mean loss (nats) of the learned tokens, without learning."""
+        """Return the mean loss (nats) of the learned tokens, without learning."""
         summed = self._sum(examples, lambda row: -self.policy.logprobs_and_largest(row)[0].sum())
-        return summed / max(1, sum(one.targets for one in examples))
+        return summed / max(1, sum(example.targets for example in examples))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
         """Begin to write what an exact resume needs, plus `extra` (JSON), to appear at `folder`."""
@@ -257,40 +262,33 @@ class ImitationLearner:
         return start_checkpoint(folder, self.policy.model, self._optimizers, state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
+        """Restore what `start_checkpoint` wrote; return its `extra`. Raises IntegrityError on a damaged checkpoint."""
         state = read_checkpoint(folder, self.policy.model, self._optimizers, self.placement.ranks)
         self.updates = state.updates
         return state.extra
 
-    def _step(self, row: MicroBatch, targets: int) -> torch.Tensor:
+    def _backward(self, row: MicroBatch, targets: int) -> torch.Tensor:
         weight = self._max_z_loss
         logp, largest = self.policy.logprobs_and_largest(row, gradient=weight > 0)
-        lost = -logp.sum()
-        minimised = lost + weight * largest.square().sum() if weight else lost
+        loss = -logp.sum()
+        minimised = loss + weight * largest.square().sum() if weight else loss
         (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
-        return lost.detach()
+        return loss.detach()
 
-    def _sum(self, examples: Sequence[Example], of_row: RowLoss) -> float:
+    def _sum(self, examples: Sequence[Example], row_loss: RowLoss) -> float:
         """The sum over every rank's rows."""
         ranks, policy = self.placement.ranks, self.policy
-        lengths = [len(one.tokens) for one in examples]
+        lengths = [len(example.tokens) for example in examples]
         plan = plan_rows(lengths, self.placement.memory.row_tokens, ranks.world, policy.work.of_sequence, policy.packs)
         total = torch.zeros((), dtype=torch.float64, device=policy.device)
-        for places in plan[ranks.rank]:
-            total += of_row(packed_row(examples, places, policy.device)).double()
+        for indices in plan[ranks.rank]:
+            total += row_loss(packed_row(examples, indices, policy.device)).double()
         return float(ranks.sum(total))
 
 
-# Supervised fine-tuning from a configuration: every rank goes through the same conversations in the same order.
-
-
-log = logging.getLogger("muster.trainer")
-_KEPT, _SAY_SECONDS = 2, 10.0
-
-
 class SftRun:
-    """One fine-tuning. `run` returns 0 when the model is written to `out`, 4 when asked to stop before: it goes on from
-    its last checkpoint when it is started again. Raises UnstableError for a loss or norm that is no number."""
+    """One fine-tuning. `run` returns 0 when the model is written to `out`, 4 when asked to stop before: started again,
+    it continues from its last checkpoint. Raises UnstableError for a loss or norm that is not finite."""
 
     def __init__(self, config: SftConfig, placement: Placement) -> None:
         self._config, self._ranks = config, placement.ranks
@@ -298,17 +296,15 @@ class SftRun:
         encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
         self._examples, self._heldout = load_examples(config, encoder)
         self._total = config.updates or -(-len(self._examples) * (config.epochs or 1) // config.batch)
-        self._learner = ImitationLearner(Policy(folder, config.dtype, placement), config.optimizer, self._total)
-        self._checkpoints, self._records = config.home / "checkpoints", config.home / "metrics.jsonl"
+        self._learner = SftLearner(Policy(folder, config.dtype, placement), config.optimizer, self._total)
+        self._checkpoints, self._metrics_path = config.home / "checkpoints", config.home / "metrics.jsonl"
         self._identity = _identity(config, folder)
-        self._lines: list[dict[str, Any]] = []
-        self._sinks = MetricsSinks(make_sinks(config.metrics, config.home, config.out.name) if self._first else ())
+        self._records: list[dict[str, Any]] = []
+        self._first = placement.ranks.rank == 0
+        sinks = make_sinks(config.metrics, config.home, config.out.name) if self._first else ()
+        self._sinks = MetricsSinks(sinks)
         self._stopping = threading.Event()
-        self._said = 0.0
-
-    @property
-    def _first(self) -> bool:
-        return self._ranks.rank == 0
+        self._last_log = 0.0
 
     def stop(self) -> None:
         self._stopping.set()
@@ -333,31 +329,31 @@ class SftRun:
 
     def _update(self) -> None:
         started, before = time.monotonic(), self._learner.updates
-        batch = [self._examples[place] for place in batch_places(self._config, len(self._examples), before)]
+        batch = [self._examples[index] for index in batch_indices(self._config, len(self._examples), before)]
         metrics = self._learner.update(batch)
         record = _record(metrics, time.monotonic() - started)
         due = metrics.update % self._config.checkpoint_updates == 0 or metrics.update == self._total
         if due and self._heldout:
             record["heldout_loss"] = self._learner.loss(self._heldout)
         _check_finite(record)
-        self._lines.append(record)
+        self._records.append(record)
         if due:
             self._checkpoint()
         self._sinks.write(record)
-        if self._first and (time.monotonic() - self._said > _SAY_SECONDS or metrics.update == self._total):
-            self._said = time.monotonic()
+        if self._first and (time.monotonic() - self._last_log > _LOG_SECONDS or metrics.update == self._total):
+            self._last_log = time.monotonic()
             log.info("update %d of %d: loss %.4f", metrics.update, self._total, metrics.loss)
 
     def _checkpoint(self) -> None:
         path = checkpoint_path(self._checkpoints, self._learner.updates)
-        extra = {"identity": self._identity, "records": self._lines}
+        extra = {"identity": self._identity, "records": self._records}
         self._learner.start_checkpoint(path, extra).wait()
         if self._first:
-            write_records(self._records, self._lines)
-            drop_old(checkpoints(self._checkpoints), _KEPT)
+            write_records(self._metrics_path, self._records)
+            drop_old(checkpoints(self._checkpoints), _KEPT_CHECKPOINTS)
 
     def _resume(self) -> None:
-        """Go on from the newest intact checkpoint. Raises ConfigError if it is of another fine-tuning."""
+        """Continue from the newest intact checkpoint. Raises ConfigError if it is of another fine-tuning."""
         for path in reversed(checkpoints(self._checkpoints)):
             try:
                 extra = self._learner.load_checkpoint(path)
@@ -368,7 +364,7 @@ class SftRun:
                 raise ConfigError(
                     f"{self._config.home} holds checkpoints of another fine-tuning", "name another `home`, or empty it"
                 )
-            self._lines = extra["records"]
+            self._records = extra["records"]
             log.info("resumed at update %d of %d", self._learner.updates, self._total)
             return
 
@@ -387,7 +383,8 @@ def _check_finite(record: dict[str, Any]) -> None:
 
 
 class ConversationSource(Protocol):
-    """Of a configuration: which conversations, how long at most, how many of them kept apart."""
+    """The part of a configuration that says which conversations, how long at most, and how many of them are held
+    out."""
 
     @property
     def data(self) -> Path: ...
@@ -400,12 +397,12 @@ class ConversationSource(Protocol):
 
 
 def load_examples(config: ConversationSource, encoder: ConversationEncoder) -> tuple[list[Example], list[Example]]:
-    """The examples to learn from, and the last `heldout` ones kept apart. Raises ConfigError if none are left."""
-    every = [encoder.encode(conversation) for conversation in read_conversations(config.data)]
-    fitting = [one for one in every if len(one.tokens) <= config.max_tokens and one.targets]
-    if len(fitting) < len(every):
-        left = len(every) - len(fitting)
-        log.info("%d of %d conversations are left out: over `max_tokens`, or nothing to learn", left, len(every))
+    """Return the examples to learn from, and the last `heldout` ones. Raises ConfigError if none are left."""
+    examples = [encoder.encode(conversation) for conversation in read_conversations(config.data)]
+    fitting = [example for example in examples if len(example.tokens) <= config.max_tokens and example.targets]
+    if len(fitting) < len(examples):
+        left_out = len(examples) - len(fitting)
+        log.info("%d of %d conversations left out: over `max_tokens`, or nothing to learn", left_out, len(examples))
     cut = len(fitting) - config.heldout
     if cut < 1:
         raise ConfigError(
@@ -415,32 +412,32 @@ def load_examples(config: ConversationSource, encoder: ConversationEncoder) -> t
     return fitting[:cut], fitting[cut:]
 
 
-def batch_places(config: SftConfig, count: int, update: int) -> list[int]:
-    """Which of `count` examples an update learns from: epochs follow one another, each in an order of its own, and the
+def batch_indices(config: SftConfig, count: int, update: int) -> list[int]:
+    """Return which of `count` examples an update learns from: epochs follow one another, each in its own order, and the
     last batch of `epochs` may be smaller."""
     last = count * config.epochs if config.epochs else None
-    places = []
+    indices = []
     for position in range(update * config.batch, (update + 1) * config.batch):
         if last is None or position < last:
-            epoch, place = divmod(position, count)
-            places.append(epoch_order(config.seed, epoch, count)[place])
-    return places
+            epoch, index = divmod(position, count)
+            indices.append(epoch_order(config.seed, epoch, count)[index])
+    return indices
 
 
 @lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
-    """The order of `count` examples in an epoch."""
+    """Return the order of `count` examples in an epoch."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return tuple(torch.randperm(count, generator=generator).tolist())
 
 
-def _record(metrics: ImitationMetrics, seconds: float) -> dict[str, Any]:
+def _record(metrics: SftMetrics, seconds: float) -> dict[str, Any]:
     fields = asdict(metrics)
     return {"step": fields.pop("update"), **fields, "seconds": seconds, "tokens_per_second": metrics.tokens / seconds}
 
 
 def _identity(config: SftConfig, model: Path) -> str:
-    """What two runs must share to go on from one another's checkpoints."""
+    """What two runs must share to continue from one another's checkpoints."""
     decisive = {"data", "chat_template", "dtype", "epochs", "updates", "batch", "max_tokens", "heldout", "seed"}
     document = config.model_dump(mode="json", include=decisive | {"optimizer"})
     document |= {"data": file_sha256(config.data), "model": str(model)}

@@ -1,8 +1,8 @@
-"""How far the trainer's log-probabilities are from those in the files: by node, engine build and staleness.
+"""What a training step reports about itself: sums over tokens on every rank, then one record.
 
+The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness.
 Between equal weights it is the engines' arithmetic; it grows with staleness, as the policy has moved on. A node that
-stands out among those of one staleness deserves a look.
-"""
+stands out among those of one staleness deserves a look."""
 
 import math
 from collections.abc import Sequence
@@ -67,9 +67,6 @@ def _key(source: Source | None, step: int) -> tuple[str, str, int]:
     return (source.node, source.engine, step - source.policy_step) if source else ("", "", 0)
 
 
-# What a training step says about itself: sums over tokens on every rank, then one record.
-
-
 @dataclass(frozen=True)
 class StepMetrics:
     """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
@@ -112,10 +109,10 @@ class StepTotals:
         self.learning_rate = 0.0
 
     @torch.no_grad()
-    def add(self, places: Sequence[int], batch: TokenBatch, made: TokenLoss, loss: torch.Tensor) -> None:
+    def add(self, places: Sequence[int], batch: TokenBatch, token_loss: TokenLoss, loss: torch.Tensor) -> None:
         """A micro-batch of the samples at `places` with its share of the loss."""
         kl = k3(batch.logp, batch.old)
-        parts = (loss, batch.entropy.sum(), made.clipped_low.sum(), made.clipped_high.sum(), kl.sum())
+        parts = (loss, batch.entropy.sum(), token_loss.clipped_low.sum(), token_loss.clipped_high.sum(), kl.sum())
         self._sums += torch.stack([torch.full_like(loss, batch.logp.numel()), *parts]).double()
         if batch.sampled is not None:
             self._mismatch.add(places, batch.sequence, batch.old, batch.sampled)
@@ -154,9 +151,6 @@ class StepTotals:
             flops=flops,
             seconds=seconds,
         )
-
-
-# Floating-point operations per second that a device can do at most: what utilisation (MFU) is a share of.
 
 
 _BF16_TERAFLOPS = {

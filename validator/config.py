@@ -60,8 +60,9 @@ class ValidatorConfig(ProcessConfig):
     `pool`, `orchestrator` and `mirrors` say where one pool's files are, `pools` where others' are; what neither names,
     and a seat may be drawn for, is taken from where its owner announced its service on chain. A ballot is committed at
     the latest `deadline_margin` seconds before the window closes, or not at all. Files on which a vote is cast are kept
-    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. A file of a node case is
-    measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are installed).
+    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. A file of
+    a node case is measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are
+    installed).
     """
 
     pool: int = Field(0, ge=0)
@@ -69,7 +70,7 @@ class ValidatorConfig(ProcessConfig):
     pools: tuple[PoolSource, ...] = ()
     voters: tuple[KeyConfig, ...] = Field(min_length=1)
     deadline_margin: float = Field(3.0, ge=0)
-    heartbeat_seconds: float = Field(5.0, gt=0, le=60)
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600)
     case_engines: tuple[EngineName, ...] | None = None
     keep_steps: int = Field(4, ge=1, le=64)
     keep_gib: float = Field(20.0, gt=0, le=1 << 20)

@@ -9,12 +9,11 @@ from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.files import write_atomic
 from runtime.heartbeats import heartbeat
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import UNSERVED, ValidatorConfig
-from validator.custodian import Custodian
-from validator.judge_queue import TaskKey
-from validator.pool_duties import MakeVoting, PoolDuties
-from validator.served_pools import OpenPool, ServedPools, pools_to_serve
+from validator.duties import MakeVoting, PoolDuties
+from validator.judging.queue import TaskKey
+from validator.pools import OpenPool, PoolCollaborators, ServedPools, ValidatorCollaborators, pools_to_serve
+from validator.retention import Custodian
 from validator.voting import Voting
 
 log = logging.getLogger("muster.validator")

@@ -9,8 +9,8 @@ from validator.config import ValidatorConfig
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
-    from validator.judging import JudgeOne
-    from validator.pool_duties import MakeVoting
+    from validator.duties import MakeVoting
+    from validator.judging.pipeline import JudgeOne
 
 
 def run(config_path: Path) -> None:
@@ -19,7 +19,7 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: ValidatorConfig) -> "Validator":
-    from validator.pipeline import judge
+    from validator.judging.pipeline import judge
     from validator.voting import Voting
 
     return build(config, judge, Voting)
@@ -27,8 +27,8 @@ def _build(config: ValidatorConfig) -> "Validator":
 
 def build(config: ValidatorConfig, judge_one: "JudgeOne", make_voting: "MakeVoting") -> "Validator":
     """A validator that judges and votes in these ways. Raises ConfigError or UnreachableError."""
-    from validator.collaborators import PoolOpener, ValidatorCollaborators
     from validator.daemon import Validator
+    from validator.pools import PoolOpener, ValidatorCollaborators
 
     accounts = [voter.open() for voter in config.voters]
     collaborators = ValidatorCollaborators.connect(config, accounts)

@@ -1,7 +1,9 @@
 """Judge decided submissions again from public data alone, and say where the result differs from what was decided."""
 
 import logging
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -9,14 +11,14 @@ from chain.indexer.records import Round, Submission
 from chain.indexer.state import State
 from engines.base import Engine
 from protocol.errors import IntegrityError, MusterError
-from protocol.verdict import BallotDocument, Code, Verdict
+from protocol.evidence.figures import CHECK
+from protocol.verdict import BallotDocument, Code, Finding, Measurement, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
-from validator.context import SubmissionFacts
-from validator.held_engines import LoadedEngine, OtherEngines
-from validator.judging import FileJudge
-from validator.selectors import deciding_round, submission_facts
-from validator.sources import Sources
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines
+from validator.judging.sources import Sources
+from validator.rounds import deciding_round, submission_facts
 
 _DOCUMENT_BYTES = 4 << 20
 log = logging.getLogger("muster.replay")
@@ -133,3 +135,74 @@ class Replayer:
         if step_seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
         return submission_facts(self._pool_client.pool_id, pool, file, step_seed, audit_seed)
+
+
+# ~ Where two verdicts on one submission differ: which check, which measurement. Pure.
+
+
+CODE = "code"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`measurement` is the name of one, or "code" for what the check gave; None stands for a check or measurement that
+    one of the two verdicts lacks."""
+
+    check: str
+    measurement: str
+    theirs: Measurement | None
+    ours: Measurement | None
+
+    @property
+    def size(self) -> float | None:
+        """The distance of two numbers, None of anything else. A stranger's may be larger than any float."""
+        if isinstance(self.theirs, int | float) and isinstance(self.ours, int | float):
+            with suppress(OverflowError):
+                return abs(float(self.theirs) - float(self.ours))
+        return None
+
+    def __str__(self) -> str:
+        return f"{self.check}.{self.measurement} {_shown(self.theirs)} against our {_shown(self.ours)}"
+
+
+def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
+    """Codes of checks first, then measurements, both in the order of the checks; not the figures of single rows."""
+    pairs = _paired(theirs.findings, ours.findings)
+    codes = [Difference(check, CODE, _code(a), _code(b)) for check, a, b in pairs if _code(a) != _code(b)]
+    measurements = [
+        Difference(check, name, left, right)
+        for check, a, b in pairs
+        for name, left, right in _measurements(a, b)
+        if left != right and check != CHECK
+    ]
+    return codes + measurements
+
+
+def largest(found: Iterable[Difference]) -> dict[str, float]:
+    """The largest distance of every measurement, as "check.measurement"."""
+    out: dict[str, float] = {}
+    for one in found:
+        if one.size is not None and math.isfinite(one.size):
+            name = f"{one.check}.{one.measurement}"
+            out[name] = max(out.get(name, 0.0), one.size)
+    return dict(sorted(out.items()))
+
+
+def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[str, Finding | None, Finding | None]]:
+    left, right = {one.check: one for one in theirs}, {one.check: one for one in ours}
+    return [(check, left.get(check), right.get(check)) for check in {**left, **right}]
+
+
+def _measurements(a: Finding | None, b: Finding | None) -> list[tuple[str, Measurement | None, Measurement | None]]:
+    left, right = (one.measurements if one else {} for one in (a, b))
+    return [(name, left.get(name), right.get(name)) for name in {**left, **right}]
+
+
+def _code(finding: Finding | None) -> str | None:
+    return finding.code.label if finding else None
+
+
+def _shown(value: Measurement | None) -> str:
+    if value is None:
+        return "nothing"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:60]

@@ -1,11 +1,143 @@
-"""`run(config_path)`: one worker process."""
+"""A worker apart from the machine that it runs on: what it may see and use, and how it is started so."""
 
+import logging
+import os
+import resource
+import sys
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
+from engines.runtime import torch_environment
+from environments.sandbox.image import copy_made
+from protocol.encoding import load_document
+from protocol.errors import ConfigError, first_problem, unwritten
+from protocol.files import write_atomic
 from runtime.entry import run_role
-from runtime.process import Daemon, start
+from runtime.logs import start_logging
+from runtime.process import Daemon, make_home, start
+from sandbox import launch
+from sandbox.choose import Choice, choose
+from sandbox.claims import claims
+from sandbox.host import python_mounts
+from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from worker.config import WorkerConfig
-from worker.isolation import enter
+
+log = logging.getLogger("muster.isolation")
+INSIDE = "MUSTER_ISOLATED"
+"""Set for a worker that is inside already."""
+_CACHE = ".cache"
+_PROCESSES, _OPEN_FILES = 4096, 65536
+
+
+def enter(config_path: Path) -> None:
+    """Run the worker of a configuration as that wants it isolated, and end this process with its exit code. Returns if
+    it shall run in this process: plainly, or because this process is isolated already. Raises ConfigError."""
+    if INSIDE in os.environ:
+        return
+    start_logging()
+    config = load_document(config_path, WorkerConfig)
+    choice = choose(config.isolation, config.isolation_image)
+    policy = worker_policy(absolute(config), choice.mode)
+    unprotected = choice.mode is Mode.PLAIN and config.isolation != "none"
+    for line in words(choice, policy):
+        log.log(logging.WARNING if unprotected else logging.INFO, "isolation: %s", line)
+    if choice.mode is Mode.PLAIN:
+        return
+    make_home(config.home)
+    make_home(config.cache)
+    _bring_images(config)
+    inside = inside_path(config)
+    write_atomic(inside, absolute(config).model_dump_json(indent=2).encode() + b"\n", 0o600)
+    python = "python3" if choice.mode.is_container else sys.executable
+    argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
+    sys.exit(launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image)))
+
+
+def _bring_images(config: WorkerConfig) -> None:
+    """The sandbox's images that this user has: the worker's cache is another, and making them takes minutes."""
+    try:
+        copy_made(absolute(config).home / _CACHE / "muster" / "sandbox")
+    except OSError as error:
+        log.warning("%s; the worker makes the sandbox's images itself", unwritten(error))
+
+
+def words(choice: Choice, policy: IsolationPolicy) -> list[str]:
+    """Lines: why not a stronger mode, the mode, what it protects and what not."""
+    refused = [f"not {mode.value}: {why}" for mode, why in choice.why_not.items()]
+    return [*refused, choice.mode.value, *claims(choice.mode, policy, choice.accounting).text().splitlines()]
+
+
+def absolute(config: WorkerConfig) -> WorkerConfig:
+    """The same with every path absolute."""
+    here = Path.cwd()
+    password = config.node.password_file and here / config.node.password_file
+    node = config.node.model_copy(update={"keystore": here / config.node.keystore, "password_file": password})
+    paths = {name: here / getattr(config, name) for name in ("home", "cache", "deployment")}
+    return config.model_copy(update={**paths, "node": node})
+
+
+def inside_path(config: WorkerConfig) -> Path:
+    """The configuration that the isolated worker reads."""
+    return Path.cwd() / config.home / "isolated.json"
+
+
+def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
+    """Home and cache can be written to; keys and deployment can be read; nothing else of the host's files is there.
+    All of the configuration's paths are absolute. Raises ConfigError for one that cannot be mounted."""
+    keys = (config.node.keystore, *([config.node.password_file] if config.node.password_file else []))
+    try:
+        mounts = [Mount.same(path, writable=True) for path in (config.home, config.cache)]
+        mounts += [Mount.same(path) for path in (config.deployment, *keys)]
+    except ValidationError as error:
+        raise ConfigError(first_problem(error.errors())[1], 'choose another path, or isolation = "none"') from None
+    inside_bubblewrap = mode is Mode.BUBBLEWRAP
+    return IsolationPolicy(
+        network=NetworkAccess.HOST if _needs_loopback(config) else NetworkAccess.OUTBOUND,
+        memory=config.isolation_memory,
+        cpus=None,
+        processes=_at_most(resource.RLIMIT_NPROC, _PROCESSES),
+        open_files=_at_most(resource.RLIMIT_NOFILE, _OPEN_FILES),
+        scratch=min(1024 * MIB, (config.isolation_memory or 4096 * MIB) // 4),
+        mounts=(*mounts, *(python_mounts() if inside_bubblewrap else ())),
+        gpu=config.engine.device.startswith("cuda"),
+        environment=_environment(config, preload=inside_bubblewrap),
+        folder=config.home,
+    )
+
+
+def _environment(config: WorkerConfig, preload: bool) -> dict[str, str]:
+    """Its own caches, and what torch needs; an image has its own library to load first."""
+    torch = torch_environment(config.engine.threads)
+    if not preload:
+        torch.pop("LD_PRELOAD", None)
+    home = str(config.home)
+    own = {INSIDE: "1", "HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
+    return torch | own | {"PYTHONUNBUFFERED": "1"}
+
+
+def _needs_loopback(config: WorkerConfig) -> bool:
+    """Whether what it talks to is, or may be, on this very machine."""
+    urls = (*config.rpc, config.orchestrator, *config.mirrors)
+    return config.allow_private_sources or any(_is_loopback(urlsplit(url).hostname or "") for url in urls)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _at_most(kind: int, wanted: int) -> int:
+    """`wanted`, or the most that this process may give others."""
+    hard = resource.getrlimit(kind)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+
+
+# ~ `run(config_path)`: one worker process.
 
 
 def run(config_path: Path) -> None:
@@ -16,8 +148,8 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: WorkerConfig) -> Daemon:
-    from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
+    from worker.submit import WorkerCollaborators
 
     return Worker(config, WorkerCollaborators.connect(config))
 

@@ -76,7 +76,7 @@ class FileMaker(ABC):
     def plan(self, work: Work) -> list[Planned]:
         """Every completion of the file, in row order."""
         plan = []
-        for assignment in assignments(work, self.config, self.environment.resting):
+        for assignment in assignments(work, self.config, self.environment.mask):
             prompt = self.environment.prompt(assignment.problem_seed, assignment.target_length)
             for sample in range(self.config.work.samples_per_problem):
                 plan.append(Planned(assignment, sample, prompt, noise_key(work, assignment.slot, sample)))

@@ -1,20 +1,207 @@
-"""Hands finished files in and claims what they earn; whatever fails is tried again."""
+"""What a worker is doing, as its log and its heartbeats say."""
 
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Self
 
 from chain.contracts import Submitted, WorkItem
 from chain.errors import ContractError, TransactionError
+from chain.indexer.records import Submission
+from chain.indexer.state import State
+from engines.base import Engine
 from protocol.amounts import show_tokens
-from protocol.errors import MusterError
+from protocol.api.work import HeartbeatRequest, WorkLease
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError, MusterError
+from protocol.evidence.figures import engine_key
 from protocol.receipts import UploadReceipt
-from worker.collaborators import WorkerCollaborators
-from worker.journal import JournalEntry
-from worker.progress import WorkerProgress
-from worker.receipts import worth_presenting
+from protocol.waits import WAITS
+from runtime.heartbeats import heartbeat
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.pool_client import PoolClient
+from runtime.relay import serve_as_peer
+from runtime.weights_ahead import WeightsAhead
+from worker.config import WorkerConfig
+from worker.journal import Journal, JournalEntry
+from worker.produce import Producer
 
 log = logging.getLogger("muster.worker")
+
+
+class WorkerProgress:
+    """`lease` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
+    newest one whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest so
+    far that the making stood still for besides the engine's own reload (`swap_pause`), and that reload, seconds."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping, self._said = stopping, ""
+        self.phase, self.step = "starting", -1
+        self.lease: WorkLease | None = None
+        self.made = self.submitted = 0
+        self.weights = -1
+        self.fetching: Mapping[str, float] = {}
+        self.swaps = {"swaps": 0.0, "swap_reload": 0.0, "swap_pause": 0.0}
+
+    def pause(self, seconds: float, reason: str, phase: str) -> None:
+        """Wait, and say why once."""
+        self.phase = phase
+        if reason != self._said:
+            log.info("%s", reason)
+            self._said = reason
+        with WAITS.on(reason[:200]):
+            self._stopping.wait(seconds)
+
+    def finished(self) -> None:
+        """A file was made: whatever is waited for next is said again."""
+        self.made += 1
+        self._said = ""
+
+    def swapped(self, pause: float, reload: float) -> None:
+        """The engine has other weights now, which took `reload` seconds; the making stood still for `pause` besides."""
+        if pause >= self.swaps["swap_pause"]:
+            self.swaps |= {"swap_reload": reload, "swap_pause": pause}
+        self.swaps["swaps"] += 1
+        log.info("weights changed: %.2f s of the engine, %.3f s besides", reload, pause)
+
+    def heartbeat(self, name: str, engine: str) -> HeartbeatRequest:
+        return heartbeat(
+            "worker",
+            name,
+            phase=self.phase,
+            engine=engine,
+            step=self.step if self.step >= 0 else None,
+            lease=self.lease.lease if self.lease else None,
+            weights=self.weights,
+            metrics={"made": float(self.made), "submitted": float(self.submitted), **self.fetching, **self.swaps},
+        )
+
+
+# ~ What the worker works with outside its own loop.
+
+
+MakeProducer = Callable[[PoolConfig, Engine], Producer]
+
+
+@dataclass(frozen=True)
+class WorkerCollaborators:
+    """`pool_client` sends as `node`, whose address it is. `ahead` brings weights, as soon as it is started."""
+
+    node: str
+    pool_client: PoolClient
+    orchestrator: OrchestratorClient
+    producer: Producer
+    journal: Journal
+    ahead: WeightsAhead
+
+    @classmethod
+    def connect(cls, config: WorkerConfig, make_producer: MakeProducer = Producer) -> Self:
+        """Those that a configuration names. Raises ConfigError or UnreachableError."""
+        account = config.node.open()
+        client = PoolClient(config, account)
+        serve_as_peer(client, account)
+        pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)
+        # An engine takes seconds to a minute to start: whoever joins downloads meanwhile.
+        ahead.start()
+        producer = make_producer(pool_config, config.engine.make())
+        _refuse_unknown(pool_config, producer.engine)
+        producer.prepare()
+        return cls(
+            str(account.address),
+            client,
+            OrchestratorClient(
+                config.orchestrator, account, client.pool_id, allow_private=config.allow_private_sources
+            ),
+            producer,
+            Journal(client.home / "journal"),
+            ahead,
+        )
+
+    def close(self) -> None:
+        self.ahead.stop()
+        self.orchestrator.close()
+        self.pool_client.close()
+
+
+def _refuse_unknown(config: PoolConfig, engine: Engine) -> None:
+    """Raises ConfigError for an engine whose files the pool would call malformed."""
+    info = engine.info
+    if config.evidence and (why := config.evidence.refuses(engine_key(info.name, info.dtype, info.device))):
+        raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")
+
+
+# ~ When a worker shows the chain the receipt of its upload: with the submission, where that spares the service's
+# ~ attestation; or later, of files that the service left out, before they count as late.
+
+
+_FEW = 4
+"""Files of a lane up to which all of their receipts cost less gas than the service's one attestation of them."""
+
+
+class ReceiptKeeper:
+    """A thread of its own: making a file takes longer than a lane waits for what is missing."""
+
+    def __init__(self, collaborators: WorkerCollaborators, poll_seconds: float) -> None:
+        self._collaborators, self._poll = collaborators, poll_seconds
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._poll):
+            try:
+                self.once()
+            except MusterError as error:
+                log.info("no receipt is presented: %s", error)
+            except Exception:
+                # A bug here must not end the thread: what the service leaves out would be late.
+                log.exception("no receipt is presented")
+
+    def once(self) -> None:
+        """Present the receipt of every file that is running out of time."""
+        client, journal = self._collaborators.pool_client, self._collaborators.journal
+        client.refresh()
+        for file in running_out(client.state, client.config.pool, self._collaborators.node):
+            receipt = journal.receipt(file.sha256)
+            if receipt is not None and not self._stopping.is_set():
+                log.warning("the service did not attest submission %d: presenting its receipt", file.sequence)
+                try:
+                    client.suite.court.attest_by_receipt(file, receipt).send()
+                except ContractError as error:
+                    log.warning("the receipt of submission %d is not taken: %s", file.sequence, error)
+
+
+def worth_presenting(state: State, pool_id: int) -> bool:
+    """Whether the node's next file should bring its receipt: the pool's lanes hold few files, and those of the open one
+    brought theirs, so that its committee is drawn without waiting for the service."""
+    newest = list(islice(state.recent_lanes(pool_id, since=-1), 2))
+    if newest and not newest[0].ended(state.head):
+        if newest[0].missing or len(newest[0].sequences) >= _FEW:
+            return False
+        newest = newest[1:]
+    return all(len(lane.sequences) <= _FEW for lane in newest[:1])
+
+
+def running_out(state: State, pool_id: int, node: str) -> Iterator[Submission]:
+    """The node's files that the service has not attested in the first half of the time it has, and still can."""
+    for file in state.unattested(pool_id, node):
+        lane = state.lane_of(file)
+        if lane.ended(state.head) and state.head >= lane.last_block + state.pools[pool_id].terms.attestBlocks // 2:
+            yield file
+
+
+# ~ Hands finished files in and claims what they earn; whatever fails is tried again.
+
+
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
 _AHEAD = 15
@@ -60,7 +247,7 @@ class Submitter:
             known = unknown if error.tx_hash else f"file {entry.counter} is not submitted yet"
             progress.pause(1.0, f"{known}: {error}", "submitting")
             return
-        progress.slot = None
+        progress.lease = None
         progress.submitted += 1
         log.info("file %d is submission %d", entry.counter, landed.sequence)
         journal.prune(entry.counter - _KEPT_FILES)

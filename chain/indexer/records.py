@@ -1,6 +1,6 @@
 """The records of the projected state: plain data, filled by `chain.indexer.reducers` from events only.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
+Amounts are base units, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
 """
 
 from dataclasses import dataclass, field, fields
@@ -61,13 +61,13 @@ class Terms:
     juryCommitWindow: int
     juryRevealWindow: int
     receiptWindow: int
-    class_: int
+    group: int
     inviteOnly: bool
     configHash: bytes
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Terms":
-        return cls(**{f.name: values[f.name.rstrip("_")] for f in fields(cls)})
+        return cls(**{f.name: values[f.name] for f in fields(cls)})
 
     def as_tuple(self) -> tuple[Any, ...]:
         """In ABI order."""
@@ -118,9 +118,9 @@ class Pool:
     sequences: list[int] = field(default_factory=list)
 
     @property
-    def seat_class(self) -> int:
-        """The seats that judge it: those that opted into this class."""
-        return self.terms.class_ or self.pool
+    def validator_group(self) -> int:
+        """Return the number of the validator group whose seats judge it."""
+        return self.terms.group or self.pool
 
     def is_service(self, key: str, now: int) -> bool:
         """Whether the chain takes what a key attests or signs at chain time `now`."""
@@ -133,14 +133,14 @@ class Pool:
 
     @property
     def escrow(self) -> int:
-        """What Pools should hold for it, in grains."""
+        """What Pools should hold for it, in base units."""
         burnt = self.fees_burnt + self.forfeited
         return self.funded + self.from_stakes - self.claimed - self.fees_paid - burnt - self.leftover
 
 
 @dataclass
 class Account:
-    """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
+    """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` base units.
 
     `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
     totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
@@ -276,7 +276,7 @@ class Node:
 @dataclass
 class Seat:
     """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
-    the `classes` it opted into, and of those in `left_classes` up to the epoch there."""
+    the validator `groups` it opted into, and of those in `left_groups` up to the epoch there."""
 
     seat: int
     owner: str
@@ -290,8 +290,8 @@ class Seat:
     closed: bool = False
     penalised: int = 0
     earned: int = 0
-    classes: tuple[int, ...] = ()
-    left_classes: dict[int, int] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+    left_groups: dict[int, int] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
@@ -300,7 +300,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class Slash:
-    """Grains taken: `kind` node (who: address) or seat (who: seat number as text), with the code that caused it
+    """Base units taken: `kind` node (who: address) or seat (who: seat number as text), with the code that caused it
     (0 when a seat paid for a minority or withheld vote)."""
 
     kind: str
@@ -316,7 +316,7 @@ class Slash:
 
 @dataclass(frozen=True)
 class Payment:
-    """Grains paid out by Pools: `kind` claim (to the operator of `node`), fee (to a seat's owner) or leftover."""
+    """Base units paid out by Pools: `kind` claim (to the operator of `node`), fee (to a seat's owner) or leftover."""
 
     kind: str
     to: str
@@ -487,9 +487,9 @@ class CaseOutcome(IntEnum):
 
 @dataclass(kw_only=True)
 class OneJury:
-    """What one jury decides (IOneJury). `bond`: grains that whoever brought it deposited; `trials`: its jury, and the
-    one that replaced it; `block`, `time`: of its opening. Once concluded: `code`; `slashed`, of the accused's stake;
-    `back`, to whoever brought it."""
+    """What one jury decides (IOneJury). `bond`: base units that whoever brought it deposited; `trials`: its jury, and
+    the one that replaced it; `block`, `time`: of its opening. Once concluded: `code`; `slashed`, of the accused's
+    stake; `back`, to whoever brought it."""
 
     bond: int
     trials: list[int]
@@ -582,7 +582,7 @@ MAX_WINDOW = 30 * 24 * 3600
 
 
 def jury_fee(terms: Terms, files: int) -> int:
-    """Grains a juror: the jury's fee for the first of `files` files, a committee's for every further one."""
+    """Base units a juror: the jury's fee for the first of `files` files, a committee's for every further one."""
     return terms.juryFee + (files - 1) * terms.fee
 
 

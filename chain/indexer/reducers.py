@@ -182,15 +182,15 @@ def _seat_reopened(state: State, event: Event) -> None:
 @on("Seats", "SeatOptedIn")
 def _seat_opted_in(state: State, event: Event) -> None:
     seat = state.seats[event.args["seat"]]
-    seat.classes = (*seat.classes, event.args["class"])
+    seat.groups = (*seat.groups, event.args["group"])
 
 
 @on("Seats", "SeatOptedOut")
 def _seat_opted_out(state: State, event: Event) -> None:
     a = event.args
     seat = state.seats[a["seat"]]
-    seat.classes = tuple(one for one in seat.classes if one != a["class"])
-    seat.left_classes[a["class"]] = a["epoch"]
+    seat.groups = tuple(one for one in seat.groups if one != a["group"])
+    seat.left_groups[a["group"]] = a["epoch"]
 
 
 @on("Seats", "VoterSet")
@@ -686,10 +686,10 @@ def _seat_slashed(state: State, event: Event) -> None:
 # ---- Node cases
 
 
-@on("NodeCases", "CaseOpened")
+@on("NodeChallenges", "ChallengeOpened")
 def _case_opened(state: State, event: Event) -> None:
     a = event.args
-    number = state.trial_cases[a["trial"]] = a["nodeCase"]
+    number = state.trial_cases[a["trial"]] = a["challenge"]
     state.cases[number] = Accusation(
         number, a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"],
         bond=a["bond"], trials=[a["trial"]], block=event.block, time=event.timestamp,
@@ -711,10 +711,10 @@ def _node_expelled(state: State, event: Event) -> None:
     account.ejected, account.member, account.limit = True, False, 0
 
 
-@on("NodeCases", "CaseConcluded")
+@on("NodeChallenges", "ChallengeConcluded")
 def _case_concluded(state: State, event: Event) -> None:
     a = event.args
-    case, account = state.cases[a["nodeCase"]], account_of(state, event)
+    case, account = state.cases[a["challenge"]], account_of(state, event)
     case.concluded(a["outcome"], a["code"], a["slashed"], a["back"])
     if case.outcome is not CaseOutcome.UPHELD:
         return

@@ -1,6 +1,6 @@
 """The state of the whole suite, projected from events alone: the view that every role shares.
 
-`State` holds (records in `chain.indexer.records`; amounts in grains):
+`State` holds (records in `chain.indexer.records`; amounts in base units):
 
 - `pools[pool]` → Pool (owner, terms, steps with manifest and seed block, money)
 - `accounts[pool, node]` → Account (counter, units, joined step, ejection)
@@ -27,7 +27,6 @@ from chain.indexer.records import (
     Account,
     Accusation,
     Canary,
-    CaseOutcome,
     Dispute,
     Lane,
     Mirrors,
@@ -104,9 +103,6 @@ class State:
         """The node case that a jury judges or judged."""
         number = self.trial_cases.get(trial)
         return None if number is None else self.cases[number]
-
-    def open_cases(self, pool: int) -> list[Accusation]:
-        return [case for case in self.cases.values() if case.pool == pool and case.outcome is CaseOutcome.OPEN]
 
     def lane_of(self, submission: Submission) -> Lane:
         return self.lanes[submission.pool, submission.lane]
@@ -203,34 +199,34 @@ def ejected_by(account: Account) -> str:
 # ---- Classes of seats
 
 
-FIRST_FAMILY = 1 << 24
-"""Classes below are single pools; docs/contracts.md."""
+FIRST_SHARED_GROUP = 1 << 24
+"""Groups below are single pools; docs/contracts.md."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,63}")
 
 
-def family(name: str) -> int:
-    """The class of a family of pools, by its name or number. Raises ConfigError."""
+def group_number(name: str) -> int:
+    """Return the number of a shared validator group from its name or number. Raise ConfigError."""
     if name.isdecimal():
-        if FIRST_FAMILY <= int(name) < 1 << 32:
+        if FIRST_SHARED_GROUP <= int(name) < 1 << 32:
             return int(name)
-        raise ConfigError(f"{name} is not the number of a family", f"those are {FIRST_FAMILY} to {(1 << 32) - 1}")
+        raise ConfigError(f"{name} is not the number of a group", f"those are {FIRST_SHARED_GROUP} to {(1 << 32) - 1}")
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is not the name of a family", "write lower-case letters, digits, `.`, `_`, `-`, `/`"
+            f"{name!r} is not the name of a group", "write lower-case letters, digits, `.`, `_`, `-`, `/`"
         )
     return int.from_bytes(keccak(name.encode())[-4:]) | 1 << 31
 
 
-def describe(seat_class: int) -> str:
-    """A class in words."""
-    return f"pool {seat_class}" if seat_class < FIRST_FAMILY else f"family {seat_class}"
+def describe(validator_group: int) -> str:
+    """Return a validator group in words."""
+    return f"pool {validator_group}" if validator_group < FIRST_SHARED_GROUP else f"group {validator_group}"
 
 
 def needed(terms: Terms) -> int:
-    """Seats that a pool's class must have: two committees and both juries, no seat in two of them."""
+    """Seats that a pool's group must have: two committees and both juries, no seat in two of them."""
     return 2 * terms.committee + terms.jury + terms.appealJury
 
 
 def seats_in(state: State, pool: Pool) -> list[Seat]:
     """The seats that judge a pool, from the next epoch on at the latest."""
-    return [seat for seat in state.seats.values() if seat.active and pool.seat_class in seat.classes]
+    return [seat for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups]

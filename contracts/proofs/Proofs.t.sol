@@ -106,7 +106,7 @@ contract HalmosProofs {
         assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 188 == p >> 188);
     }
 
-    /// Charging: of what a file reserved every grain is paid to its node, owed to its committee's seats, or refunded.
+    /// Charging: of what a file reserved every base unit is paid to its node, owed to its committee's seats, or refunded.
     function check_everyGrainReservedHasOneOwner(uint8 code, uint24 units, uint32 rate, uint32 fee, uint8 seats)
         external
         pure

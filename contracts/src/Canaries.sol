@@ -26,7 +26,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     uint256 public constant DEPTH = 4;
-    bytes32 public constant CONSENT_TYPEHASH = keccak256("CarrierConsent(bytes32 leaf)");
+    bytes32 public constant CONSENT_TYPEHASH = keccak256("DecoyConsent(bytes32 leaf)");
 
     IERC20 public immutable token;
     IParams public immutable params;

@@ -1,37 +1,217 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Attestations} from "./court/Attestations.sol";
-import {Committees} from "./court/Committees.sol";
 import {ICourt} from "./interfaces/ICourt.sol";
 import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {ISeats} from "./interfaces/ISeats.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {Epochs} from "./libraries/Epochs.sol";
 import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
+import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Tally} from "./libraries/Tally.sol";
-import {FileRef, Suite} from "./libraries/Types.sol";
+import {TypedData} from "./libraries/TypedData.sol";
+import {FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
+import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
 /// @title Court
-/// @notice Hidden votes, outcomes and fees of the committees.
-contract Court is Attestations {
+/// @notice Committees over lanes: their terms, attestation of bytes, the draw, hidden votes, outcomes and fees.
+contract Court is ICourt {
     using LaneSlot for uint256;
 
+    bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
+    bytes32 public constant RECEIPT_TYPEHASH =
+        keccak256("UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)");
     /// In a ballot, above the codes: its seat is frozen until it is closed.
     uint256 private constant FROZEN = 1 << 64;
 
+    /// @dev What every call of a round needs of a pool's terms, in one word.
+    struct Terms {
+        uint8 committee;
+        uint8 attestBlocks;
+        uint16 drawBlocks;
+        uint32 commitWindow;
+        uint32 revealWindow;
+        uint32 challengeWindow;
+        /// Seconds for which a receipt, and a service key that was replaced, counts: for its window to submit, and from
+        /// there to the last chance to attest.
+        uint32 receiptLife;
+        uint32 fee;
+        uint32 group;
+    }
+
+    struct Service {
+        address current;
+        address previous;
+        uint40 previousUntil;
+    }
+
     IParams public immutable params;
+    ISeats public immutable seats;
+    IPools public immutable pools;
     address public immutable appeals;
     address public immutable canaries;
+    uint256 public immutable epochBlocks;
+    uint256 private immutable _blockSeconds;
 
+    mapping(uint256 pool => PoolTerms) private _promised;
+    mapping(uint256 pool => Terms) private _terms;
+    mapping(uint256 pool => Service) private _services;
+    /// By pool << 32 | lane << 1 | round.
+    mapping(uint256 key => uint256 slot) private _lanes;
     /// By lane key << 3 | member: the commitment, then the revealed codes.
     mapping(uint256 key => bytes32) private _ballots;
 
-    constructor(Suite memory suite) Committees(suite) {
+    constructor(Suite memory suite) {
+        SuiteLib.checkPlace(suite.court);
         params = IParams(suite.params);
+        seats = ISeats(suite.seats);
+        pools = IPools(suite.pools);
         appeals = suite.appeals;
         canaries = suite.canaries;
+        epochBlocks = ISeats(suite.seats).epochBlocks();
+        _blockSeconds = IParams(suite.params).blockSeconds();
     }
+
+    // ---- A pool's terms
+
+    /// @inheritdoc ICourt
+    function registerPool(uint256 pool, PoolTerms calldata terms) external {
+        if (msg.sender != address(pools)) revert NotPools();
+        _promised[pool] = terms;
+        uint256 blocks = uint256(terms.laneBlocks) + terms.attestBlocks + 1;
+        _terms[pool] = Terms({
+            committee: terms.committee,
+            attestBlocks: terms.attestBlocks,
+            drawBlocks: terms.drawBlocks,
+            commitWindow: terms.commitWindow,
+            revealWindow: terms.revealWindow,
+            challengeWindow: terms.challengeWindow,
+            receiptLife: uint32(terms.receiptWindow + blocks * _blockSeconds),
+            fee: terms.fee,
+            group: terms.group
+        });
+    }
+
+    /// @inheritdoc ICourt
+    function staffed(uint256 pool) external view returns (bool) {
+        PoolTerms storage terms = _promised[pool];
+        uint256 needed = 2 * uint256(terms.committee) + terms.jury + terms.appealJury;
+        return seats.countAt(terms.group, seats.currentEpoch()) >= needed;
+    }
+
+    /// @inheritdoc ICourt
+    function termsOf(uint256 pool) external view returns (PoolTerms memory) {
+        return _promised[pool];
+    }
+
+    // ---- Attestation: which files of a lane had their bytes in the pool's storage, fixed before the seed of the draw is known
+
+    /// @inheritdoc ICourt
+    function setService(uint256 pool, address service) external {
+        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        Service storage keys = _services[pool];
+        if (block.timestamp < keys.previousUntil) revert TooSoon(keys.previousUntil);
+        uint256 until = keys.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptLife;
+        (keys.previous, keys.previousUntil, keys.current) = (keys.current, uint40(until), service);
+        emit ServiceSet(pool, service, until);
+    }
+
+    /// @inheritdoc ICourt
+    function announceService(uint256 pool, string calldata url) external {
+        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        emit ServiceAnnounced(pool, url);
+    }
+
+    /// @inheritdoc ICourt
+    function attest(uint256 pool, uint256 lane, uint256 places) external {
+        Service storage keys = _services[pool];
+        bool known = msg.sender == keys.current || (msg.sender == keys.previous && block.timestamp < keys.previousUntil);
+        if (!known) revert NotService();
+        _attest(pool, lane, places);
+    }
+
+    /// @inheritdoc ICourt
+    function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt)
+        external
+    {
+        bytes20 digest = pools.digestOf(pools.innerHash(pool, sequence, file), file.node);
+        if (pools.submissionOf(pool, sequence).digest != digest) revert IPools.WrongFile(sequence);
+        checkReceipt(pool, file.node, file.fileHash, receipt);
+        // bytes are not kept for ever: an old receipt must not have the same file paid once more, as unavailable
+        if (receipt.time + _terms[pool].receiptLife < block.timestamp) revert BadReceipt();
+        _attest(pool, sequence >> 4, 1 << (sequence & 15));
+    }
+
+    /// @inheritdoc ICourt
+    function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) public view {
+        Service storage keys = _services[pool];
+        bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
+        // never ERC-1271: what a contract acknowledged it can deny, when the work is there
+        (address signer,,) = ECDSA.tryRecoverCalldata(digest, receipt.signature);
+        bool known = signer == keys.current || (signer == keys.previous && block.timestamp < keys.previousUntil);
+        if (signer == address(0) || !known || receipt.time > block.timestamp) revert BadReceipt();
+    }
+
+    /// @inheritdoc ICourt
+    function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil) {
+        Service memory keys = _services[pool];
+        return (keys.current, keys.previous, keys.previousUntil);
+    }
+
+    /// @inheritdoc ICourt
+    function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
+        public
+        view
+        returns (bytes32)
+    {
+        bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, size, time));
+        return TypedData.digest(keccak256("muster-receipts"), address(pools), hash);
+    }
+
+    /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance otherwise:
+    /// a complete lane takes nothing more, so S cannot move after its hash is known. What came with its receipt was
+    /// attested by that.
+    function _attest(uint256 pool, uint256 lane, uint256 places) private {
+        uint256 key = _key(pool, lane, 0);
+        uint256 word = _lanes[key];
+        if (word.settled()) revert AlreadySettled();
+        if (word.seed() != 0) revert AlreadyDrawn();
+        uint256 attested = Codes.gather(word.codes());
+        (uint256 end, uint256 files, uint256 presented) = pools.presentedIn(pool, lane, attested | places);
+        if (files == 0) revert NoSuchLane();
+        if (files < 16 && block.number <= end) revert LaneOpen(end);
+        uint256 last = end + _terms[pool].attestBlocks;
+        if (block.number > last) revert AttestationOver(last);
+        if (places >> files != 0) revert NoSuchFile();
+        attested |= presented;
+        if (places & ~attested == 0) revert NothingNew();
+        attested |= places;
+        word = _attested(pool, end, files, attested, block.number + 1);
+        _lanes[key] = word;
+        emit LaneAttested(pool, lane, attested, word.seedBlock());
+    }
+
+    /// @dev The word of an attested lane. S is block `complete` if all files are; else the one after the last chance.
+    function _attested(uint256 pool, uint256 end, uint256 files, uint256 places, uint256 complete)
+        private
+        view
+        returns (uint256)
+    {
+        uint256 seedBlock = places + 1 == 1 << files ? complete : end + _terms[pool].attestBlocks + 1;
+        return uint256(0).withTime(seedBlock).withCodes(Codes.spread(places, Codes.UNDECIDED));
+    }
+
+    /// @dev Last block in which a file of the lane can be attested.
+    function _lastChance(uint256 pool, uint256 lane) private view returns (uint256) {
+        (, uint256 end, uint256 files) = pools.laneOf(pool, lane);
+        if (files == 0) revert NoSuchLane();
+        return end + _terms[pool].attestBlocks;
+    }
+
+    // ---- Draw
 
     /// @inheritdoc ICourt
     function draw(uint256 pool, uint256 lane, uint256 round) external {
@@ -40,6 +220,112 @@ contract Court is Attestations {
         if (word.seed() != 0) revert AlreadyDrawn();
         _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
     }
+
+    /// @inheritdoc ICourt
+    function committeeOf(uint256 pool, uint256 lane, uint256 round)
+        external
+        view
+        returns (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn)
+    {
+        uint256 word = _word(pool, lane, round);
+        drawn = word.seed() != 0;
+        if (drawn) {
+            seed = bytes32(word.seed());
+            members = _members(word, _terms[pool].committee);
+        } else {
+            (members, seed,) = _drawn(word, pool, lane, round);
+        }
+        voters = new address[](members.length);
+        for (uint256 i = 0; i < members.length; ++i) {
+            voters[i] = seats.voterOf(members[i]);
+        }
+    }
+
+    /// @inheritdoc ICourt
+    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_) {
+        uint256 word = _word(pool, lane, round);
+        Terms storage terms = _terms[pool];
+        round_.settled = word.settled();
+        round_.codes = word.codes();
+        if (word.seed() == 0) {
+            if (round_.settled) {
+                round_.settledAt = word.settledAt();
+            } else if (word != 0) {
+                uint256 effective = Epochs.effective(word.seedBlock(), epochBlocks, block.number);
+                round_.seedBlock = effective == 0 ? word.seedBlock() : effective;
+            }
+            return round_;
+        }
+        round_.seed = bytes32(word.seed());
+        round_.seats = _members(word, terms.committee);
+        (round_.committed, round_.revealed, round_.closed) = (word.committed(), word.revealed(), word.closed());
+        if (round_.settled) {
+            round_.settledAt = word.settledAt();
+        } else {
+            round_.drawnAt = word.drawnAt();
+            round_.commitUntil = round_.drawnAt + terms.commitWindow;
+            round_.revealUntil = round_.commitUntil + terms.revealWindow;
+        }
+    }
+
+    /// @dev The word of a round; for a lane of which nothing is written yet, what the receipts that its files came with
+    /// say. It takes more files until its last block, which is before that seed: once S is known, S is fixed.
+    function _word(uint256 pool, uint256 lane, uint256 round) private view returns (uint256 word) {
+        word = _lanes[_key(pool, lane, round)];
+        if (word != 0 || round != 0) return word;
+        (uint256 end, uint256 files, uint256 places) = pools.presentedIn(pool, lane, 0);
+        return places == 0 ? 0 : _attested(pool, end, files, places, end + 1);
+    }
+
+    function _draw(uint256 word, uint256 pool, uint256 lane, uint256 round) private returns (uint256) {
+        (uint256[] memory members, bytes32 seed, uint256 seedBlock) = _drawn(word, pool, lane, round);
+        word = word.withTime(block.timestamp) | uint256(seed);
+        for (uint256 i = 0; i < members.length; ++i) {
+            word = word.withMember(i, members[i]);
+        }
+        emit CommitteeDrawn(_which(pool, lane, round), seedBlock, word.drawn());
+        return word;
+    }
+
+    /// @dev The committee that a draw now would give.
+    function _drawn(uint256 word, uint256 pool, uint256 lane, uint256 round)
+        private
+        view
+        returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
+    {
+        Terms storage terms = _terms[pool];
+        if (word == 0) revert NoSuchLane();
+        uint256 base = word.seedBlock();
+        seedBlock = Epochs.effective(base, epochBlocks, block.number);
+        if (seedBlock == 0) revert SeedNotMined(base);
+        if (block.number > base + terms.drawBlocks) revert DrawOver(base + terms.drawBlocks);
+        bytes32 hash = Epochs.hashOf(seedBlock);
+        if (hash == 0) revert SeedNotMined(seedBlock);
+        hash = keccak256(abi.encode(SEED_TAG, hash, pool, lane, round));
+        uint64 short = uint64(uint256(hash));
+        seed = bytes32(uint256(short == 0 ? 1 : short)); // zero stands for not drawn
+        uint256[] memory excluded;
+        if (round == 1) {
+            uint256 first = _lanes[_key(pool, lane, 0)];
+            if (first.seed() != 0) excluded = _members(first, terms.committee);
+        }
+        uint256 epoch = seedBlock / epochBlocks;
+        members = seats.draw(hash, epoch, terms.group, terms.committee, excluded, address(0));
+        // When too few seats are left for a fresh committee, the first one's members may serve again.
+        if (members.length < terms.committee && round == 1) {
+            members = seats.draw(hash, epoch, terms.group, terms.committee, new uint256[](0), address(0));
+        }
+        if (members.length < terms.committee) revert TooFewSeats(members.length);
+    }
+
+    function _members(uint256 word, uint256 size) private pure returns (uint256[] memory members) {
+        members = new uint256[](size);
+        for (uint256 i = 0; i < size; ++i) {
+            members[i] = word.member(i);
+        }
+    }
+
+    // ---- Votes
 
     /// @inheritdoc ICourt
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
@@ -88,19 +374,62 @@ contract Court is Attestations {
     }
 
     /// @inheritdoc ICourt
-    function revealAndSettle(
+    function ballotOf(uint256 pool, uint256 lane, uint256 round, uint256 member)
+        external
+        view
+        returns (bytes32 commitment, uint256 codes, bool revealed)
+    {
+        uint256 key = _key(pool, lane, round);
+        bytes32 ballot = _ballots[(key << 3) | member];
+        revealed = _lanes[key].revealed() & (1 << member) != 0;
+        if (revealed) codes = uint64(uint256(ballot));
+        else commitment = ballot;
+    }
+
+    /// @inheritdoc ICourt
+    function ballotHash(
         uint256 pool,
         uint256 lane,
         uint256 round,
-        uint256 member,
+        address voter,
         uint256 codes,
         bytes32 verdictHash,
-        bytes32 salt,
-        FileRef[] calldata files
-    ) external {
-        reveal(pool, lane, round, member, codes, verdictHash, salt);
-        settle(pool, lane, round, files);
+        bytes32 salt
+    ) public view returns (bytes32) {
+        return keccak256(abi.encode(block.chainid, address(this), pool, lane, round, voter, codes, verdictHash, salt));
     }
+
+    /// @dev A round after a member's commitment, drawn by it if need be; and its body as it was before.
+    function _committing(uint256 pool, uint256 lane, uint256 round, uint256 member)
+        private
+        returns (uint256 word, Voting.Body memory body)
+    {
+        word = _word(pool, lane, round);
+        if (word.settled()) revert AlreadySettled();
+        if (word.seed() == 0) word = _draw(word, pool, lane, round);
+        if (member >= LaneSlot.MOST) revert NotVoter();
+        uint256 seat = word.member(member);
+        if (seat == 0 || seats.voterOf(seat) != msg.sender) revert NotVoter();
+        body = _body(word, _terms[pool]);
+        Voting.checkCommit(body, member);
+        word = word.withCommitted(member);
+    }
+
+    function _ballotId(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256 member)
+        private
+        pure
+        returns (uint256)
+    {
+        return _which(pool, lane, round) | (word.member(member) << 16) | member;
+    }
+
+    function _body(uint256 word, Terms storage terms) private view returns (Voting.Body memory) {
+        return Voting.Body(
+            terms.committee, word.committed(), word.revealed(), word.drawnAt(), terms.commitWindow, terms.revealWindow
+        );
+    }
+
+    // ---- Settlement
 
     /// @inheritdoc ICourt
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
@@ -117,6 +446,21 @@ contract Court is Attestations {
         if (round == 0) _redraw(pool, lane, key, codes);
         if (word.seed() != 0) _blame(word, pool, lane, round, votes, codes);
         pools.settleLane(pool, lane, round, codes, terms.challengeWindow, files);
+    }
+
+    /// @inheritdoc ICourt
+    function revealAndSettle(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt,
+        FileRef[] calldata files
+    ) external {
+        reveal(pool, lane, round, member, codes, verdictHash, salt);
+        settle(pool, lane, round, files);
     }
 
     /// @inheritdoc ICourt
@@ -166,19 +510,6 @@ contract Court is Attestations {
     }
 
     /// @inheritdoc ICourt
-    function ballotOf(uint256 pool, uint256 lane, uint256 round, uint256 member)
-        external
-        view
-        returns (bytes32 commitment, uint256 codes, bool revealed)
-    {
-        uint256 key = _key(pool, lane, round);
-        bytes32 ballot = _ballots[(key << 3) | member];
-        revealed = _lanes[key].revealed() & (1 << member) != 0;
-        if (revealed) codes = uint64(uint256(ballot));
-        else commitment = ballot;
-    }
-
-    /// @inheritdoc ICourt
     function decisionOf(uint256 pool, uint256 sequence)
         external
         view
@@ -197,47 +528,6 @@ contract Court is Attestations {
             }
         }
     }
-
-    /// @inheritdoc ICourt
-    function ballotHash(
-        uint256 pool,
-        uint256 lane,
-        uint256 round,
-        address voter,
-        uint256 codes,
-        bytes32 verdictHash,
-        bytes32 salt
-    ) public view returns (bytes32) {
-        return keccak256(abi.encode(block.chainid, address(this), pool, lane, round, voter, codes, verdictHash, salt));
-    }
-
-    // ---- Voting
-
-    /// @dev A round after a member's commitment, drawn by it if need be; and its body as it was before.
-    function _committing(uint256 pool, uint256 lane, uint256 round, uint256 member)
-        private
-        returns (uint256 word, Voting.Body memory body)
-    {
-        word = _word(pool, lane, round);
-        if (word.settled()) revert AlreadySettled();
-        if (word.seed() == 0) word = _draw(word, pool, lane, round);
-        if (member >= LaneSlot.MOST) revert NotVoter();
-        uint256 seat = word.member(member);
-        if (seat == 0 || seats.voterOf(seat) != msg.sender) revert NotVoter();
-        body = _body(word, _terms[pool]);
-        Voting.checkCommit(body, member);
-        word = word.withCommitted(member);
-    }
-
-    function _ballotId(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256 member)
-        private
-        pure
-        returns (uint256)
-    {
-        return _which(pool, lane, round) | (word.member(member) << 16) | member;
-    }
-
-    // ---- Settling
 
     /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the next
     /// committee; or, when nothing of it was attested, once nothing can be.
@@ -301,14 +591,6 @@ contract Court is Attestations {
         }
     }
 
-    // ---- Helpers
-
-    function _body(uint256 word, Terms storage terms) private view returns (Voting.Body memory) {
-        return Voting.Body(
-            terms.committee, word.committed(), word.revealed(), word.drawnAt(), terms.commitWindow, terms.revealWindow
-        );
-    }
-
     function _decided(uint256 pool, uint256 sequence) private view returns (uint256 round, uint256 word) {
         word = _lanes[_key(pool, sequence >> 4, 0)];
         if (Codes.get(word.codes(), sequence & 15) == Codes.UNDECIDED) {
@@ -316,5 +598,18 @@ contract Court is Attestations {
             word = _lanes[_key(pool, sequence >> 4, 1)];
         }
         if (!word.settled() || Codes.get(word.codes(), sequence & 15) == Codes.NONE) revert NotSettled();
+    }
+
+    // ---- Keys
+
+    /// @dev A round in the events; a vote's has its seat and member besides.
+    function _which(uint256 pool, uint256 lane, uint256 round) private pure returns (uint256) {
+        return (pool << 64) | (lane << 32) | (round << 8);
+    }
+
+    function _key(uint256 pool, uint256 lane, uint256 round) private pure returns (uint256) {
+        // a number that is too large would stand for another lane
+        if (round > 1 || (pool >> 24) | (lane >> 24) != 0) revert NoSuchLane();
+        return (pool << 32) | (lane << 1) | round;
     }
 }

@@ -13,11 +13,11 @@ contract MusterToken is IMusterToken, ERC20Permit, Ownable2Step {
     constructor(address owner) ERC20("Muster Test", "MUST") ERC20Permit("Muster Test") Ownable(owner) {}
 
     /// @inheritdoc IMusterToken
-    function mint(address to, uint256 grains) external onlyOwner {
-        _mint(to, grains);
+    function mint(address to, uint256 amount) external onlyOwner {
+        _mint(to, amount);
     }
 
-    /// @notice One base unit is one grain.
+    /// @notice A base unit is 1e-9 token.
     function decimals() public pure override returns (uint8) {
         return 9;
     }

@@ -8,9 +8,9 @@ import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step
 
 /// @title Params
 contract Params is IParams, Ownable2Step {
-    /// Most grains that one penalty may be: ten thousand tokens.
+    /// Most base units that one penalty may be: ten thousand tokens.
     uint256 public constant MAX_PENALTY = 10_000e9;
-    /// Most grains that a dispute's deposit holds beyond the jury's fees: nobody is priced out of disputes.
+    /// Most base units that a dispute's deposit holds beyond the jury's fees: nobody is priced out of disputes.
     uint256 public constant MAX_COMPENSATION = 10e9;
     /// Seconds that new entries can be refused for at once.
     uint256 public constant MAX_PAUSE = 7 days;

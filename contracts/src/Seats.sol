@@ -10,18 +10,19 @@ import {Memberships} from "./libraries/Memberships.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Suite} from "./libraries/Types.sol";
-import {Classes} from "./seats/Classes.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 
 /// @title Seats
-/// @notice Bonds, who owns and votes for a seat, and the draw.
-contract Seats is Classes, ReentrancyGuardTransient {
-    using SafeERC20 for IERC20;
+/// @notice Validators' bonds, the keys that own and vote for them, the validator groups that they judge, and the draw. The
+/// seats of a group are a list without gaps: a seat that opts in takes the next place, and the last seat takes the place of
+/// one that opts out.
+contract Seats is ISeats, ReentrancyGuardTransient {
     using Checkpoint for uint256;
     using Lottery for Lottery.Urn;
     using Memberships for uint256;
+    using SafeERC20 for IERC20;
 
     /// Seats ever opened: their ids have 16 bits and are never used again.
     uint256 public constant MAX_SEATS = type(uint16).max;
@@ -58,6 +59,8 @@ contract Seats is Classes, ReentrancyGuardTransient {
     address public immutable appeals;
     address public immutable canaries;
     /// @inheritdoc ISeats
+    uint256 public immutable epochBlocks;
+    /// @inheritdoc ISeats
     uint256 public immutable bond;
     /// @inheritdoc ISeats
     uint256 public immutable minBond;
@@ -66,6 +69,11 @@ contract Seats is Classes, ReentrancyGuardTransient {
     uint256 public opened;
     mapping(uint256 seat => Slot) private _slots;
     mapping(uint256 seat => Voter) private _voters;
+    /// @dev Drawable seats (a Checkpoint).
+    mapping(uint256 group => uint256 checkpoint) private _counts;
+    /// @dev By group << 16 | place: the seat (a Checkpoint).
+    mapping(uint256 key => uint256 checkpoint) private _places;
+    mapping(uint256 seat => uint256 word) private _memberships;
 
     modifier onlyCourt() {
         if (msg.sender != court && msg.sender != juries && msg.sender != appeals && msg.sender != canaries) {
@@ -74,7 +82,7 @@ contract Seats is Classes, ReentrancyGuardTransient {
         _;
     }
 
-    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_) Classes(epochBlocks_) {
+    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_) {
         SuiteLib.checkPlace(suite.seats);
         if (bond_ == 0 || bond_ > type(uint56).max) revert IParams.OutOfBounds("bond");
         if (minBond_ == 0 || minBond_ > bond_) revert IParams.OutOfBounds("minBond");
@@ -86,46 +94,25 @@ contract Seats is Classes, ReentrancyGuardTransient {
         juries = suite.juries;
         appeals = suite.appeals;
         canaries = suite.canaries;
-        (bond, minBond) = (bond_, minBond_);
+        (bond, minBond, epochBlocks) = (bond_, minBond_, epochBlocks_);
     }
 
+    // ---- Bonds
+
     /// @inheritdoc ISeats
-    function openSeat(address voter, uint256[] calldata classes) external nonReentrant returns (uint256 seat) {
+    function openSeat(address voter, uint256[] calldata groups) external nonReentrant returns (uint256 seat) {
         seat = ++opened;
         if (seat > MAX_SEATS) revert TooManySeats();
         emit SeatOpened(seat, msg.sender, voter, bond, currentEpoch() + 1);
-        _open(seat, voter, classes);
+        _open(seat, voter, groups);
     }
 
     /// @inheritdoc ISeats
-    function reopenSeat(uint256 seat, address voter, uint256[] calldata classes) external nonReentrant {
+    function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external nonReentrant {
         _onlyOwner(seat);
         if (_slots[seat].state != State.Closed) revert SeatNotClosed();
         emit SeatReopened(seat, voter, bond, currentEpoch() + 1);
-        _open(seat, voter, classes);
-    }
-
-    /// @inheritdoc ISeats
-    function optIn(uint256 seat, uint256 class) external {
-        _onlyActive(seat);
-        _memberships[seat] = _enter(_memberships[seat], seat, class);
-    }
-
-    /// @inheritdoc ISeats
-    function optOut(uint256 seat, uint256 class) external {
-        _onlyActive(seat);
-        uint256 word = _memberships[seat];
-        uint256 index = word.find(class);
-        if (class == 0 || index == Memberships.MOST) revert NotOptedIn();
-        _memberships[seat] = _exit(word, seat, index);
-    }
-
-    /// @inheritdoc ISeats
-    function setVoter(uint256 seat, address voter) external {
-        _onlyOwner(seat);
-        if (voter == address(0)) revert ZeroVoter();
-        _voters[seat].voter = voter;
-        emit VoterSet(seat, voter);
+        _open(seat, voter, groups);
     }
 
     /// @inheritdoc ISeats
@@ -177,6 +164,134 @@ contract Seats is Classes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc ISeats
+    function setVoter(uint256 seat, address voter) external {
+        _onlyOwner(seat);
+        if (voter == address(0)) revert ZeroVoter();
+        _voters[seat].voter = voter;
+        emit VoterSet(seat, voter);
+    }
+
+    /// @dev A new bond, and the groups that it judges from the next epoch on.
+    function _open(uint256 seat, address voter, uint256[] calldata groups) private {
+        if (params.paused()) revert Paused();
+        if (voter == address(0)) revert ZeroVoter();
+        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), state: State.Active});
+        _voters[seat] =
+            Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: 0, bondless: false});
+        uint256 word = Memberships.NONE;
+        for (uint256 i = 0; i < groups.length; ++i) {
+            word = _enter(word, seat, groups[i]);
+        }
+        _memberships[seat] = word;
+        token.safeTransferFrom(msg.sender, address(this), bond);
+    }
+
+    function _leave(uint256 seat, bool evicted) private {
+        uint256 epoch = currentEpoch();
+        _slots[seat].state = State.Left;
+        _voters[seat].epoch = uint32(epoch);
+        _exitAll(seat);
+        emit SeatLeft(seat, epoch, evicted);
+    }
+
+    // ---- Which groups a seat judges
+
+    /// @inheritdoc ISeats
+    function optIn(uint256 seat, uint256 group) external {
+        _onlyActive(seat);
+        _memberships[seat] = _enter(_memberships[seat], seat, group);
+    }
+
+    /// @inheritdoc ISeats
+    function optOut(uint256 seat, uint256 group) external {
+        _onlyActive(seat);
+        uint256 word = _memberships[seat];
+        uint256 index = word.find(group);
+        if (group == 0 || index == Memberships.MOST) revert NotOptedIn();
+        _memberships[seat] = _exit(word, seat, index);
+    }
+
+    /// @dev The seat's word with one group more, whose last place it gets from the next epoch on.
+    function _enter(uint256 word, uint256 seat, uint256 group) private returns (uint256) {
+        if (group == 0 || group > type(uint32).max) revert BadGroup(group);
+        if (word.find(group) != Memberships.MOST) revert AlreadyOptedIn();
+        uint256 index = word.find(0);
+        if (index == Memberships.MOST) revert TooManyGroups();
+        uint256 next = currentEpoch() + 1;
+        uint256 count = _counts[group];
+        uint256 place = count.latest();
+        uint256 key = _key(group, place);
+        _places[key] = _places[key].write(seat, next);
+        _counts[group] = count.write(place + 1, next);
+        emit SeatOptedIn(seat, group, next);
+        return word.withEntry(index, group, place);
+    }
+
+    /// @dev The seat's word without its group at `index`, whose place goes to the last seat from the next epoch on.
+    function _exit(uint256 word, uint256 seat, uint256 index) private returns (uint256) {
+        uint256 group = word.groupAt(index);
+        uint256 place = word.placeAt(index);
+        uint256 epoch = currentEpoch();
+        uint256 count = _counts[group];
+        uint256 last = count.latest() - 1;
+        if (place != last) {
+            uint256 moved = _places[_key(group, last)].latest();
+            uint256 key = _key(group, place);
+            _places[key] = _places[key].write(moved, epoch + 1);
+            uint256 other = _memberships[moved];
+            _memberships[moved] = other.withEntry(other.find(group), group, place);
+        }
+        _counts[group] = count.write(last, epoch + 1);
+        emit SeatOptedOut(seat, group, epoch);
+        return word.withEntry(index, 0, 0);
+    }
+
+    /// @dev Takes a seat out of every group.
+    function _exitAll(uint256 seat) private {
+        uint256 word = _memberships[seat];
+        for (uint256 i = 0; i < Memberships.MOST; ++i) {
+            if (word.groupAt(i) != 0) word = _exit(word, seat, i);
+        }
+        _memberships[seat] = word;
+    }
+
+    // ---- Draw
+
+    /// @inheritdoc ISeats
+    function draw(
+        bytes32 seed,
+        uint256 epoch,
+        uint256 group,
+        uint256 size,
+        uint256[] calldata excluded,
+        address excludedOwner
+    ) external view returns (uint256[] memory seats) {
+        uint256 count = countAt(group, epoch);
+        uint256 tries = count < MAX_TRIES ? count : MAX_TRIES;
+        Lottery.Urn memory urn = Lottery.fill(seed, count, tries);
+        seats = new uint256[](size);
+        uint256 found;
+        for (uint256 i = 0; i < tries && found < size; ++i) {
+            uint256 seat = _places[_key(group, urn.take())].read(epoch);
+            if (_voters[seat].bondless || _isIn(excluded, seat)) continue;
+            if (excludedOwner != address(0) && _slots[seat].owner == excludedOwner) continue;
+            seats[found++] = seat;
+        }
+        assembly ("memory-safe") {
+            mstore(seats, found)
+        }
+    }
+
+    function _isIn(uint256[] calldata list, uint256 seat) private pure returns (bool) {
+        for (uint256 i = 0; i < list.length; ++i) {
+            if (list[i] == seat) return true;
+        }
+        return false;
+    }
+
+    // ---- Penalties
+
+    /// @inheritdoc ISeats
     function penalise(uint256 seat, uint256 amount, address to)
         external
         onlyCourt
@@ -212,6 +327,20 @@ contract Seats is Classes, ReentrancyGuardTransient {
         emit SeatReleased(seat, --_voters[seat].frozen);
     }
 
+    /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.
+    function _take(uint256 seat, uint256 amount) private returns (uint256 taken) {
+        Slot storage slot = _slots[seat];
+        taken = amount < slot.bond ? amount : slot.bond;
+        uint256 left = slot.bond - taken;
+        slot.bond = uint56(left);
+        emit SeatPenalised(seat, taken, left);
+        if (left >= minBond) return taken;
+        _voters[seat].bondless = true;
+        if (slot.state == State.Active) _leave(seat, true);
+    }
+
+    // ---- Views
+
     /// @inheritdoc ISeats
     function seatOf(uint256 seat) external view returns (Seat memory) {
         Slot memory slot = _slots[seat];
@@ -239,69 +368,42 @@ contract Seats is Classes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc ISeats
+    function groupsOf(uint256 seat) external view returns (uint256[] memory groups) {
+        uint256 word = _memberships[seat];
+        groups = new uint256[](Memberships.MOST);
+        uint256 found;
+        for (uint256 i = 0; i < Memberships.MOST; ++i) {
+            uint256 group = word.groupAt(i);
+            if (group != 0) groups[found++] = group;
+        }
+        assembly ("memory-safe") {
+            mstore(groups, found)
+        }
+    }
+
+    /// @inheritdoc ISeats
+    function currentEpoch() public view returns (uint256) {
+        return block.number / epochBlocks;
+    }
+
+    /// @inheritdoc ISeats
+    function countAt(uint256 group, uint256 epoch) public view returns (uint256) {
+        _known(epoch);
+        return _counts[group].read(epoch);
+    }
+
+    /// @inheritdoc ISeats
+    function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256) {
+        _known(epoch);
+        return _places[_key(group, place)].read(epoch);
+    }
+
+    /// @inheritdoc ISeats
     function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256) {
         return Epochs.effective(seedBlock, epochBlocks, block.number);
     }
 
-    /// @inheritdoc ISeats
-    function draw(
-        bytes32 seed,
-        uint256 epoch,
-        uint256 class,
-        uint256 size,
-        uint256[] calldata excluded,
-        address excludedOwner
-    ) external view returns (uint256[] memory seats) {
-        uint256 count = countAt(class, epoch);
-        uint256 tries = count < MAX_TRIES ? count : MAX_TRIES;
-        Lottery.Urn memory urn = Lottery.fill(seed, count, tries);
-        seats = new uint256[](size);
-        uint256 found;
-        for (uint256 i = 0; i < tries && found < size; ++i) {
-            uint256 seat = _places[_key(class, urn.take())].read(epoch);
-            if (_voters[seat].bondless || _isIn(excluded, seat)) continue;
-            if (excludedOwner != address(0) && _slots[seat].owner == excludedOwner) continue;
-            seats[found++] = seat;
-        }
-        assembly ("memory-safe") {
-            mstore(seats, found)
-        }
-    }
-
-    /// @dev A new bond, and the classes that it judges from the next epoch on.
-    function _open(uint256 seat, address voter, uint256[] calldata classes) private {
-        if (params.paused()) revert Paused();
-        if (voter == address(0)) revert ZeroVoter();
-        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), state: State.Active});
-        _voters[seat] =
-            Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: 0, bondless: false});
-        uint256 word = Memberships.NONE;
-        for (uint256 i = 0; i < classes.length; ++i) {
-            word = _enter(word, seat, classes[i]);
-        }
-        _memberships[seat] = word;
-        token.safeTransferFrom(msg.sender, address(this), bond);
-    }
-
-    /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.
-    function _take(uint256 seat, uint256 amount) private returns (uint256 taken) {
-        Slot storage slot = _slots[seat];
-        taken = amount < slot.bond ? amount : slot.bond;
-        uint256 left = slot.bond - taken;
-        slot.bond = uint56(left);
-        emit SeatPenalised(seat, taken, left);
-        if (left >= minBond) return taken;
-        _voters[seat].bondless = true;
-        if (slot.state == State.Active) _leave(seat, true);
-    }
-
-    function _leave(uint256 seat, bool evicted) private {
-        uint256 epoch = currentEpoch();
-        _slots[seat].state = State.Left;
-        _voters[seat].epoch = uint32(epoch);
-        _exitAll(seat);
-        emit SeatLeft(seat, epoch, evicted);
-    }
+    // ---- Shared checks
 
     function _onlyOwner(uint256 seat) private view {
         if (_slots[seat].owner != msg.sender) revert NotSeatOwner();
@@ -313,10 +415,12 @@ contract Seats is Classes, ReentrancyGuardTransient {
         if (slot.state != State.Active) revert SeatInactive();
     }
 
-    function _isIn(uint256[] calldata list, uint256 seat) private pure returns (bool) {
-        for (uint256 i = 0; i < list.length; ++i) {
-            if (list[i] == seat) return true;
-        }
-        return false;
+    function _known(uint256 epoch) private view {
+        uint256 current = currentEpoch();
+        if (epoch > current + 1 || epoch + Epochs.REACH < current) revert UnknownEpoch();
+    }
+
+    function _key(uint256 group, uint256 place) private pure returns (uint256) {
+        return (group << 16) | place;
     }
 }

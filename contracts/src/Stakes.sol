@@ -36,7 +36,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     IParams public immutable params;
     address public immutable pools;
     address public immutable appeals;
-    address public immutable nodeCases;
+    address public immutable nodeChallenges;
 
     /// @inheritdoc IStakes
     uint256 public unburnt;
@@ -49,7 +49,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     modifier onlyJudges() {
-        if (msg.sender != pools && msg.sender != nodeCases) revert NotPools();
+        if (msg.sender != pools && msg.sender != nodeChallenges) revert NotPools();
         _;
     }
 
@@ -59,7 +59,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         params = IParams(suite.params);
         pools = suite.pools;
         appeals = suite.appeals;
-        nodeCases = suite.nodeCases;
+        nodeChallenges = suite.nodeChallenges;
     }
 
     /// @inheritdoc IStakes

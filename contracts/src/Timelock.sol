@@ -13,6 +13,8 @@ contract Timelock is ITimelock, TimelockController {
 
     /// @inheritdoc ITimelock
     IParams public immutable params;
+    /// @inheritdoc ITimelock
+    uint256 public immutable shortestDelay;
 
     constructor(IParams params_, uint256 delay, address governor, address guardian)
         TimelockController(delay, _only(governor), _only(governor), address(0))
@@ -20,13 +22,19 @@ contract Timelock is ITimelock, TimelockController {
         if (governor == address(0)) revert NoGovernor();
         address owner = Ownable(address(params_)).owner();
         if (owner != address(this)) revert SuiteLib.WrongAddress(owner, address(this));
-        params = params_;
+        (params, shortestDelay) = (params_, delay);
         _grantRole(GUARDIAN_ROLE, guardian);
     }
 
     /// @inheritdoc ITimelock
     function pause() external onlyRole(GUARDIAN_ROLE) {
         params.setPaused(true);
+    }
+
+    /// @inheritdoc TimelockController
+    function updateDelay(uint256 newDelay) public override {
+        super.updateDelay(newDelay);
+        if (newDelay < shortestDelay) revert DelayTooShort(shortestDelay);
     }
 
     function _only(address account) private pure returns (address[] memory list) {

@@ -74,7 +74,7 @@ contract AdversaryTest is Planting {
         canaries.open(pool, s, f, p, r, 3);
         _passWindow();
         assertEq(_claim(s), PAY);
-        vm.revertTo(snapshot); // a carrier gives its pay up; the seats that could not get its file lose a fee, no bond
+        vm.revertTo(snapshot); // a decoy node gives its pay up; the seats that could not get its file lose a fee, no bond
         uint256 before = token.balanceOf(owner) + 100_000e9;
         _openCanary(s);
         assertEq(canaries.canaryOf(pool, s).trial, 0);

@@ -8,7 +8,7 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
-/// @notice What a carrier's consent is not: another form of its signature, or a way to take anybody's money but what its
+/// @notice What a decoy node's consent is not: another form of its signature, or a way to take anybody's money but what its
 /// own file would have earned.
 contract CanaryConsentTest is Planting {
     uint256 private constant ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141;

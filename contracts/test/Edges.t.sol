@@ -10,7 +10,7 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
-/// @notice The last second, the last grain, and what a view says of a thing half done.
+/// @notice The last second, the last base unit, and what a view says of a thing half done.
 contract EdgesTest is Network {
     function test_caseNamesItsFileAndItsWindows() public {
         uint256 s = _submit();
@@ -233,7 +233,7 @@ contract EdgesTest is Network {
         assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);
         vm.store(address(pools), bytes32(uint256(0)), bytes32(uint256(type(uint24).max - 1)));
         assertEq(_createPool(defaultTerms()), type(uint24).max);
-        vm.store(address(seats), bytes32(uint256(3)), bytes32(uint256(65534)));
+        vm.store(address(seats), bytes32(uint256(0)), bytes32(uint256(65534)));
         _openSeats(1);
         assertEq(seats.opened(), 65535);
     }

@@ -5,11 +5,11 @@ import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
-import {MeasuringCases} from "./helpers/MeasuringCases.sol";
+import {MeasuringChallenges} from "./helpers/MeasuringChallenges.sol";
 
 /// @notice Measures calls as whole transactions (run with --isolate: base cost and calldata included) in steady state,
 /// while the network grows. contracts/tools/gas.mjs reads what it writes.
-contract GasTest is MeasuringCases {
+contract GasTest is MeasuringChallenges {
     /// Of the latest lane: its attestation, the commit that draws, the last member's vote.
     uint256 internal attesting;
     uint256 internal drawing;
@@ -104,7 +104,7 @@ contract GasTest is MeasuringCases {
         _note(string.concat("join", s), _used());
     }
 
-    /// @dev A seat of no class yet joins the class of the crowd.
+    /// @dev A seat of no group yet joins the group of the crowd.
     function _optIn(string memory s) internal {
         address who = account(string.concat("opting", s));
         _give(who, address(seats), BOND);

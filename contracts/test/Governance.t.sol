@@ -198,6 +198,21 @@ contract GovernanceTest is Network {
         }
     }
 
+    function test_noProposalShortensTheDelay() public {
+        bytes memory shorter = abi.encodeCall(TimelockController.updateDelay, (DELAY - 1));
+        bytes memory longer = abi.encodeCall(TimelockController.updateDelay, (DELAY + 1));
+        vm.startPrank(governor);
+        timelock.schedule(address(timelock), 0, shorter, 0, 0, DELAY);
+        timelock.schedule(address(timelock), 0, longer, 0, 0, DELAY);
+        _wait(DELAY);
+        vm.expectRevert(abi.encodeWithSelector(ITimelock.DelayTooShort.selector, DELAY));
+        timelock.execute(address(timelock), 0, shorter, 0, 0);
+        timelock.execute(address(timelock), 0, longer, 0, 0);
+        vm.stopPrank();
+        assertEq(timelock.getMinDelay(), DELAY + 1);
+        assertEq(ITimelock(address(timelock)).shortestDelay(), DELAY);
+    }
+
     function test_accountsThatCostNothingGetNoSeats() public {
         uint256 supply = token.totalSupply();
         uint256 opened = seats.opened();

@@ -14,7 +14,7 @@ contract RewardsTest is Network {
         c.values.overturnPenalty = overturnPenalty;
     }
 
-    /// @dev A committee of three rejects an honest file and is overturned, where each member pays `penalty`; the grains
+    /// @dev A committee of three rejects an honest file and is overturned, where each member pays `penalty`; the base units
     /// that the operator has more than before, and that were burnt.
     function _overturned(uint56 penalty) private returns (uint256 reward, uint256 burnt) {
         overturnPenalty = penalty;
@@ -109,7 +109,7 @@ contract RewardsTest is Network {
         assertEq(seconds_.length, 7);
     }
 
-    /// Five who were right share what there is, and no grain more.
+    /// Five who were right share what there is, and no base unit more.
     function test_juryIsPaidOutOfWhatThereIs() public {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);

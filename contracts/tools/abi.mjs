@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, "..", "out");
 const abis = join(here, "..", "abi");
-const names = ["MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeCases", "Timelock", "DilocoRuns"];
+const names = ["MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeChallenges", "Timelock", "DilocoRuns"];
 const check = process.argv.includes("--check");
 
 const key = (x) => [x.type, x.name ?? "", JSON.stringify(x.inputs ?? [])].join("|");

@@ -64,7 +64,7 @@ const lockup = ({ terms: t, suite }) =>
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
 // A node case over `files` files: a juror's fee, the bond, its jurors' time to commit, and how long it can hold a stake:
 // two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol).
-const CASE_FILES = 256; // NodeCases.MAX_FILES
+const CASE_FILES = 256; // NodeChallenges.MAX_FILES
 const jurorFee = ({ terms: t }, files) => t.jury_fee + (files - 1) * t.fee;
 const caseFees = (n, files) => Math.max(n.terms.jury, n.terms.appeal_jury) * jurorFee(n, files);
 const caseTime = ({ terms: t }, files) => t.jury_commit_window + Math.ceil((files - 1) / 16) * t.commit_window;

@@ -63,9 +63,9 @@ Amount = Annotated[
     int,
     BeforeValidator(_grains),
     PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "grains, in decimal"}),
+    WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "base units, in decimal"}),
 ]
-"""Grains. On the wire a decimal string, since JavaScript's numbers end at 2⁵³."""
+"""Base units. On the wire a decimal string, since JavaScript's numbers end at 2⁵³."""
 
 
 class RequestBody(BaseModel):

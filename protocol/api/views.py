@@ -5,14 +5,16 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import Field
 
 from protocol.api.base import Amount, ResponseBody, Rows, at_most
-from protocol.api.held import HeldEntry
-from protocol.api.judged import CanaryEntry, DisputeEntry, SlashEntry
 from protocol.api.run import (
+    CanaryEntry,
+    DisputeEntry,
     EscrowEntry,
+    HeldEntry,
     InFlightEntry,
     PublishedEntry,
     ReconciliationEntry,
     ReportEntry,
+    SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
     WaitEntry,
@@ -46,7 +48,8 @@ class ChainEntry(ResponseBody):
 
 
 class TermsEntry(ResponseBody):
-    """What a pool offers and asks. `rate`: grains per output token; `stake`: grains at least; windows in seconds."""
+    """What a pool offers and asks. `rate`: base units per output token; `stake`: base units at least; windows in
+    seconds."""
 
     rate: Amount
     fee: Amount

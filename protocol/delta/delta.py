@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from protocol.delta.bits import SEGMENT
@@ -153,15 +153,6 @@ def apply_delta(
         for entry in reader.index.tensors
     }
     return made, reader.index
-
-
-def merge_deltas(deltas: Sequence[bytes], base: Weights, base_index: WeightIndex) -> bytes:
-    """One delta for those who skipped some: from `base` to where `deltas`, applied one after another, lead. Raises
-    DeltaError if one does not follow the one before."""
-    weights, index = base, base_index
-    for delta in deltas:
-        weights, index = apply_delta(delta, weights, index)
-    return encode_delta(base, base_index, weights, index)
 
 
 def _longest(entry: TensorEntry) -> int:

@@ -46,13 +46,6 @@ def proofs(leaves: Sequence[bytes]) -> list[list[bytes]]:
     return [_siblings(levels, index) for index in range(len(leaves))]
 
 
-def root_above(leaf32: bytes, siblings: Sequence[bytes]) -> bytes:
-    """The root to which a leaf and its proof lead, as OpenZeppelin's `processProof` computes it."""
-    for sibling in siblings:
-        leaf32 = _parent(leaf32, sibling)
-    return leaf32
-
-
 def _siblings(levels: Sequence[list[bytes]], index: int) -> list[bytes]:
     siblings = []
     for level in levels[:-1]:

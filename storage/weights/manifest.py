@@ -11,10 +11,8 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -111,10 +109,10 @@ class StepSites(_Part):
 
 class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
-    whether the files' own shards are published too; without them the `deltas` are the only way to this step. Of
-    version 2 are those that name the sites that made the step, and no others."""
+    whether the files' own shards are published too; without them the `deltas` are the only way to this step.
+    `made_by`: the sites that trained the step, if it was trained by several."""
 
-    version: Literal[1, 2] = 1
+    version: Literal[1] = 1
     chain_id: Count
     pools: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
     pool: Count
@@ -125,19 +123,6 @@ class Manifest(_Part):
     snapshot: Annotated[bool, Field(strict=True)] = True
     deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
     made_by: StepSites | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_versioned(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        if self.version == 1:
-            del fields["made_by"]
-        return fields
-
-    @model_validator(mode="after")
-    def _version_says_who(self) -> Self:
-        if (self.version == 2) != (self.made_by is not None):
-            raise ValueError("version 2 names the sites that made the step, version 1 has none")
-        return self
 
     @field_validator("pools")
     @classmethod
@@ -260,8 +245,8 @@ def _check_version(fields: Any, expected: bytes) -> None:
     other source has another."""
     manifest = fields.get("manifest") if isinstance(fields, dict) else None
     version = manifest.get("version") if isinstance(manifest, dict) else None
-    if isinstance(version, int) and version > 2 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
-        raise IntegrityError(f"the manifest is of version {version}, and this muster reads 1 and 2", "upgrade muster")
+    if isinstance(version, int) and version > 1 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
+        raise IntegrityError(f"the manifest is of version {version}, and this muster reads version 1", "upgrade muster")
 
 
 # ---- Cut a folder of weights into shards of one size, each named by its SHA-256

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from protocol.accounts import LocalAccount
-from protocol.curriculum_mask import TABLE
+from protocol.curriculum_mask import MASK_FILE
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
 from storage.keys import object_key
@@ -61,7 +61,6 @@ def make_manifest(
     """The manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the sites
     that trained it, None where there are none."""
     return Manifest(
-        version=1 if made_by is None else 2,
         made_by=made_by,
         chain_id=scope.pool.chain_id,
         pools=scope.pool.pools,
@@ -107,7 +106,7 @@ def send(
         for shard in (shard for file in delta.files for shard in file.shards):
             store.put(shard.key, prepared.deltas[shard.sha256])
     # What rests can be looked at without the weights that it goes with.
-    for file in (one for one in manifest.files if manifest.snapshot or one.name == TABLE):
+    for file in (one for one in manifest.files if manifest.snapshot or one.name == MASK_FILE):
         pieces = read_shards(folder / file.name, shard_size)
         try:
             for shard, data in zip(file.shards, pieces, strict=True):

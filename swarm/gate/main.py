@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from orchestrator.guard import RequestGuard
+from orchestrator.auth import RequestGuard
 from protocol.encoding import load_document
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import DOMAIN, EnvelopeLimits
 from runtime.http_server import HttpServer, bound, server_options
@@ -56,5 +56,5 @@ def build(config: GateConfig, stack: ExitStack) -> FastAPI:
     gate = SwarmGate(
         EnvelopeLimits.of(document), config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour
     )
-    guard = RequestGuard(Realm.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
+    guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
     return create_app(gate, guard, config.rate, config.burst)

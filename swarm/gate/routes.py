@@ -6,12 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from orchestrator.bodies import BodyRoom
-from orchestrator.guard import RequestGuard, Sender
-from orchestrator.http_errors import HttpError, add_error_handlers, documented
-from orchestrator.outermost import RequestLimits
-from orchestrator.signed_route import SignedRoute
-from protocol.api import endpoints, uploads
+from orchestrator.auth import BodyMemory, RequestGuard, RequestLimits, Sender, SignedRoute
+from orchestrator.errors import HttpError, add_error_handlers, documented
+from protocol.api import endpoints, work
 from protocol.api.run import Health
 from protocol.api.swarm import ENVELOPES, SHARE, EnvelopeListing, EnvelopeUpload
 from protocol.http.limits import Buckets
@@ -31,7 +28,7 @@ Gate = Annotated[SwarmGate, Depends(_gate)]
 
 
 @signed.post(SHARE.path, summary="Ask to upload an envelope, and again once it is there")
-def post_envelope(body: EnvelopeUpload, sender: Sender, service: Gate) -> uploads.UploadResponse:
+def post_envelope(body: EnvelopeUpload, sender: Sender, service: Gate) -> work.UploadResponse:
     return service.upload(sender, body)
 
 
@@ -58,7 +55,7 @@ def create_app(gate: SwarmGate, guard: RequestGuard, rate: float, burst: float) 
     """`rate` requests a second and `burst` at once are answered per client address, half of it per signer."""
     app = FastAPI(title="muster swarm gate", version=VERSION, docs_url=None, redoc_url=None)
     app.state.service, app.state.guard = gate, guard
-    app.state.signers, app.state.room = Buckets(rate / 2, burst / 2), BodyRoom()
+    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
     add_error_handlers(app)
     app.include_router(signed)
     app.include_router(router)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from orchestrator.http_errors import HttpError
+from orchestrator.errors import HttpError
 from protocol.api.swarm import MOST_LISTED, PLACE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
-from protocol.api.uploads import UploadExists, UploadNeeded, UploadResponse, UploadTicket
+from protocol.api.work import UploadExists, UploadNeeded, UploadResponse, UploadTicket
 from protocol.errors import IntegrityError
 from protocol.swarm.envelope import EnvelopeLimits, MalformedEnvelope, open_envelope
 from storage.keys import object_key

@@ -1,6 +1,6 @@
-from attacks.collusion import OneLie, OneSilence
+from attacks.validator import OneLie, OneSilence
 from protocol.verdict import Code
-from validator.judge_queue import LaneVerdict
+from validator.judging.queue import LaneVerdict
 
 HONEST = LaneVerdict((Code.REJECT_SAMPLING, Code.ACCEPT), b"\1" * 32)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from attacks.registry import REGISTRY
-from benchmarks.attack_rows import LEARNING_RATES, Spec, specs
-from benchmarks.attacks import table
+from benchmarks.attacks import LEARNING_RATES, Spec, specs, table
 from benchmarks.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, interval, strongest, work_of
 from engines.hf import TransformersEngine
 from protocol.config import WorkConfig

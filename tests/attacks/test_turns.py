@@ -16,7 +16,7 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Transcript
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
-from validator.pipeline import judge
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 CONFIG = tiny.CONFIG.model_copy(

@@ -19,12 +19,12 @@ from benchmarks.economy import (
     setting,
     vary,
 )
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 
 
 def played(seats: int, *gains: int) -> Played:
     plan = draw_plan(random.Random(0), (100, 10_000), len(gains), {}) | {"seats": seats, "files": 3, "others": 7}
-    return Played("local", plan, lanes=[(gain * GRAINS, 0) for gain in gains])
+    return Played("local", plan, lanes=[(gain * TOKEN, 0) for gain in gains])
 
 
 def test_lanes_are_weighed_by_how_often_their_kind_happens() -> None:

@@ -13,7 +13,7 @@ from benchmarks.rehearsal_roles import Doing, journal
 from protocol.verdict import Code
 from runtime.process import EngineConfig
 from tests.validator import tiny
-from validator.file_server import FileServer
+from validator.retention import FileServer
 
 ENGINE = EngineConfig(batch=8)
 MACHINES = (

@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 
 from attacks.weights import altered, noisy
-from calibration.calibrate import evidence_config
 from calibration.document import Calibration
-from calibration.process import context_of
+from calibration.measuring import context_of, evidence_config
 from cli.pool_config import pool_file
-from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
+from engines.runtime import arithmetic_of
 from environments.pool import PoolEnvironments
 from protocol.accounts import Account
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
-from validator.pipeline import judge
+from validator.judging.pipeline import judge
 from worker.produce import Producer
 
 CONFIG = tiny.CONFIG.model_copy(
@@ -124,7 +123,7 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
 
 def test_a_law_without_the_workers_engine_by_itself_asks_nobody_for_it() -> None:
     for verifier, asked in (("vllm:bfloat16:cpu", True), ("transformers:bfloat16:cpu", False)):
-        law = evidence_config((PairLaw(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), 65536, None)
+        law = evidence_config((PairNullModel(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), 65536, None)
         assert law is not None
         assert law.own_engine is asked
 
@@ -154,8 +153,8 @@ def test_a_law_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) ->
     made = Calibration.load(home / "made.json")
     account = Account.from_key(b"\x07" * 32)
     bets = made.evidence[0].bets
-    bent = tuple(bet.model_copy(update={"rate": bet.rate - 0.1}) for bet in bets["misses"])
-    law = made.evidence[0].model_copy(update={"bets": bets | {"misses": bent}})
+    bent = tuple(bet.model_copy(update={"rate": bet.rate - 0.1}) for bet in bets["unexplained"])
+    law = made.evidence[0].model_copy(update={"bets": bets | {"unexplained": bent}})
     update = {"evidence": (law,), "signer": account.address}
     with pytest.raises(IntegrityError, match="law of evidence does not follow"):
         made.model_copy(update=update).signed(account).check()

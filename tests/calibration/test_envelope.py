@@ -9,16 +9,25 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.envelope import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_law
+from calibration.null_model import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_null_model
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
-from protocol.evidence.law import BETS, PairLaw
-from protocol.evidence.process import FALSE_ACCUSATION, NodeCase
-from protocol.evidence.sums import ACCUMULATORS, ALL, BLOCK_ACCUMULATORS, Sum, block_sums, problem_sums
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    BETS,
+    BLOCK_ACCUMULATORS,
+    FALSE_ACCUSATION,
+    NAMES,
+    NodeEvidence,
+    PairNullModel,
+    Sum,
+    block_sums,
+    problem_sums,
+)
 from protocol.toploc.codec import BUCKETS, Drift
 
 SAFETY = 1.1
-WANTED = math.log(2 * len(ALL) * BETS / FALSE_ACCUSATION)
+WANTED = math.log(2 * len(NAMES) * BETS / FALSE_ACCUSATION)
 
 
 def row(source: random.Random, number: int, shared: float, worse: float) -> RowFigures:
@@ -28,13 +37,9 @@ def row(source: random.Random, number: int, shared: float, worse: float) -> RowF
         row=number,
         tokens=tokens,
         chunks=1 + (tokens > 32),
-        misses=misses,
         mantissas=worse * shared * source.lognormvariate(-0.5, 0.6),
         errors=worse * shared * sum(0.01 * source.lognormvariate(0, 1.5) for _ in range(tokens)),
         gaps=worse * sum(source.expovariate(30) for _ in range(misses)),
-        surprise=sum(source.gauss(-0.05, 0.3) for _ in range(tokens)),
-        dullness=sum(source.gauss(-0.05, 0.3) for _ in range(tokens)),
-        reward=float(source.random() < 0.4),
         unexplained=float(sum(source.random() < 0.01 * worse for _ in range(misses))),
     )
 
@@ -66,9 +71,9 @@ def _problems(source: np.random.Generator, push: Array) -> list[Drift]:
 
 
 @cache
-def law() -> PairLaw:
+def law() -> PairNullModel:
     strata = [HonestSums(measured(seed, 300), blocks(seed, 300)) for seed in ("one", "two")]
-    return pair_law("w", "v", strata, HonestSums(measured("pilot", 200), blocks("pilot", 60)), SAFETY)
+    return pair_null_model("w", "v", strata, HonestSums(measured("pilot", 200), blocks("pilot", 60)), SAFETY)
 
 
 def sums(problems: tuple[Problem, ...], names: Iterable[str] = ACCUMULATORS) -> list[dict[str, Sum]]:
@@ -87,7 +92,7 @@ def test_no_bet_pays_on_fresh_problems(worse: float) -> None:
 
 
 def test_a_small_change_is_found_in_a_few_files_and_honest_work_is_not() -> None:
-    honest, cheat = NodeCase(), NodeCase()
+    honest, cheat = NodeEvidence(), NodeEvidence()
     for case, problems in ((honest, measured("life", 1600)), (cheat, measured("cheat", 320, 2.0))):
         for start in range(0, len(problems), 16):
             case.add(law().nats(sums(problems[start : start + 16])))
@@ -97,7 +102,7 @@ def test_a_small_change_is_found_in_a_few_files_and_honest_work_is_not() -> None
 
 def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_the_direction_alone() -> None:
     """A sixth of a step where the engines differ by one: the mean of absolute differences grows by a hundredth."""
-    honest, cheat = NodeCase(), NodeCase()
+    honest, cheat = NodeEvidence(), NodeEvidence()
     for case, own in ((honest, blocks("life", 200)), (cheat, blocks("cheat", 32, 1 / 6))):
         for start in range(0, len(own), 2):
             case.add(law().nats([], sums(own[start : start + 2], BLOCK_ACCUMULATORS)))
@@ -111,7 +116,7 @@ def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_
     """One problem in five with such an event: found in fewer files by a law of more problems, and by that alone."""
     none = [{name: Sum(0.0, 80.0) for name in ACCUMULATORS}] * count
     own = HonestSums([as_problem(one) for one in none])
-    found = pair_law("w", "v", [own], own, SAFETY).bets["unexplained"]
+    found = pair_null_model("w", "v", [own], own, SAFETY).bets["unexplained"]
     assert all(bet.tilt for bet in found)
     assert max(bet.tilt * bet.most for bet in found) == pytest.approx(1.2 * math.log1p(0.05 * count / WANTED), 1e-3)
     file = [Sum(float(place % 5 == 0), 80.0) for place in range(16)]
@@ -122,8 +127,8 @@ def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_
 
 
 def test_one_extreme_problem_accuses_nobody() -> None:
-    wild = {name: Sum(1e9, 1.0) for name in ALL}
-    case = NodeCase()
+    wild = {name: Sum(1e9, 1.0) for name in NAMES}
+    case = NodeEvidence()
     case.add(law().nats([wild], [wild]))
     assert case.total < 6
 
@@ -139,7 +144,7 @@ def test_the_rate_is_refused_as_long_as_the_problems_do_not_bear_it_out() -> Non
 
 
 def test_too_few_problems_make_no_bet() -> None:
-    few = pair_law("w", "v", [HonestSums(measured("few", 4))], HonestSums(measured("pilot", 200)), SAFETY)
+    few = pair_null_model("w", "v", [HonestSums(measured("few", 4))], HonestSums(measured("pilot", 200)), SAFETY)
     assert not any(bet.tilt for bets in few.bets.values() for bet in bets)
 
 
@@ -154,8 +159,8 @@ def test_what_float32_rounds_accuses_nobody(error: float) -> None:
     """A policy that is a little less sharp has ln p that are rounded more coarsely than those measured."""
     source = random.Random(6)
     known = [exact(source, 5e-9) for _ in range(600)]
-    law = pair_law("w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY)
-    case = NodeCase()
+    law = pair_null_model("w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY)
+    case = NodeEvidence()
     for _ in range(100):
         case.add(law.nats(sums(tuple(exact(source, error) for _ in range(16)))))
     assert not case.accused

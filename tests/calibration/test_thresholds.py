@@ -7,12 +7,8 @@ from functools import cache
 
 import pytest
 
-from calibration.document import Calibration, subject
-from calibration.means import Design
-from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample, RowSample
-from calibration.summary import file_measurements, summarise
-from calibration.tails import Tail, limit
-from calibration.thresholds import blind, thresholds
+from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Tail, limit
+from calibration.document import Calibration, blind, file_measurements, subject, summarise, thresholds
 from engines.base import EngineInfo
 from protocol.accounts import Account
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig

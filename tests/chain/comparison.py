@@ -59,7 +59,7 @@ def compare(game: Game) -> State:
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
         assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
-        assert set(seat.classes) == set(suite.seats.read("classesOf", number))
+        assert set(seat.groups) == set(suite.seats.read("groupsOf", number))
     for address, node in state.nodes.items():
         stake = suite.stakes.node_of(address)
         assert (node.stake, node.pool, node.frozen, node.operator) == (
@@ -69,7 +69,7 @@ def compare(game: Game) -> State:
             stake.operator,
         )
     for number, case in state.cases.items():
-        held = suite.node_cases.case_of(number)
+        held = suite.node_challenges.challenge_of(number)
         assert (case.outcome, case.trial, case.bond) == (held.outcome, held.trial, held.bond)
         assert (case.pool, case.node, case.accuser, case.time) == (held.pool, held.node, held.accuser, held.opened_at)
     for address, balance in state.balances.items():

@@ -10,8 +10,8 @@ from tests.conftest import Deployed
 ALICE = "0x00000000000000000000000000000000000A11cE"
 
 
-def mint(deployed: Deployed, grains: int) -> None:
-    deployed.suite(deployed.governance).token.mint(ALICE, grains).send()
+def mint(deployed: Deployed, base_units: int) -> None:
+    deployed.suite(deployed.governance).token.mint(ALICE, base_units).send()
 
 
 def follow(deployed: Deployed, path: Path, **options: Any) -> Follower:

@@ -14,7 +14,7 @@ from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner, UploadReceipt
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 RATE, FEE = 1000, 50_000_000
 SEATS = 2 * 3 + 5
@@ -26,7 +26,7 @@ def terms(**changes: object) -> Terms:
         "rate": RATE,
         "fee": FEE,
         "juryFee": 2 * FEE,
-        "minStake": 10 * GRAINS,
+        "minStake": 10 * TOKEN,
         "leverage": 100,
         "maxUnits": 100_000,
         "committee": 3,
@@ -44,7 +44,7 @@ def terms(**changes: object) -> Terms:
         "juryCommitWindow": 30,
         "juryRevealWindow": 30,
         "receiptWindow": 30,
-        "class": 0,
+        "group": 0,
         "inviteOnly": False,
         "configHash": hashlib.sha256(b"config").digest(),
     }
@@ -79,7 +79,7 @@ class Game:
     def suite(self) -> Suite:
         return self.deployed.suite(self.owner)
 
-    def node(self, stake: int = 100 * GRAINS) -> tuple[LocalAccount, LocalAccount]:
+    def node(self, stake: int = 100 * TOKEN) -> tuple[LocalAccount, LocalAccount]:
         """(operator, node), registered and joined."""
         operator, node = self.deployed.rich(), self.deployed.chain.account()
         suite = self.deployed.suite(operator)
@@ -156,7 +156,7 @@ class Game:
             self.voters[seat].juries.reveal((trial,), juror, code, verdict, salt).send()
 
 
-def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS, **changes: object) -> Game:
+def begin(deployed: Deployed, folder: Path, budget: int = 1000 * TOKEN, **changes: object) -> Game:
     """An open pool with as many drawable seats as it needs, step 0 not yet published; its terms with `changes`."""
     owner, service = deployed.rich(), deployed.chain.account()
     suite = deployed.suite(owner)

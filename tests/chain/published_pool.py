@@ -18,7 +18,7 @@ from runtime.relay import RelayConfig
 from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
 from tests.cli.actors import TERMS
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import send
 from tests.storage.weights.folders import model_folder
 from tests.validator import tiny
@@ -85,7 +85,7 @@ class Published:
         self.suite: Suite = deployed.suite(self.owner)
         (folder / "terms.toml").write_text(TERMS)
         terms = load_terms(folder / "terms.toml", tiny.CONFIG.digest)
-        self.number = int(self.suite.pools.create_pool(terms, 500 * GRAINS).send())
+        self.number = int(self.suite.pools.create_pool(terms, 500 * TOKEN).send())
         self.suite.court.announce_service(self.number, url).send()
         service.access = {
             "pool": self.number,

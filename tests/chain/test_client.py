@@ -8,7 +8,7 @@ from chain.suite import Suite
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.conftest import SELF
 from tests.chain.proxy import Proxy
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 
 @pytest.mark.parametrize("lie", ["0x", "0x12", "0xzz", "0x" + "ff" * 31, 7, None, "x" * 100_000])
@@ -56,7 +56,7 @@ def test_refusals_are_decoded(deployed: Deployed) -> None:
 def test_a_mined_revert_tells_its_reason(deployed: Deployed) -> None:
     poor = deployed.chain.account()
     suite = deployed.suite(poor)
-    call = suite.token.mint(poor.address, GRAINS)
+    call = suite.token.mint(poor.address, TOKEN)
     with pytest.raises(ContractError) as refused:
         suite.client.send(call, gas=200_000)
     assert refused.value.name == "OwnableUnauthorizedAccount"

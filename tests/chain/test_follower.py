@@ -14,7 +14,7 @@ from chain.transactions import Call
 from protocol.errors import ConfigError, MusterError
 from tests.chain.following import ALICE, amounts, follow, mint
 from tests.chain.proxy import Proxy
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 
 def test_it_goes_on_where_it_stopped(deployed: Deployed, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_file_in_use_or_damaged_is_named(deployed: Deployed, tmp_path: Path) -
 
 
 def test_ranges_shrink_to_what_the_endpoint_allows(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
-    for grains in range(1, 6):
-        mint(deployed, grains)
+    for base_units in range(1, 6):
+        mint(deployed, base_units)
         deployed.chain.mine(40)
     ranges: list[int] = []
 
@@ -122,8 +122,8 @@ def test_ranges_shrink_to_what_the_endpoint_allows(deployed: Deployed, proxy: Pr
 
 
 def test_nothing_is_lost_when_a_poll_fails_half_way(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
-    for grains in (1, 2, 3):
-        mint(deployed, grains)
+    for base_units in (1, 2, 3):
+        mint(deployed, base_units)
     seen = [0]
 
     def rule(request: dict[str, Any]) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ def test_it_keeps_up_with_a_long_history(deployed: Deployed, tmp_path: Path, mon
     chain = deployed.chain
     suite = deployed.suite(deployed.governance)
     chain.rpc("evm_setAutomine", False)
-    call = suite.token.mint(ALICE, GRAINS)
+    call = suite.token.mint(ALICE, TOKEN)
     threads = [threading.Thread(target=lambda: [suite.client.send(call) for _ in range(10)]) for _ in range(10)]
     for thread in threads:
         thread.start()
@@ -163,5 +163,5 @@ def test_it_keeps_up_with_a_long_history(deployed: Deployed, tmp_path: Path, mon
     monkeypatch.setattr(client.provider, "_post", noted)
     follower = Follower(client, deployed.deployment, tmp_path / "events.db")
     events = follower.poll().events
-    assert amounts(events) == [GRAINS] * 100
+    assert amounts(events) == [TOKEN] * 100
     assert len(exchanges) < 20, "not one for each block"

@@ -15,7 +15,7 @@ from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError
-from tests.conftest import GRAINS, Chain, Deployed
+from tests.conftest import TOKEN, Chain, Deployed
 
 DELAY = NetworkConfig.load("local").suite.timelock_delay
 SALT = b"\x07" * 32
@@ -153,14 +153,14 @@ def test_the_timelock_mints_where_the_network_says_so(chain: Chain, tmp_path: Pa
     governor, local = chain.account(), NetworkConfig.load("local")
     network = local.model_copy(update={"suite": local.suite.model_copy(update={"minter": "timelock"})})
     suite = Suite(chain.client(governor), deploy.deploy(chain.client(governor), network, tmp_path / "suite"))
-    call = suite.token.mint(governor.address, 5 * GRAINS)
+    call = suite.token.mint(governor.address, 5 * TOKEN)
     with pytest.raises(ContractError, match="OwnableUnauthorizedAccount"):
         call.send()
     suite.timelock.schedule(call, SALT).send()
     chain.later(DELAY)
     (proposal,) = proposals(suite, tmp_path)
     suite.timelock.execute(proposal).send()
-    assert suite.token.balance_of(governor.address) == 5 * GRAINS
+    assert suite.token.balance_of(governor.address) == 5 * TOKEN
 
 
 def test_a_deployment_file_with_a_foreign_timelock_is_refused(deployed: Deployed, chain: Chain, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class Play:
 
     def hire_or_dismiss(self) -> None:
         """A seat opts out of the pool, or in again; the pool has just as many as it needs."""
-        out = [seat for seat in self.game.state.seats.values() if not seat.classes and seat.active]
+        out = [seat for seat in self.game.state.seats.values() if not seat.groups and seat.active]
         if out:
             self.game.validator.seats.opt_in(out[0].seat, self.game.pool).send()
         else:

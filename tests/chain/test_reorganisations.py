@@ -27,8 +27,8 @@ def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> 
     projection = Projection(follower)
     projection.refresh()
     stable = follower.head
-    for grains in (10, 20):
-        mint(deployed, grains)
+    for base_units in (10, 20):
+        mint(deployed, base_units)
         assert projection.refresh()
     assert projection.state.balances[ALICE] == 31
     deployed.chain.rpc("anvil_reorg", 2, [])
@@ -113,8 +113,8 @@ def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deploye
 def test_a_reorganisation_during_a_poll_leaves_one_branch(
     deployed: Deployed, proxy: Proxy, tmp_path: Path, depth: int, method: str, before: str
 ) -> None:
-    for grains in (1, 2, 4, 8):
-        mint(deployed, grains)
+    for base_units in (1, 2, 4, 8):
+        mint(deployed, base_units)
     deployed.chain.mine(depth)
     moved = [False]
 
@@ -162,9 +162,9 @@ def test_kill_9_at_any_moment_loses_nothing(deployed: Deployed, tmp_path: Path) 
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n", child.communicate()[1].decode()
-        for grains in range(1, 8):
-            mint(deployed, grains)
-            total += grains
+        for base_units in range(1, 8):
+            mint(deployed, base_units)
+            total += base_units
         if attempt == 2:
             chain.rpc("anvil_reorg", 1, [])
             total -= 7

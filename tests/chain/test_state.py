@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.contracts import FailingRollout, WorkItem
+from chain.contracts import INVITE, FailingRollout, WorkItem
 from chain.errors import ContractError
 from chain.indexer.records import Status
 from chain.indexer.reducers import replay
@@ -13,7 +13,7 @@ from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, begin, work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from trainer.canaries import StepCanaries
 
 SINK = "0x000000000000000000000000000000000000dEaD"
@@ -53,7 +53,7 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
 
 
 def test_rejected_work_slashes_and_ejects(game: Game) -> None:
-    _, node = game.node(stake=100 * GRAINS)
+    _, node = game.node(stake=100 * TOKEN)
     step = game.publish()
     good = game.submit(node, step, work("good"))
     bad = game.submit(node, step, work("bad"))
@@ -70,13 +70,13 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     state = compare(game)
     account = state.accounts[game.pool, node.address]
     assert (account.ejected, account.eject_code, account.eject_sequence) == (True, Code.REJECT_WEIGHTS, bad.sequence)
-    assert account.slashed == 100 * GRAINS
+    assert account.slashed == 100 * TOKEN
     assert state.nodes[node.address].stake == 0
     (slash,) = state.slashes
-    assert (slash.kind, slash.who, slash.amount, slash.code) == ("node", node.address, 100 * GRAINS, 3)
+    assert (slash.kind, slash.who, slash.amount, slash.code) == ("node", node.address, 100 * TOKEN, 3)
     game.suite.stakes.call("burn").send()
-    rest = 100 * GRAINS - 3 * FEE
-    assert game.state.balances[SINK] == rest - rest // 20 - 1, "all but the collector's twentieth, and a grain"
+    rest = 100 * TOKEN - 3 * FEE
+    assert game.state.balances[SINK] == rest - rest // 20 - 1, "all but the collector's twentieth, and a base unit"
     # What was accepted together with the rejected file had not vested when the node was slashed.
     assert state.claim_hint(game.pool, node.address, 2**40) is None
     game.forfeit(state.submissions[good.pool, good.sequence])
@@ -219,22 +219,22 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
 def test_owner_and_operator_lifecycle(game: Game) -> None:
     operator, node = game.node()
     suite = game.deployed.suite(operator)
-    suite.stakes.deposit(node.address, 5 * GRAINS).send()
+    suite.stakes.deposit(node.address, 5 * TOKEN).send()
     suite.pools.refresh(game.pool, node.address).send()
     suite.pools.leave_pool(game.pool, node.address).send()
     with pytest.raises(ContractError) as locked:
-        suite.stakes.withdraw(node.address, GRAINS).send()
+        suite.stakes.withdraw(node.address, TOKEN).send()
     assert locked.value.name == "StakeLocked"
     game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
-    suite.stakes.withdraw(node.address, 105 * GRAINS).send()
+    suite.stakes.withdraw(node.address, 105 * TOKEN).send()
     game.suite.pools.pause_pool(game.pool).send()
     game.suite.pools.resume_pool(game.pool).send()
-    game.suite.pools.fund(game.pool, 7 * GRAINS).send()
+    game.suite.pools.fund(game.pool, 7 * TOKEN).send()
     game.suite.pools.remove_node(game.pool, node.address).send()
     game.suite.pools.close_pool(game.pool).send()
     assert compare(game).pools[game.pool].status == "closing"
     game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
-    assert game.suite.pools.settle_pool(game.pool).send() == 1007 * GRAINS
+    assert game.suite.pools.settle_pool(game.pool).send() == 1007 * TOKEN
     state = compare(game)
     assert state.pools[game.pool].status == "settled"
     assert state.pools[game.pool].escrow == 0
@@ -244,22 +244,22 @@ def test_owner_and_operator_lifecycle(game: Game) -> None:
 def test_invites_permits_and_their_misuse(game: Game) -> None:
     from tests.chain.game import terms
 
-    game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * GRAINS).send()
+    game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * TOKEN).send()
     operator, node = game.deployed.rich(), game.deployed.chain.account()
     suite = game.deployed.suite(operator)
     expiry = suite.client.now() + 1000
     consent = suite.stakes.sign_consent(node, operator.address, expiry)
-    permit = suite.token.sign_permit(operator, suite.stakes.address, 20 * GRAINS, expiry)
-    suite.stakes.register_node_with_permit(node.address, 20 * GRAINS, expiry, consent, permit).send()
+    permit = suite.token.sign_permit(operator, suite.stakes.address, 20 * TOKEN, expiry)
+    suite.stakes.register_node_with_permit(node.address, 20 * TOKEN, expiry, consent, permit).send()
     with pytest.raises(ContractError) as uninvited:
         suite.pools.join(game.pool, node.address).send()
     assert uninvited.value.name == "InviteRequired"
     assert "ask the pool's owner" in str(uninvited.value)
-    other = suite.pools.sign_invite(game.owner, game.pool + 1, node.address, expiry)
+    other = suite.pools.signed(game.owner, "muster-pools", INVITE, game.pool + 1, node.address, expiry)
     with pytest.raises(ContractError) as misused:
         suite.pools.join_with_invite(game.pool, node.address, expiry, other).send()
     assert misused.value.name == "BadInvite"
-    invite = suite.pools.sign_invite(game.owner, game.pool, node.address, expiry)
+    invite = suite.pools.signed(game.owner, "muster-pools", INVITE, game.pool, node.address, expiry)
     suite.pools.join_with_invite(game.pool, node.address, expiry, invite).send()
     assert compare(game).accounts[game.pool, node.address].member
 

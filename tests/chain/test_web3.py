@@ -19,14 +19,12 @@ from tests.conftest import Chain, Deployed
 def test_any_web3_program_can_use_the_provider(chain: Chain, proxy: Proxy) -> None:
     proxy.down = True
     w3 = Web3(FailoverProvider([proxy.url, chain.url], 31337))
-    assert w3.is_connected()
     assert (w3.eth.chain_id, w3.eth.get_block(0)["number"]) == (31337, 0)
     with w3.batch_requests() as batch:
         batch.add(w3.eth.get_block(0))
         batch.add(w3.eth.get_balance(Web3.to_checksum_address(SELF)))
         block, balance = cast(list[Any], batch.execute())
     assert (block["number"], balance) == (0, 0)
-    assert not Web3(FailoverProvider([proxy.url], 31337, patience=0.1)).is_connected()
 
 
 def test_web3_refuses_text_that_is_not_utf8_and_we_do_not(deployed: Deployed) -> None:

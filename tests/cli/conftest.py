@@ -18,7 +18,7 @@ from runtime import keystore
 from tests.cli.actors import TERMS
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster, make_key
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 
 @pytest.fixture
@@ -92,10 +92,10 @@ def pool(service: StubService, shared_suite: Deployed, tmp_path: Path) -> int:
     suite: Suite = shared_suite.suite(owner)
     faucet = LocalFaucet.of(suite)
     assert faucet is not None
-    faucet.tokens(str(owner.address), 500 * GRAINS)
+    faucet.tokens(str(owner.address), 500 * TOKEN)
     path = tmp_path / "terms.toml"
     path.write_text(TERMS.replace("invite_only = true", "invite_only = false"))
-    number = suite.pools.create_pool(load_terms(path, CONFIG.digest), 500 * GRAINS).send()
+    number = suite.pools.create_pool(load_terms(path, CONFIG.digest), 500 * TOKEN).send()
     suite.court.announce_service(number, service.url).send()
     service.access = PoolAccess(
         pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),

@@ -168,7 +168,7 @@ def test_a_process_that_the_service_does_not_hear_is_named() -> None:
 
 def seats_look(**changes: Any) -> SeatsLook:
     state = make_state(make_sub())
-    state.seats[5] = Seat(5, OWNER, NODE, 90, 1, earned=40, penalised=10, classes=(1,))
+    state.seats[5] = Seat(5, OWNER, NODE, 90, 1, earned=40, penalised=10, groups=(1,))
     state.seats[6] = Seat(6, OWNER, NODE, 100, 1, left_epoch=3, release_at=1990)
     state.slashes.append(Slash("seat", "5", 1, 0, Code.REJECT_WEIGHTS, 10, 9, 1400, "0xt"))
     state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(commits={1: bytes(32)})], [0])
@@ -236,8 +236,8 @@ def test_an_owner_is_answered_five_questions() -> None:
     assert "100 output tokens were accepted" in answers.earned[0]
     assert answers.refused == ("1 malformed", f"file 0 of {NODE}: malformed")
     todo = flat(answers.todo)
-    warned = pool_answers(pool_look(lawless="the pool's configuration names no law of evidence"))
-    assert warned.seen[-1].startswith("WARNING: the pool's configuration names no law of evidence: cheats too small")
+    warned = pool_answers(pool_look(no_null_model="the pool's configuration names no null model"))
+    assert warned.seen[-1].startswith("WARNING: the pool's configuration names no null model: cheats too small")
     for words in ("name the service's key", "11 more seats have to opt in", "buys 5 more of the largest files"):
         assert words in todo
 

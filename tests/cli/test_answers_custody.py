@@ -32,7 +32,7 @@ def test_a_validator_is_told_with_which_engines_it_judges() -> None:
 def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cli.checks import validator_checks
     from cli.profile import Profile, ProfileKey
-    from validator import held_engines
+    from validator.judging import pipeline
 
     def said(**fields: Any) -> tuple[str, str]:
         key = ProfileKey(keystore=tmp_path)
@@ -40,8 +40,8 @@ def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: py
         (found,) = validator_checks(profile)
         return found.state, found.detail
 
-    monkeypatch.setattr(held_engines, "vllm_installed", lambda: True)
+    monkeypatch.setattr(pipeline, "vllm_installed", lambda: True)
     assert said(engine={"name": "transformers"})[1].startswith("transformers for every file, vllm for its")
     assert said(engine={"name": "vllm"}, validator={"case_engines": []})[1].startswith("vllm alone")
-    monkeypatch.setattr(held_engines, "vllm_installed", lambda: False)
+    monkeypatch.setattr(pipeline, "vllm_installed", lambda: False)
     assert "vllm, which is not installed" in said(validator={"case_engines": ["vllm"]})[1]

@@ -15,7 +15,7 @@ from protocol.verdict import Code
 from runtime.keystore import store
 from tests.chain.game import begin, work
 from tests.cli.muster import Muster
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.validator.test_case_verdict import OPENED, final
 
 SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
@@ -66,17 +66,17 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     store(tmp_path / "key.json", SECRET, PASSWORD, work_factor=1 << 10)
     accuser = Account.from_key(SECRET).address
     deployed.chain.fund(accuser)
-    deployed.suite(deployed.governance).token.mint(accuser, 10 * GRAINS).send()
+    deployed.suite(deployed.governance).token.mint(accuser, 10 * TOKEN).send()
     acting = ["--keystore", tmp_path / "key.json", "--password-file", tmp_path / "password", "--yes"]
     opening = ["challenge", "open", "--node", node.address, "--evidence", tmp_path / "found.json", *acting]
 
     assert "has no accepted and final files there" in muster.refused(*opening)
     deployed.chain.later(61)
-    bond = game.suite.node_cases.bond(game.pool, 2)
+    bond = game.suite.node_challenges.bond(game.pool, 2)
     priced = muster.ok(*opening, "--first", files[1].sequence, "--dry-run", "--json").json
     assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
     assert not game.state.cases
-    bond = game.suite.node_cases.bond(game.pool, 3)
+    bond = game.suite.node_challenges.bond(game.pool, 3)
     assert muster.ok(*opening, "--json").json["case"] == 1
     case = game.state.cases[1]
     assert case.sequences == tuple(file.sequence for file in files)
@@ -87,7 +87,7 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     muster.ok("case", "conclude", 1, *acting)
     assert game.state.cases[1].outcome is CaseOutcome.UPHELD
     shown = muster.ok("challenge", "show", 1, "--json").json
-    assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * GRAINS, bond)
+    assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * TOKEN, bond)
     assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
     assert "upheld" in muster.ok("challenge", "show").out
     assert "ejected (reject: weights, node case 1)" in muster.ok("node", "status", "--node", node.address).out

@@ -18,7 +18,7 @@ from protocol.errors import MusterError
 from protocol.verdict import Code
 from storage.keys import object_key
 from tests.cli.muster import Muster
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
 from tests.validator.test_case_replay import on, tried
@@ -65,7 +65,7 @@ def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed
     with bucket(objects) as url:
         found = muster.ok(*asked, "--pool", f"{pool}@{url}", "--json").json
         assert (found["follows"], found["outcome"], found["majority"]) == (True, "upheld", "reject: sampling")
-        assert found["slashed"] == 100 * GRAINS
+        assert found["slashed"] == 100 * TOKEN
         assert found["jury"]["seed_block"] > found["jury"]["block"]
         assert [one["seat"] for one in found["votes"]] == list(trial.seats)
         for vote in found["votes"]:
@@ -111,6 +111,6 @@ def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
     with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
         verify._ours(Any, config, record)  # type: ignore[arg-type]
-    lawless = verify._ours(Any, config, tried(law=None))  # type: ignore[arg-type]
-    assert lawless is not None
-    assert lawless.code is Code.ACCEPT
+    no_null_model = verify._ours(Any, config, tried(model=None))  # type: ignore[arg-type]
+    assert no_null_model is not None
+    assert no_null_model.code is Code.ACCEPT

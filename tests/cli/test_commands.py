@@ -76,7 +76,7 @@ def test_what_sends_has_a_dry_run_and_runs_without_questions(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_pool_means_the_same_everywhere(name: str) -> None:
-    assert "--orchestrator" not in options(ALL[name])
+    assert "--pool" not in options(ALL[name])
     for parameter in ALL[name].params:
         if "--pool" in parameter.opts:
             assert parameter.metavar == "NUMBER|URL"

@@ -14,7 +14,7 @@ from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey
 from cli.speeds import judge_speed
 from tests.cli.muster import CLOSED, make_key
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 NOW, MIB = 1_800_000_000.0, 1 << 20
 PUBLIC = RpcLook("http://rpc", 84532, int(NOW) - 4, (0.1, 0.1, 0.1, 0.1, 9.0), NOW)
@@ -53,8 +53,8 @@ def rpc(**changes: Any) -> Check:
         (judge_speed("down", 1000, 1.0), "ok", "down: 0.0 MiB/s"),
         (checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
         (checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
-        (checks.judge_stake("0x1", 200 * GRAINS, 200 * GRAINS), "ok", "200 tokens at stake"),
-        (checks.judge_stake("0x1", 199 * GRAINS, 200 * GRAINS), "failed", "the pool wants 200"),
+        (checks.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
+        (checks.judge_stake("0x1", 199 * TOKEN, 200 * TOKEN), "failed", "the pool wants 200"),
         (checks.judge_version("0.1.3", "0.1.0"), "ok", "muster 0.1.3"),
         (checks.judge_version("0.1.0", "0.2.0"), "failed", "the pool's service 0.2.0"),
     ],

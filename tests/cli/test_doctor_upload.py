@@ -11,7 +11,7 @@ import pytest
 from cli import speeds
 from cli.profile import Profile
 from cli.speeds import SIZE, probe, promised
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.http.reach import Reach
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
@@ -20,7 +20,7 @@ from storage.s3 import Bucket
 from storage.transfers import http_client
 from tests.chain.game import Game
 from tests.localnet.services.running import ServiceProcess, running, settings_of
-from tests.orchestrator.test_process import Process, game, pool_of, process, s3, slot_of
+from tests.orchestrator.test_process import Process, game, lease_of, pool_of, process, s3
 
 __all__ = ["game", "process", "s3"]
 
@@ -130,7 +130,7 @@ def test_a_member_measures_with_a_ticket_of_its_own(game: Game, process: Process
     }
     profile = Profile.model_validate(values)
     service = OrchestratorClient(process.url, node, pool_of(game))
-    slot_of(service, 0)  # the service has seen that the node joined
+    lease_of(service, 0)  # the service has seen that the node joined
     service.close()
     assert speeds.up_with_ticket(process.url, profile).detail.endswith(" MiB/s (4.0 MiB)")
     stranger = game.deployed.chain.account()

@@ -6,7 +6,7 @@ import pytest
 
 from chain.deployment import NetworkConfig
 from tests.cli.muster import Key, Muster, make_key
-from tests.conftest import GRAINS, Chain
+from tests.conftest import TOKEN, Chain
 
 DELAY = NetworkConfig.load("local").suite.timelock_delay
 
@@ -92,4 +92,4 @@ def test_tokens_are_minted_by_whoever_owns_the_token(muster: Muster, keys: dict[
     assert "OwnableUnauthorizedAccount" in muster.refused("governance", "mint", *to, *keys["guardian"].options, "--yes")
     muster.ok("governance", "mint", *to, *keys["governor"].options, "--yes")
     held = muster.ok("keys", "show", "--address", keys["guardian"].address, "--json").json
-    assert held["grains"] == 25 * GRAINS // 2
+    assert held["base_units"] == 25 * TOKEN // 2

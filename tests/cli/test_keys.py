@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.length_tiers import budget_class
+from protocol.length_tiers import length_tier
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
 
@@ -42,7 +42,7 @@ def test_a_key_can_be_made_for_a_class_of_nodes(muster: Muster, tmp_path: Path) 
         path = tmp_path / f"node-{number}.json"
         options = ("--keystore", path, "--password-file", password, "--length-tier", f"{number}/3", "--json")
         made = muster.ok("keys", "create", *options).json
-        assert budget_class(made["address"], 3) == number - 1
+        assert length_tier(made["address"], 3) == number - 1
         assert keystore.load(path, "correct horse").address == made["address"]
 
 
@@ -50,7 +50,7 @@ def test_a_key_can_be_made_for_a_class_of_nodes(muster: Muster, tmp_path: Path) 
 def test_what_is_no_class_makes_no_key(muster: Muster, tmp_path: Path, typed: str) -> None:
     path = tmp_path / "key.json"
     said = muster.refused("keys", "create", "--keystore", path, "--length-tier", typed)
-    assert f"`{typed}` is not a budget class" in said
+    assert f"`{typed}` is not a length tier" in said
     assert not path.exists()
 
 

@@ -1,4 +1,4 @@
-"""A node's case by its pool's own law, from a service's documents: how near the bound is, and what moves it."""
+"""A node's case by its pool's own null model, from a service's documents: how near the bound is, and what moves it."""
 
 import math
 from dataclasses import replace
@@ -8,22 +8,23 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Round
-from cli.pool_document import no_null_model, refuse_without_null_model
+from cli.pool_document import pool_without_null_model, refuse_no_null_model
 from cli.verify import history_text, named_null_model, published_history
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
-from protocol.evidence.process import LIMIT_NATS, NAMES
+from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, EvidenceConfig, PairNullModel
 from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG
 from tests.storage.mirror import mirror, send
 from tests.validator.test_node_evidence import PAIR, document, file
 
-LAW = PairLaw(worker=PAIR[0], verifier=PAIR[1], bets={"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS})
+LAW = PairNullModel(
+    worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+)
 NAMED: PoolConfig = CONFIG.model_copy(
     update={
-        "evidence": EvidenceConfig(audit_rate=65536, laws=(LAW,)),
+        "evidence": EvidenceConfig(audit_rate=65536, null_models=(LAW,)),
         "work": CONFIG.work.model_copy(update={"samples_per_problem": 2}),
     }
 )
@@ -60,12 +61,12 @@ def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
 def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> None:
     case = served(misses=1, files=20)
     assert case["accused"]
-    assert case["left"]["misses"] < 0 < case["left"]["gaps"]
+    assert case["left"]["unexplained"] < 0 < case["left"]["gaps"]
     assert case["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(NAMES)) - case["nats"]["gaps"])
     (pair,) = case["engines"]
     assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
     assert pair["documents"] == 20
-    assert pair["rates"]["misses"] == {"rate": pytest.approx(0.1), "honest": 0.01}
+    assert pair["rates"]["unexplained"] == {"rate": pytest.approx(0.1), "honest": 0.01}
     text = history_text(case)
     assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
     assert "to the bound" in text
@@ -91,11 +92,11 @@ def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
     assert "not counted: figures of files that were not accepted" in text
 
 
-def test_a_pool_without_a_law_or_with_one_of_another_audit_rate_has_no_case() -> None:
+def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_case() -> None:
     assert named_null_model(NAMED, terms()).samples == 2
-    with pytest.raises(ConfigError, match="names no law"):
+    with pytest.raises(ConfigError, match="names no null model"):
         named_null_model(CONFIG, terms())
-    with pytest.raises(ConfigError, match="audit rate 65536, and its terms 4096"):
+    with pytest.raises(ConfigError, match="audit rate 65536, and its terms say 4096"):
         named_null_model(NAMED, terms(4096))
 
 
@@ -111,33 +112,33 @@ def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[
     with mirror(serve) as url:
         pool: Any = SimpleNamespace(pool=1, service_url=url, config_hash=config.digest, terms=terms())
         try:
-            refuse_without_null_model(pool)
+            refuse_no_null_model(pool)
         except ConfigError as error:
             refused = str(error)
-        said = no_null_model(url, {"config": config.digest.hex(), "audit_rate": 65536})
+        said = pool_without_null_model(url, {"config": config.digest.hex(), "audit_rate": 65536})
     return said, refused, capsys.readouterr().err
 
 
 def test_nobody_opens_a_case_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
     said, refused, _ = seen_at(CONFIG, CONFIG, capsys)
-    assert said == "the pool's configuration names no law of evidence"
+    assert said == "the pool's configuration names no null model"
     assert refused.startswith(f"{said}: its juries refute every challenge, and the bond would be lost")
     assert seen_at(NAMED, NAMED, capsys) == ("", "", "")
     # What cannot be had, or is another pool's, says nothing.
     said, refused, told = seen_at(NAMED, CONFIG, capsys)
     assert (said, refused) == ("", "")
     assert "pool 1: whether it names a null model was not checked" in told
-    assert no_null_model("http://127.0.0.1:1", {}) == "", "the chain never answered"
+    assert pool_without_null_model("http://127.0.0.1:1", {}) == "", "the chain never answered"
 
 
 @pytest.mark.parametrize(
-    ("laws", "why"),
+    ("models", "why"),
     [
-        ((LAW, LAW), "two laws are of one pair"),
-        ((LAW.model_copy(update={"bets": {"luck": LAW.bets["misses"]}}),), "no accumulator is called luck"),
+        ((LAW, LAW), "two null models are of one pair"),
+        ((LAW.model_copy(update={"bets": {"luck": LAW.bets["unexplained"]}}),), "no accumulator is called luck"),
         ((), "at least 1 item"),
     ],
 )
-def test_a_law_that_nobody_could_apply_is_refused(laws: tuple[PairLaw, ...], why: str) -> None:
+def test_a_null_model_that_nobody_could_apply_is_refused(models: tuple[PairNullModel, ...], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        EvidenceConfig.model_validate({"audit_rate": 1, "laws": [law.model_dump() for law in laws]})
+        EvidenceConfig.model_validate({"audit_rate": 1, "null_models": [law.model_dump() for law in models]})

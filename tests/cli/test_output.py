@@ -21,8 +21,8 @@ def test_fields_align() -> None:
 
 
 def test_json_keeps_integers_exact_and_bytes_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    emit({"grains": 2**200 + 1, "hash": b"\x01\xff"}, True, lambda: "not this")
-    assert json.loads(capsys.readouterr().out) == {"grains": 2**200 + 1, "hash": "01ff"}
+    emit({"base_units": 2**200 + 1, "hash": b"\x01\xff"}, True, lambda: "not this")
+    assert json.loads(capsys.readouterr().out) == {"base_units": 2**200 + 1, "hash": "01ff"}
 
 
 @pytest.mark.parametrize(("value", "text"), [(45, "45 s"), (600, "10 min"), (9000, "2.5 h"), (14 * 86400, "14 d")])

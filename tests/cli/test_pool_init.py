@@ -11,7 +11,7 @@ from cli.pool_config import EXPLAINED, MACHINE_WRITTEN, model_config, parameter,
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import Document, parse_document
 from protocol.errors import ConfigError
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from tests.cli.muster import Muster
 
 ENVIRONMENT = "reasoning_gym/chain_sum"
@@ -68,8 +68,8 @@ def test_what_is_written_reads_as_what_was_meant(tmp_path: Path) -> None:
     assert read == config
     assert read.digest == config.digest
     bets = (Bet(tilt=0.5, rate=1e-06, most=2.4),) * BETS
-    law = PairLaw(worker="vllm:bfloat16:cpu", verifier="transformers:bfloat16:cpu", bets={"misses": bets})
-    named = config.model_copy(update={"evidence": EvidenceConfig(audit_rate=4096, laws=(law,))})
+    law = PairNullModel(worker="vllm:bfloat16:cpu", verifier="transformers:bfloat16:cpu", bets={"misses": bets})
+    named = config.model_copy(update={"evidence": EvidenceConfig(audit_rate=4096, null_models=(law,))})
     assert parse_document(pool_file(named, {}).encode(), PoolConfig, "it", toml=True) == named
 
 

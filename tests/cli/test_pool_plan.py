@@ -8,11 +8,11 @@ import pytest
 
 from cli.pool_config import contradictions, costs, curriculum_lines, load_terms, missing_model, warnings, world_problems
 from localnet.plan import BUDGET, pool_config, pool_terms
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import DataConfig, PoolConfig
 from protocol.curriculum import Curriculum
 from protocol.environments import EnvironmentConfig
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.problems import ProblemFilter
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
@@ -30,9 +30,9 @@ def test_the_demos_pool_can_work() -> None:
     ("terms", "budget", "words"),
     [
         ({"maxUnits": 8191}, BUDGET, "a file can have 8192 output tokens, `max_units` takes 8191"),
-        ({"minStake": GRAINS, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
+        ({"minStake": TOKEN, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
         ({"maxLag": 3}, BUDGET, "training uses files 4 steps old, `max_lag` takes 3"),
-        ({}, GRAINS // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
+        ({}, TOKEN // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
     ],
 )
 def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
@@ -99,16 +99,16 @@ def test_the_command_says_what_a_curriculum_does(tmp_path: Path) -> None:
     (line,) = curriculum_lines(config)
     assert line in done.out.splitlines()
     (warning,) = [line for line in done.out.splitlines() if line.startswith("WARNING")]
-    assert "names no law of evidence, so cheats too small for any one file go unpunished" in warning
+    assert "names no null model, so cheats too small for any one file go unpunished" in warning
 
 
 def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
-    law = EvidenceConfig(audit_rate=65536, laws=(PairLaw(worker="a", verifier="b", bets={}),))
+    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker="a", verifier="b", bets={}),))
     versions = {"scoring_versions": {"numpy": "1"}}
     config, terms = CONFIG.model_copy(update={"evidence": law, **versions}), replace(TERMS, auditRate=65536)
     assert warnings(config, terms) == []
     (other,) = warnings(config, replace(terms, auditRate=4096))
-    assert other.what.startswith("the pool names a law of audit rate 65536, and its terms 4096, so cheats")
+    assert other.what.startswith("the pool's null model is of audit rate 65536, and its terms say 4096, so cheats")
     unnamed, none = warnings(CONFIG, terms)
     assert "names no `scoring_versions`" in unnamed.what
     assert "muster pool calibrate … --apply" in none.hint
@@ -139,7 +139,7 @@ def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     assert cost.files == BUDGET // 849_200_000 == 2355
     assert cost.wanted == 120
     assert "2355 full files, 588 training steps" in cost.text()
-    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * GRAINS).text()
+    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * TOKEN).text()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibration.rehearsal import Draw, judge_file, make_file
+from calibration.dry_run import Draw, judge_file, make_file
 from cli.dry_run import alone, dry_run_text, dry_run_view
 from cli.node import engines
 from cli.pool_config import load_terms
@@ -25,12 +25,12 @@ from storage.weights.publish import publish
 from tests.cli.actors import TERMS
 from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.validator import tiny
 
 ENGINE = EngineConfig(batch=8)
 DRAW = Draw(5, b"\x09" * 32, AUDIT_EVERYTHING)
-MONEY: Any = SimpleNamespace(rate=1000, minStake=200 * GRAINS, challengeWindow=120)
+MONEY: Any = SimpleNamespace(rate=1000, minStake=200 * TOKEN, challengeWindow=120)
 
 
 def rehearsed(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tuple[dict[str, Any], str]:
@@ -139,7 +139,7 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     owner = shared_suite.rich()
     suite = shared_suite.suite(owner)
     (tmp_path / "terms.toml").write_text(TERMS)
-    number = suite.pools.create_pool(load_terms(tmp_path / "terms.toml", tiny.CONFIG.digest), 500 * GRAINS).send()
+    number = suite.pools.create_pool(load_terms(tmp_path / "terms.toml", tiny.CONFIG.digest), 500 * TOKEN).send()
     order = ("node", "dry-run", "--pool", number, "--pool", url, "--worker", "transformers")
     assert "has published no weights yet" in muster.refused(*order)
     objects[object_key("configs", tiny.CONFIG.digest)] = tiny.CONFIG.canonical()
@@ -149,7 +149,7 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     shared_suite.chain.mine(5)
     view = muster.ok(*order, "--json").json
     assert (view["verdict"], view["pool"], view["step"]) == ("accept", number, 0)
-    assert view["pay"] == view["units"] * GRAINS // 1000
+    assert view["pay"] == view["units"] * TOKEN // 1000
     done = muster.run(*order, "--worker", "transformers:bfloat16")
     assert done.code == 1
     assert "verdict: reject: weights" in done.out

@@ -12,7 +12,7 @@ from protocol.environments import EnvironmentConfig
 from tests.cli.actors import TERMS
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 MakePool = Callable[[float, str], int]
 
@@ -31,10 +31,10 @@ def make_pool(service: StubService, shared_suite: Deployed, muster: Muster) -> M
 
     def made(seconds: float, url: str) -> int:
         service.config = slow_config(seconds)
-        faucet.tokens(str(suite.client.address), 500 * GRAINS)
+        faucet.tokens(str(suite.client.address), 500 * TOKEN)
         path = muster.home / "terms.toml"
         path.write_text(TERMS)
-        number = suite.pools.create_pool(load_terms(path, service.config.digest), 500 * GRAINS).send()
+        number = suite.pools.create_pool(load_terms(path, service.config.digest), 500 * TOKEN).send()
         if url:
             suite.court.announce_service(number, service.url if url == "stub" else url).send()
         return number

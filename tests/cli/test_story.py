@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from chain.abi import CONTRACTS
-from chain.indexer.state import family
+from chain.indexer.state import group_number
 from protocol.verdict import Code
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
 from tests.cli.stage import SEATS, Stage
-from tests.conftest import GRAINS, Chain
+from tests.conftest import TOKEN, Chain
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_an_owner_creates_and_funds_a_pool_that_no_seat_judges_yet(stage: Stage)
     view = stage.muster.ok("pool", "status", "--pool", 1, "--json").json
     assert view["money"]["escrow"] == view["free"] == 500_500_000_001
     assert view["service"] == {"key": stage.key("service").address, "url": "https://pool.example"}
-    assert view["seats"] == {"class": "pool 1", "count": 0, "needed": SEATS, "owners": 0}
+    assert view["seats"] == {"group": "pool 1", "count": 0, "needed": SEATS, "owners": 0}
     assert "understaffed: 0 of 11 seats judge pool 1" in stage.muster.ok("pool", "status", "--pool", 1).out
     assert "pools are 1 to 1" in stage.muster.refused("pool", "pause", *owner.options, "--pool", 7)
 
@@ -90,16 +90,16 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
     stage.mint("validator")
     sent = ("--to", validator.address, "--amount", "1000", "--yes")
     stage.muster.ok("keys", "send", *stage.key("deployer").options, *sent)
-    assert stage.tokens("validator") == 2000 * GRAINS
+    assert stage.tokens("validator") == 2000 * TOKEN
     plan = stage.muster.ok(*order, *chosen, "--dry-run", "--json").json
-    assert sum(move["grains"] for move in plan["plan"]) == 1100 * GRAINS
-    assert stage.tokens("validator") == 2000 * GRAINS
+    assert sum(move["base_units"] for move in plan["plan"]) == 1100 * TOKEN
+    assert stage.tokens("validator") == 2000 * TOKEN
     done = stage.muster.ok(*order, *chosen, "--yes", "--json").json
-    assert (len(done["seats"]), done["classes"]) == (SEATS, [1, family("qwen3-0.6b")])
-    assert stage.tokens("validator") == 900 * GRAINS
+    assert (len(done["seats"]), done["groups"]) == (SEATS, [1, group_number("qwen3-0.6b")])
+    assert stage.tokens("validator") == 900 * TOKEN
     view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
     assert [seat["standing"] for seat in view["seats"]] == ["active"] * SEATS
-    assert view["seats"][0]["classes"] == ["pool 1", f"family {family('qwen3-0.6b')}"]
+    assert view["seats"][0]["groups"] == ["pool 1", f"group {group_number('qwen3-0.6b')}"]
     assert view["seats"][0]["pools"] == [1]
 
 
@@ -111,16 +111,16 @@ def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     stage.muster.ok(*out)  # the other nine
     assert "no seat of yours is left to change" in stage.muster.refused(*out)
     rehearsed = ("validator", "judge", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
-    assert f"seat {seats[0]} judges family {family('llama')}" in stage.muster.ok(*rehearsed).out
+    assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*rehearsed).out
     state = stage.actors.state()
-    assert all(state.seats[seat].classes == (1,) for seat in seats)
+    assert all(state.seats[seat].groups == (1,) for seat in seats)
     stage.muster.ok("validator", "judge", "--stop", *validator.options, "--pool", 1, "--seat", seats[0])
     text = stage.muster.ok("validator", "status", "--address", validator.address).out
     assert "nothing: muster validator judge" in text
     assert "pool 1: pools 1" in text
     assert "understaffed: 10 of 11" in stage.muster.ok("pool", "status", "--pool", 1).out
     stage.muster.ok("validator", "judge", *validator.options, "--pool", 1)
-    assert stage.actors.state().seats[seats[0]].classes == (1,)
+    assert stage.actors.state().seats[seats[0]].groups == (1,)
 
 
 def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
@@ -144,7 +144,7 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     stage.muster.ok(
         "keys", "send", *stage.key("deployer").options, "--to", operator.address, "--amount", "1000", "--yes"
     )
-    assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * GRAINS)
+    assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * TOKEN)
     with_key = ("--node-keystore", node.path, "--node-password-file", node.password_file)
     order = ("node", "join", *operator.options, "--stake", "250")
     assert "is not registered on this chain" in stage.muster.ok("node", "status", "--node", node.address).out
@@ -215,7 +215,7 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     before = stage.tokens("operator")
     stage.muster.ok(*claim, "--dry-run")
     paid = stage.muster.ok(*claim, "--json").json
-    assert (paid["units"], paid["grains"]) == (1000, 10**9)
+    assert (paid["units"], paid["base_units"]) == (1000, 10**9)
     assert stage.tokens("operator") == before + 10**9
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
     assert (account["earned"], account["paid"], account["claimable"], account["pending"]) == (10**9, 10**9, 0, 0)
@@ -286,8 +286,8 @@ def test_everybody_leaves_with_their_money(stage: Stage) -> None:
     stage.muster.ok(*bond)
     stage.muster.ok(*withdraw)
     assert "there is no stake" in stage.muster.refused(*withdraw)
-    assert stage.tokens("validator") == before[0] + 99 * GRAINS  # a hundredth of the bond pays for the seat's number
-    assert stage.tokens("operator") == before[1] + 210 * GRAINS
+    assert stage.tokens("validator") == before[0] + 99 * TOKEN  # a hundredth of the bond pays for the seat's number
+    assert stage.tokens("operator") == before[1] + 210 * TOKEN
 
 
 def test_a_pool_is_closed_and_settled(stage: Stage) -> None:

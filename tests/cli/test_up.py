@@ -14,11 +14,11 @@ from cli.session import ask_access, check_access, open_session
 from cli.steps import UpDo, next_node_step
 from cli.steps import next_validator_step as next_validator_step
 from cli.up import LocalFaucet, NodeUp, ValidatorUp, open_up_profile
-from orchestrator.server import pool_access
+from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Muster
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_up_takes_every_step_once_whenever_it_is_interrupted(
     ]  # fmt: skip
     state = way.session.state()
     assert state.nodes[facts.node].operator == facts.operator
-    assert state.nodes[facts.node].stake == 200 * GRAINS
+    assert state.nodes[facts.node].stake == 200 * TOKEN
     assert state.accounts[pool, facts.node].member
     profile = find_profile("operator")
     assert profile is not None
@@ -78,7 +78,7 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
     ]  # fmt: skip
     assert len(processes) == 1
     (seat,) = [one for one in way.session.state().seats.values() if one.owner == facts.owner]
-    assert (seat.classes, seat.voter) == ((pool,), facts.voters[0][0])
+    assert (seat.groups, seat.voter) == ((pool,), facts.voters[0][0])
     again = ValidatorUp(open_up_profile("validator", None, None), yes=True)
     assert next_validator_step(again.facts()).do is UpDo.WARM, "after a restart nothing is bonded twice"
 
@@ -115,15 +115,15 @@ def test_a_dry_run_says_what_it_would_cost(muster: Muster, service: StubService,
     facts = way.prepare()
     faucet = LocalFaucet.of(way.session.suite)
     assert faucet is not None
-    faucet.tokens(facts.operator, GRAINS)
+    faucet.tokens(facts.operator, TOKEN)
     order = ("node", "join", "--stake", "0.5", "--dry-run")
     cost = muster.ok(*order, "--json").json
     first, deposit, *_ = cost["plan"]
-    assert (cost["grains"], deposit["grains"], deposit["gas"]) == (GRAINS // 2, GRAINS // 2, None)
+    assert (cost["base_units"], deposit["base_units"], deposit["gas"]) == (TOKEN // 2, TOKEN // 2, None)
     assert cost["gas"] == first["gas"] > 30_000
     assert cost["fee_wei"] > 0
     assert "it would cost 0.5 tokens and gas" in muster.ok(*order).out
-    assert way.session.suite.token.balance_of(facts.operator) == GRAINS
+    assert way.session.suite.token.balance_of(facts.operator) == TOKEN
 
 
 def test_what_the_chain_does_not_bear_out_is_refused(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
-from chain.indexer.state import State, family
+from chain.indexer.state import State, group_number
 from cli.views import account_view, due, node_view, pool_phase, pool_view, reason, seat_view, standing, waiting
 from protocol.verdict import Code, pack
 
@@ -144,9 +144,9 @@ def test_a_seat_shows_its_votes_and_penalties() -> None:
     state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(reveals={1: VOTES[1]})], [0])
     state.slashes.append(Slash("seat", "5", 1, 0, 0, 7, 9, 1400, "0xt"))
     state.slashes.append(Slash("node", NODE, 1, 0, 3, 7, 9, 1400, "0xt"))
-    seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, penalised=7, classes=(1, family("qwen3")))
+    seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, penalised=7, groups=(1, group_number("qwen3")))
     view = seat_view(state, seat, 0)
-    assert (view["classes"], view["pools"]) == (["pool 1", f"family {family('qwen3')}"], [1])
+    assert (view["groups"], view["pools"]) == (["pool 1", f"group {group_number('qwen3')}"], [1])
     assert (view["drawn"], view["voted"], [p["amount"] for p in view["penalties"]]) == (1, 1, [7])
 
 
@@ -165,7 +165,7 @@ def test_a_pool_says_what_it_is_doing() -> None:
     pool.status = "understaffed"
     assert words() == "understaffed: 0 of 11 seats judge pool 1, it takes no work"
     for number in range(11):
-        state.seats[number] = Seat(number, OWNER, NODE, 100, 1, classes=(1,))
+        state.seats[number] = Seat(number, OWNER, NODE, 100, 1, groups=(1,))
     assert "muster pool set-service --count-seats" in words()
     state.seats[0].left_epoch = 9
     assert words() == "understaffed: 10 of 11 seats judge pool 1, it takes no work"

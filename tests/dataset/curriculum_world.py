@@ -14,7 +14,7 @@ from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig, WorkConfig
 from protocol.curriculum import Curriculum
-from protocol.curriculum_mask import TABLE, Resting
+from protocol.curriculum_mask import MASK_FILE, CurriculumMask
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer
 from protocol.problems import ProblemFilter
@@ -29,7 +29,7 @@ from storage.weights.publish import publish
 from tests.chain.game import Game
 from tests.validator.world import CONFIG as PLAIN
 from tests.validator.world import tokenizer_folder
-from trainer.curriculum import RestingTables
+from trainer.curriculum import MaskWriter
 
 LEARN = Curriculum(tries=4, lowest=250, highest=750, window=2, most=900)
 ENVIRONMENT = PLAIN.environments[0].model_copy(
@@ -62,17 +62,17 @@ class LearningPool:
     def pool_id(self) -> PoolId:
         return PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
 
-    def tables(self, name: str) -> RestingTables:
+    def tables(self, name: str) -> MaskWriter:
         """A trainer's, with a home of that name."""
         (self.folder / name).mkdir(exist_ok=True)
-        return RestingTables(
+        return MaskWriter(
             CONFIG, self.game.pool, lambda: self.game.state, self.bucket.get, self.folder / name, 0, patience=0.0
         )
 
     def step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"
 
-    def publish(self, trainer: RestingTables | None = None, forged: Resting | None = None) -> int:
+    def publish(self, trainer: MaskWriter | None = None, forged: CurriculumMask | None = None) -> int:
         """The next policy step with its table, or a forged one."""
         step = len(self.digests)
         folder = self.step_folder(step)
@@ -80,7 +80,7 @@ class LearningPool:
         (folder / "weights").write_text(json.dumps(step))
         (trainer or self.tables("home")).write(step, folder)
         if forged is not None:
-            (folder / TABLE).write_bytes(forged.encoded(CONFIG))
+            (folder / MASK_FILE).write_bytes(forged.encoded(CONFIG))
         scope = ManifestScope(self.pool_id, self.game.owner.address)
         parent = self.digests[-1] if self.digests else None
         made = publish(folder, self.bucket, scope, step, parent, self.game.owner)
@@ -89,8 +89,8 @@ class LearningPool:
         self.game.mine_to(seed_block + 1)
         return step
 
-    def table(self, step: int) -> Resting:
-        found = Resting.load(CONFIG, self.step_folder(step))
+    def table(self, step: int) -> CurriculumMask:
+        found = CurriculumMask.load(CONFIG, self.step_folder(step))
         assert found is not None
         return found
 
@@ -106,7 +106,7 @@ class LearningPool:
         counter = state.accounts[self.game.pool, node.address].counter
         return Work(WorkId(self.pool_id, node.address, step, counter), seed, published.manifest)
 
-    def file(self, work: Work, table: Resting) -> tuple[bytes, Commitment]:
+    def file(self, work: Work, table: CurriculumMask) -> tuple[bytes, Commitment]:
         """A file whose answers are right as `RIGHT` says, drawn by `table`."""
         rows = rows_of(work, table)
         data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
@@ -139,7 +139,7 @@ def environment(folder: Path) -> PoolEnvironments:
     return PoolEnvironments.of(CONFIG, tokenizer_folder()).at(folder)
 
 
-def rows_of(work: Work, table: Resting) -> list[Rollout]:
+def rows_of(work: Work, table: CurriculumMask) -> list[Rollout]:
     book = PoolEnvironments.of(CONFIG, tokenizer_folder())
     tokenizer, rows = load_tokenizer(tokenizer_folder()), []
     for task in assignments(work, CONFIG, table):

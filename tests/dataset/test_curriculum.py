@@ -12,7 +12,7 @@ import pytest
 from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
-from protocol.curriculum_mask import TABLE, Resting
+from protocol.curriculum_mask import MASK_FILE, CurriculumMask
 from protocol.errors import ConfigError, IntegrityError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
@@ -26,9 +26,9 @@ from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain, deploy_on
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.localnet.services.running import ServiceProcess, running, settings_of
-from trainer.curriculum import RestingTables
-from validator.checks import FILE_CHECKS
-from validator.context import CheckContext, SubmissionFacts
+from trainer.curriculum import MaskWriter
+from validator.judging.checks import FILE_CHECKS
+from validator.judging.context import CheckContext, SubmissionFacts
 
 ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
 """What rests once every problem was tried."""
@@ -80,7 +80,7 @@ def test_work_of_a_step_is_drawn_by_its_own_table(pool: LearningPool) -> None:
         assert {CONFIG.environments[0].number(row.problem_seed) for row in rows} <= drawn
 
 
-def judged(pool: LearningPool, step: int, table: Resting) -> Finding:
+def judged(pool: LearningPool, step: int, table: CurriculumMask) -> Finding:
     """What a validator's checks, up to that of the assignment, say of a file of `step` that was drawn by `table`."""
     work = pool.work(pool.node, step)
     data, commitment = pool.file(work, table)
@@ -112,7 +112,7 @@ def test_anybody_finds_every_table_from_chain_and_bucket(pool: LearningPool, tmp
     for step in range(6):
         (tmp_path / str(step)).mkdir()
         again.write(step, tmp_path / str(step))
-        assert (tmp_path / str(step) / TABLE).read_bytes() == (pool.step_folder(step) / TABLE).read_bytes()
+        assert (tmp_path / str(step) / MASK_FILE).read_bytes() == (pool.step_folder(step) / MASK_FILE).read_bytes()
 
 
 def test_refused_files_and_files_that_are_not_final_do_not_count(pool: LearningPool) -> None:
@@ -136,7 +136,7 @@ def test_disputed_files_never_count(pool: LearningPool) -> None:
 def test_a_step_whose_predecessor_is_unknown_waits(pool: LearningPool, tmp_path: Path) -> None:
     with pytest.raises(StepNotSeenError, match="policy step 98"):
         pool.tables("home").write(99, tmp_path)
-    careful = RestingTables(CONFIG, pool.game.pool, lambda: pool.game.state, pool.bucket.get, tmp_path, 1000, 0.0)
+    careful = MaskWriter(CONFIG, pool.game.pool, lambda: pool.game.state, pool.bucket.get, tmp_path, 1000, 0.0)
     with pytest.raises(StepNotSeenError, match="not confirmed"):
         careful.write(2, tmp_path)
 
@@ -148,7 +148,7 @@ def test_a_damaged_or_lost_memory_of_the_trainer_changes_nothing(pool: LearningP
         (home / "solve-rates.json").write_bytes(memory)
         (tmp_path / str(number)).mkdir()
         pool.tables(home.name).write(2, tmp_path / str(number))
-        assert (tmp_path / str(number) / TABLE).read_bytes() == (pool.step_folder(2) / TABLE).read_bytes()
+        assert (tmp_path / str(number) / MASK_FILE).read_bytes() == (pool.step_folder(2) / MASK_FILE).read_bytes()
 
 
 class Blind:
@@ -167,11 +167,11 @@ def test_a_file_that_nobody_serves_is_left_out_and_the_table_says_so(pool: Learn
     state = pool.game.state
     lost = counted(state, pool.game.pool, 2, 2)[0]
     blind = Blind(pool.bucket, object_key("rollouts", lost.sha256))
-    RestingTables(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path, 0, patience=0.0).write(2, tmp_path)
-    table = Resting.load(CONFIG, tmp_path)
+    MaskWriter(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path, 0, patience=0.0).write(2, tmp_path)
+    table = CurriculumMask.load(CONFIG, tmp_path)
     assert table is not None
     assert table.left_out == (lost.sequence,)
-    patient = RestingTables(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path / "p", 0, patience=60.0)
+    patient = MaskWriter(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path / "p", 0, patience=60.0)
     (tmp_path / "new").mkdir()
     with pytest.raises(Exception, match=f"final file {lost.sequence} waits"):
         patient.write(2, tmp_path / "new")
@@ -271,7 +271,7 @@ def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:
 def test_pools_and_steps_without_a_table_are_named(pool: LearningPool, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="has no policy step 77"):
         pool.check(77)
-    with pytest.raises(IntegrityError, match=f"has no {TABLE}"):
+    with pytest.raises(IntegrityError, match=f"has no {MASK_FILE}"):
         environment(pool.folder)
     monkeypatch.setattr(PoolConfig, "curricula", property(lambda self: {}))
     with pytest.raises(ConfigError, match="has no curriculum"):

@@ -23,8 +23,8 @@ from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
 from tests.validator.world import CONFIG
-from trainer.collaborators import TrainerCollaborators
-from trainer.data_pool import DataKeeper
+from trainer.data_pool import DataBuyer
+from trainer.train import TrainerServices
 
 ROLLOUTS = 20
 BOUGHT = CONFIG.model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
@@ -64,22 +64,22 @@ class Keepers:
         self.work, self.home = work, home
         self.config = config_of(base, home).model_copy(update={"pool": work.game.pool, "newcomer_seconds": 5})
 
-    def make(self, **changes: object) -> DataKeeper:
+    def make(self, **changes: object) -> DataBuyer:
         fakes: Any = {"client": KeptPool(self.work, self.home), "bucket": self.work.bucket, "orchestrator": None}
-        fakes |= {"account": self.work.game.owner, "carrier": None, "evaluator": SimpleNamespace()}
-        return DataKeeper(self.config.model_copy(update=changes), TrainerCollaborators(**fakes))
+        fakes |= {"account": self.work.game.owner, "decoy": None, "evaluator": SimpleNamespace()}
+        return DataBuyer(self.config.model_copy(update=changes), TrainerServices(**fakes))
 
     def look(self, **changes: object) -> bool:
-        return bool(self.make(**changes)._look())
+        return bool(self.make(**changes)._poll())
 
     def killed_in_publishing(self) -> int:
         """How often it had to be started until one was let live: each dies one upload later than the one before."""
         for most in range(100):
             keeper = self.make()
-            keeper.outside = replace(keeper.outside, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
-            keeper.publisher._bucket = keeper.outside.bucket
+            keeper.services = replace(keeper.services, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
+            keeper.publisher._bucket = keeper.services.bucket
             try:
-                keeper._look()
+                keeper._poll()
                 return most
             except Killed:
                 continue
@@ -112,15 +112,15 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
 
     assert keepers.killed_in_publishing() >= 3
     assert len(pool().steps) == 1, "so that who wants to can rehearse before it joins"
-    keepers.look(standstill_seconds=0)
+    keepers.look(stall_seconds=0)
     assert len(pool().steps) == 1, "nobody is kept waiting"
     _, early = game.node()
     keepers.look()
     assert len(pool().steps) == 1, "others may join in the same moment"
-    keepers.look(standstill_seconds=0)
+    keepers.look(stall_seconds=0)
     assert len(pool().steps) == 2, "nobody may work for the step before"
     _, late = game.node()
-    keepers.look(standstill_seconds=0)
+    keepers.look(stall_seconds=0)
     assert len(pool().steps) == 2, "too soon after the step before"
     game.deployed.chain.later(6)
     keepers.until(lambda: len(pool().steps) == 3)
@@ -157,4 +157,4 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
 def test_settings_that_only_training_uses_are_refused(bought: SoldWork, tmp_path: Path) -> None:
     keepers = Keepers(bought, small_model(tmp_path / "base"), tmp_path / "keeper")
     with pytest.raises(ConfigError, match="no canaries"):
-        keepers.make(carrier=keepers.config.key)
+        keepers.make(decoy=keepers.config.key)

@@ -28,7 +28,7 @@ from tests.dataset.world import SoldWork
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator import tiny
 from trainer.problem_filter import FilterPlan, run_filter
-from validator.pipeline import judge
+from validator.judging.pipeline import judge
 from worker.produce import Producer
 
 TASKS, FILES, HELD_OUT = 48, 3, 8

@@ -35,7 +35,7 @@ def learning_config(seed: int, steps: int) -> PoolConfig:
     problems = ProblemFilter.of(20, tuple(range(20)))
     environment = base.environments[0].model_copy(update={"problems": problems, "curriculum": learn})
     work = base.work.model_copy(update={"samples_per_problem": 4})
-    train = base.train.model_copy(update={"files_per_step": 2, "async_level": 2})
+    train = base.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2})
     return base.model_copy(update={"environments": (environment,), "work": work, "train": train})
 
 

@@ -12,14 +12,13 @@ import pytest
 
 from chain.indexer.records import CaseOutcome, Status, Submission
 from chain.indexer.state import State
-from engines.arithmetic import arithmetic_of
-from engines.runtime import vllm_installed
+from engines.runtime import arithmetic_of, vllm_installed
 from localnet.demo import Demo, RunMonitor
 from localnet.plan import POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import AUDIT_EVERYTHING
 from tests.e2e.running import muster
 from tests.validator import tiny
@@ -37,13 +36,15 @@ def lenient_config() -> PoolConfig:
     """A data pool in float32 whose checks let pass what bfloat16's must, and whose law does not. Its model is random:
     what it answers does not matter here."""
     model = tiny.CONFIG.model.model_copy(update={"source": str(tiny.model_folder())})
-    laws = tuple(PairLaw(worker=a, verifier=b, bets={"mantissas": (BET,) * BETS}) for a in ENGINES for b in ENGINES)
+    laws = tuple(
+        PairNullModel(worker=a, verifier=b, bets={"mantissas": (BET,) * BETS}) for a in ENGINES for b in ENGINES
+    )
     return pool_config(1, 1).model_copy(
         update={
             "model": model,
             "data": DataConfig(rollouts=ROLLOUTS),
             "checks": BF16_CHECKS,
-            "evidence": EvidenceConfig(audit_rate=AUDIT_EVERYTHING, laws=laws),
+            "evidence": EvidenceConfig(audit_rate=AUDIT_EVERYTHING, null_models=laws),
         }
     )
 
@@ -93,12 +94,14 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
         assert {one.status for one in final(state, mallory)} == {Status.ACCEPTED}, "every file passes by itself"
         accuser = demo.ring["deployer"]
         token = demo.onboarding.suite("deployer").token
-        token.mint(accuser.address, 10 * GRAINS).send()
+        token.mint(accuser.address, 10 * TOKEN).send()
         acting = ("--keystore", accuser.keystore, "--password-file", accuser.password_file, "--yes")
 
         had = token.balance_of(accuser.address)
         upheld, refuted = (demo.ok("challenge", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
-        state = demo.wait(monitor, lambda state: not state.open_cases(POOL))
+        state = demo.wait(
+            monitor, lambda state: all(case.outcome is not CaseOutcome.OPEN for case in state.cases.values())
+        )
         convicted, acquitted = state.cases[upheld], state.cases[refuted]
         assert (convicted.outcome, acquitted.outcome) == (CaseOutcome.UPHELD, CaseOutcome.REFUTED)
         assert state.accounts[POOL, mallory].ejected

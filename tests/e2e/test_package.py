@@ -70,7 +70,7 @@ def package_config(base: Path) -> PoolConfig:
     made = pool_config(1, STEPS)
     model = made.model.model_copy(update={"source": str(base)})
     work = made.work.model_copy(update={"problems_per_file": 8})
-    train = made.train.model_copy(update={"files_per_step": 2, "async_level": 2, "minibatches": 2})
+    train = made.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2})
     changed = {
         "environments": (package, *made.environments),
         "model": model,

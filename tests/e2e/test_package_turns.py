@@ -68,7 +68,7 @@ def package_config(package: EnvironmentConfig, base: Path) -> PoolConfig:
     """Small files: every row of one costs three replays of each seat."""
     made = pool_config(1, STEPS)
     work = {"problems_per_file": 4, "samples_per_problem": 8, "max_new_tokens": 96}
-    train = made.train.model_copy(update={"files_per_step": 2, "async_level": 2, "minibatches": 2})
+    train = made.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2})
     changed = {
         "environments": (package,),
         "model": made.model.model_copy(update={"source": str(base)}),

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from engines.arithmetic import arithmetic_of
 from engines.hf import TransformersEngine
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from engines.runtime import arithmetic_of
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from runtime.process import EngineConfig
-from validator.held_engines import LoadedEngine, OtherEngines
+from validator.judging.pipeline import LoadedEngine, OtherEngines
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_law_of_one_kind_of_processor_says_nothing_of_another(monkeypatch: pyt
     neither its files nor such a juror's measurements belong to the law."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     usual = LoadedEngine(TransformersEngine("bfloat16")).key
-    law = EvidenceConfig(audit_rate=65536, laws=(PairLaw(worker=usual, verifier=usual, bets={}),))
+    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker=usual, verifier=usual, bets={}),))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     other = LoadedEngine(TransformersEngine("bfloat16")).key
     assert law.refuses(other)

@@ -125,7 +125,7 @@ def test_prefill_batches_do_not_matter(engine: TransformersEngine, monkeypatch: 
     asked = requests(8, seed=7)
     pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
     whole = list(engine.prefill(pairs))
-    monkeypatch.setattr("engines.passes.PREFILL_TOKENS", 90)
+    monkeypatch.setattr("engines.prefill.PREFILL_TOKENS", 90)
     monkeypatch.setattr("engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
     monkeypatch.setattr("engines.hf.LOGITS_BYTES", 300 * 4 * 40)
     for one, other in zip(whole, engine.prefill(pairs), strict=True):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engines import pace
-from engines.pace import StepPace
+from engines import runtime
+from engines.runtime import StepPace
 
 
 class StandingClock:
@@ -19,7 +19,7 @@ class StandingClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
     standing = StandingClock()
-    monkeypatch.setattr(pace, "time", standing)
+    monkeypatch.setattr(runtime, "time", standing)
     return standing
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.passes import PREFILL_TOKENS, Sequences, plan_passes
+from engines.prefill import PREFILL_TOKENS, Sequences, plan_passes
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 900)), min_size=1, max_size=60)
 

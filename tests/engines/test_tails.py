@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from engines.base import Completion, Engine, Request, Sampling
+from engines.decoding import from_bytes, to_bytes
 from engines.hf import TransformersEngine
-from engines.tails import from_bytes, to_bytes
 from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from runtime.turns import joined

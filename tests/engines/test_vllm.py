@@ -23,7 +23,7 @@ def test_the_cache_of_a_small_model_is_small() -> None:
     assert cache_need({"hidden_size": "?"}, 512, 1, 2) == 1 << 30
 
 
-def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:
+def run_evidence(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", f"tests.engines.{program}", name, str(folder)],
         env=os.environ | torch_environment(),
@@ -39,7 +39,7 @@ def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict[str, A
 
 def test_float32_agrees_token_for_token(tmp_path: Path) -> None:
     """Joins, leaves, one-token outputs, hot reload, refusals: see vllm_case.py."""
-    found = run_case("float32", tmp_path)
+    found = run_evidence("float32", tmp_path)
     assert found["same"] == found["rollouts"]
     assert found["same_after_reload"] == found["rollouts"]
     assert found["changed_by_reload"] > found["rollouts"] // 2
@@ -56,7 +56,7 @@ def test_float32_agrees_token_for_token(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_preemption_keeps_proofs_right(tmp_path: Path) -> None:
     """A KV cache too small for the batch: requests are preempted and recomputed."""
-    found = run_case("preemption", tmp_path)
+    found = run_evidence("preemption", tmp_path)
     assert found["same"] == found["rollouts"]
     assert found["preemptions"] > 0
     assert found["mismatches"] <= 1
@@ -64,7 +64,7 @@ def test_preemption_keeps_proofs_right(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_bfloat16_stays_within_its_band(tmp_path: Path) -> None:
-    found = run_case("bfloat16", tmp_path)
+    found = run_evidence("bfloat16", tmp_path)
     assert found["mismatches"] <= 12
     assert found["mantissa"] < 10
     assert found["mismatches_after_reload"] <= 12
@@ -72,7 +72,7 @@ def test_bfloat16_stays_within_its_band(tmp_path: Path) -> None:
 
 def test_vllm_verifies_as_transformers_does_in_float32(tmp_path: Path) -> None:
     """Prefill of shared prompts and many lengths, small windows, hot reload, failures: see vllm_prefill_case.py."""
-    found = run_case("float32", tmp_path, "vllm_prefill_case")
+    found = run_evidence("float32", tmp_path, "vllm_prefill_case")
     assert found["lengths"][0] == 1
     assert len(found["lengths"]) > 8
     for distance in (found["distance"], found["reloaded_distance"]):
@@ -94,7 +94,7 @@ def test_vllm_verifies_as_transformers_does_in_float32(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_vllm_verifies_within_its_band_in_bfloat16(tmp_path: Path) -> None:
-    found = run_case("bfloat16", tmp_path, "vllm_prefill_case")
+    found = run_evidence("bfloat16", tmp_path, "vllm_prefill_case")
     for distance in (found["distance"], found["reloaded_distance"]):
         assert distance["sound"]
         assert distance["logits"] < 0.25
@@ -109,7 +109,7 @@ def test_vllm_verifies_within_its_band_in_bfloat16(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_with_half_of_the_model_each(tmp_path: Path) -> None:
     """Tensor parallelism; on GPUs it is the same code."""
-    found = run_case("float32", tmp_path, "vllm_parallel_case")
+    found = run_evidence("float32", tmp_path, "vllm_parallel_case")
     for weights in (found["first"], found["second"]):
         assert weights["same"] == weights["distance"]["sequences"] == 30
         assert weights["distance"]["sound"]

@@ -36,7 +36,7 @@ from localnet.background import (
 )
 from localnet.network import final_exits
 from localnet.plan import budget, pool_terms
-from protocol.amounts import GRAINS
+from protocol.amounts import TOKEN
 from protocol.errors import ConfigError, MusterError
 from runtime.supervisor import Child, Supervisor, restart_pause
 
@@ -102,7 +102,7 @@ def test_the_budget_pays_every_step() -> None:
     terms = pool_terms(config)
     dearest = config.train.files_per_step * (terms.maxUnits * terms.rate + terms.committee * terms.fee)
     assert budget(5000) >= 5000 * dearest
-    assert budget(30) == 2000 * GRAINS
+    assert budget(30) == 2000 * TOKEN
 
 
 def test_an_interrupted_first_start_leaves_settings_and_logs(tmp_path: Path) -> None:

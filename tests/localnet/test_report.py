@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from chain.indexer.records import Canary, Dispute, Seat
 from localnet.plan import DemoPlan, ValidatorSpec
 from localnet.report import agreement, broken_safeguards, highlights, problems, safeguards
-from orchestrator.summary import (
+from orchestrator.dashboard.results import (
     Agreement,
     CheaterSummary,
     DodgedCanary,
@@ -20,10 +20,10 @@ from orchestrator.summary import (
     SilentCommittee,
     ValidatorSummary,
 )
-from protocol.api.judged import CanaryEntry, DisputeEntry
+from protocol.api.run import CanaryEntry, DisputeEntry
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import SEATS, Game, begin, work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.validator.test_compare import verdict
 
 T = TypeVar("T", bound=BaseModel)
@@ -49,11 +49,11 @@ CANARIES: list[dict[str, Any]] = [{"slashed": {}}, {"slashed": {"2": 1}}]
 SAFEGUARDS = Safeguards(
     attested=60,
     late=[0],
-    late_fines=GRAINS,
+    late_fines=TOKEN,
     opted_in=11,
     needed=11,
     silent=[SilentCommittee(lane=4, absent=[2, 9], fined=400_000_000)],
-    dodged=[DodgedCanary(submission=96, seat=3, slashed=20 * GRAINS)],
+    dodged=[DodgedCanary(submission=96, seat=3, slashed=20 * TOKEN)],
 )
 SHOWN: dict[str, Any] = {
     "safeguards": SAFEGUARDS,
@@ -135,7 +135,7 @@ def test_a_run_is_summed_up_in_a_few_lines() -> None:
         "lane 4: seats [2, 9] kept silent, paid 0.4 MUS, and were replaced",
         "canary 96: seat 3 had disputed it to dodge, and lost 20 MUS",
         "honest validators (vllm with batch 16): 3 files judged by more than one, 0 verdicts differ",
-        "ledger equals chain: yes, to the last grain; escrow balances: yes",
+        "ledger equals chain: yes, to the last base unit; escrow balances: yes",
     ]
 
 
@@ -172,7 +172,7 @@ def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_
     game.suite.pools.finalize(game.state.submissions[game.pool, 1]).send()
     found = safeguards(game.state, game.pool)
     values = game.suite.params.values()
-    assert found.late_fines == values["malformedPenalty"] == GRAINS
+    assert found.late_fines == values["malformedPenalty"] == TOKEN
     assert (found.opted_in, found.needed) == (SEATS, SEATS)
     (one,) = found.silent
     assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), 2 * values["withheldPenalty"])

@@ -1,4 +1,4 @@
-"""The ledger: grains neither appear nor vanish, whatever becomes of a file."""
+"""The ledger: base units neither appear nor vanish, whatever becomes of a file."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The ledger's tables say what the events say, and files keep amounts to the last grain."""
+"""The ledger's tables say what the events say, and files keep amounts to the last base unit."""
 
 import csv
 import json
@@ -9,8 +9,7 @@ from pyarrow import parquet
 
 from chain.indexer.reducers import replay
 from cli.ledger import write_table
-from orchestrator.ledger import escrow
-from orchestrator.ledger_tables import NAMES, tables
+from orchestrator.ledger import NAMES, escrow, tables
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, RATE, ScriptedChain

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.page import report_page, script
-from orchestrator.report import documents
-from orchestrator.status import record
-from orchestrator.summary import build_summary
+from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.page import report_page, script
+from orchestrator.dashboard.results import build_summary, documents
 from protocol.api.run import ReconciliationEntry, RunRecord
 from protocol.verdict import Code
 from tests.cli.muster import Muster
@@ -87,7 +86,7 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
 
 
 def test_an_unopened_canary_is_no_honest_file(run: RunRecord) -> None:
-    assert build_summary(run, seed=7, seconds=1, carriers=[CHEAT.address]).honest_rejected == 0
+    assert build_summary(run, seed=7, seconds=1, decoys=[CHEAT.address]).honest_rejected == 0
 
 
 def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> None:

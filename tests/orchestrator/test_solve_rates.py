@@ -14,7 +14,7 @@ from orchestrator.db import Database
 from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
 from protocol.api.views import Difficulties
 from protocol.curriculum import SolveRate
-from protocol.curriculum_mask import TABLE, Resting, resting
+from protocol.curriculum_mask import MASK_FILE, CurriculumMask, build_mask
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import write
@@ -31,7 +31,7 @@ from tests.orchestrator.databases import KINDS, empty_database
 
 NODE = "0x" + "11" * 20
 POOL = PoolId(31337, POOLS, 1)
-EMPTY = Resting({0: bytes(14)})
+EMPTY = CurriculumMask({0: bytes(14)})
 
 
 class CountingShelf(Shelf):
@@ -91,9 +91,9 @@ def rates_of(run: RatedRun, db: Database) -> SolveRates:
 
 def settled(rates: SolveRates) -> Difficulties:
     """After everything that can be read was read."""
-    rates.look()
+    rates.refresh()
     while rates.read_one():
-        rates.look()
+        rates.refresh()
     return rates.view()
 
 
@@ -160,8 +160,8 @@ def test_the_newest_table_is_told(tmp_path: Path) -> None:
     run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     folder = tmp_path / "step"
     folder.mkdir()
-    table = resting(CONFIG, 0, {0: {1: SolveRate(4, 0), 3: SolveRate(4, 4), 4: SolveRate(4, 0)}})
-    (folder / TABLE).write_bytes(table.encoded(CONFIG))
+    table = build_mask(CONFIG, 0, {0: {1: SolveRate(4, 0), 3: SolveRate(4, 4), 4: SolveRate(4, 0)}})
+    (folder / MASK_FILE).write_bytes(table.encoded(CONFIG))
     made = publish(folder, run.bucket, ManifestScope(POOL, OWNER.address), 0, None, OWNER)
     run.step(100, made.digest)
     (entry,) = settled(rates_of(run, db)).environments
@@ -174,13 +174,13 @@ def test_shares_fall_into_tenths_with_none_and_all_apart() -> None:
     assert found == [0, 1, 2, 6, 10, 11]
 
 
-def test_the_reader_stops_at_once_and_reads_only_where_it_leads(tmp_path: Path) -> None:
+def test_files_are_read_only_by_the_leader(tmp_path: Path) -> None:
     run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     run.file(0, 50)
     run.step(100)
     rates = rates_of(run, db)
-    reader = SolveRateReader(rates, lambda: False)
-    reader.start()
-    reader.stop()
+    assert SolveRateReader(rates, lambda: False).work() >= 1.0
     assert run.bucket.reads == 0
+    assert SolveRateReader(rates, lambda: True).work() < 1.0
+    assert run.bucket.reads == 1
     db.close()

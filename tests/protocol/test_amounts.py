@@ -9,7 +9,7 @@ from protocol.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "grains"),
+    ("text", "base_units"),
     [
         ("12", 12_000_000_000),
         ("12.5", 12_500_000_000),
@@ -19,8 +19,8 @@ from protocol.errors import ConfigError
         ("123456789012345678901.000000009", 123456789012345678901000000009),
     ],
 )
-def test_decimal_tokens_become_grains(text: str, grains: int) -> None:
-    assert parse_tokens(text) == grains
+def test_decimal_tokens_become_grains(text: str, base_units: int) -> None:
+    assert parse_tokens(text) == base_units
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 @given(st.integers(0, 2**256 - 1))
-def test_what_is_shown_can_be_typed(grains: int) -> None:
-    if grains < 10**39:
-        assert parse_tokens(show_tokens(grains)) == grains
-    whole, _, fraction = show_tokens(grains).partition(".")
-    assert int(whole) * 10**9 + int(fraction.ljust(9, "0")) == grains
+def test_what_is_shown_can_be_typed(base_units: int) -> None:
+    if base_units < 10**39:
+        assert parse_tokens(show_tokens(base_units)) == base_units
+    whole, _, fraction = show_tokens(base_units).partition(".")
+    assert int(whole) * 10**9 + int(fraction.ljust(9, "0")) == base_units
 
 
 def test_negative_amounts_are_shown_with_their_sign() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocol.config import PoolConfig
-from protocol.curriculum import Curriculum, Difficulty, SolveRate, Tried, added
+from protocol.curriculum import Curriculum, Difficulty, ProblemTries, SolveRate, total_rates
 
 FILE = {"name": "genesys", "content": "0" * 64, "rows": 40}
 
@@ -32,10 +32,12 @@ def test_thresholds_are_exact_and_belong_to_what_fits(count: int, solved: int, f
 
 
 def test_tries_are_added_in_any_order() -> None:
-    tries = [Tried(place, number, SolveRate(4, number % 5)) for place in (0, 1) for number in range(50) for _ in "ab"]
-    rates = added(tries)
+    tries = [
+        ProblemTries(place, number, SolveRate(4, number % 5)) for place in (0, 1) for number in range(50) for _ in "ab"
+    ]
+    rates = total_rates(tries)
     Random(3).shuffle(tries)
-    assert added(tries) == rates
+    assert total_rates(tries) == rates
     assert rates[1, 7] == SolveRate(8, 4)
     assert len(rates) == 100
 

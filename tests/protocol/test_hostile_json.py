@@ -18,10 +18,10 @@ from cli.authorisations import Consent, Invite
 from cli.checks import ask_rpc
 from cli.pool_config import load_terms
 from environments.pool import _sizes
-from orchestrator.bodies import strict_object
+from orchestrator.auth import strict_object
 from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
-from protocol.api.work import NoSlot
+from protocol.api.work import NoLease
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -38,7 +38,7 @@ from storage.keys import check_content, object_key
 from storage.s3 import S3Settings
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import ManifestScope, unseal
-from validator.verdict_store import VerdictStore
+from validator.judging.verdicts import VerdictStore
 from worker.journal import Journal
 
 DEEP, LONG = b"[" * 100_000, b"1" * 5_000
@@ -178,35 +178,35 @@ def service_answering(data: bytes, account: LocalAccount) -> OrchestratorClient:
     return OrchestratorClient("http://service", account, POOL, client=client)
 
 
-SLOT = "ab" * 16
+LEASE = "ab" * 16
 
 
 @pytest.mark.parametrize(
-    "slot",
+    "lease",
     [
         {"wait": 10**4000},
         {"wait": 0.0, "reason": "again and again"},
         {"wait": 1e9, "reason": "never"},
-        {"slot": SLOT, "step": 1, "counter": 10**4000, "expires": 1},
-        {"slot": SLOT, "step": "1" * 5000, "counter": 0, "expires": 1},
-        {"slot": SLOT, "step": 1, "counter": 0, "expires": 10**400},
-        {"slot": SLOT, "step": [], "counter": 0, "expires": 1},
-        {"slot": SLOT, "step": 1, "counter": 1, "expires": 1},
-        {"slot": "a", "step": 1, "counter": 0, "expires": 1},
+        {"lease": LEASE, "step": 1, "counter": 10**4000, "expires": 1},
+        {"lease": LEASE, "step": "1" * 5000, "counter": 0, "expires": 1},
+        {"lease": LEASE, "step": 1, "counter": 0, "expires": 10**400},
+        {"lease": LEASE, "step": [], "counter": 0, "expires": 1},
+        {"lease": LEASE, "step": 1, "counter": 1, "expires": 1},
+        {"lease": "a", "step": 1, "counter": 0, "expires": 1},
         {},
         [],
     ],
 )
-def test_nonsense_slots(slot: Any) -> None:
-    service = service_answering(json.dumps(slot).encode(), Account.create())
+def test_nonsense_leases(lease: Any) -> None:
+    service = service_answering(json.dumps(lease).encode(), Account.create())
     with pytest.raises(IntegrityError, match="http://service"):
-        service.slot(0)
+        service.request_lease(0)
 
 
 def test_what_a_service_says_is_fit_for_a_terminal() -> None:
     service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', Account.create())
-    answer = service.slot(0)
-    assert isinstance(answer, NoSlot)
+    answer = service.request_lease(0)
+    assert isinstance(answer, NoLease)
     assert answer.reason == "?[2J" + "x" * 196 + "…"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from engines.pace import StepPace
+from engines.runtime import StepPace
 from protocol.waits import WAITS
 from runtime.presence import LAST_WORDS, STALLED, gone, keep_last_words, stalled
 from runtime.stall import EXIT_STALLED, StallGuard

@@ -314,7 +314,7 @@ def accusation(number: int, node: str, outcome: CaseOutcome, pool: int = 1) -> A
     return replace(case, slashed=2 * 10**9 if outcome is CaseOutcome.UPHELD else 0)
 
 
-def test_node_cases_are_told_when_opened_and_when_decided_to_the_accused_and_the_owner() -> None:
+def test_node_challenges_are_told_when_opened_and_when_decided_to_the_accused_and_the_owner() -> None:
     upheld, refuted, still = CaseOutcome.UPHELD, CaseOutcome.REFUTED, CaseOutcome.OPEN
     cases = (
         accusation(1, HERS, upheld), accusation(2, HERS, still), accusation(3, OTHERS, refuted),

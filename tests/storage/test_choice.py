@@ -1,4 +1,4 @@
-"""Which source is asked, and when another one is; thousands of nodes run the same code in `benchmarks spread`."""
+"""Which source is asked, and when another one is."""
 
 from itertools import pairwise
 

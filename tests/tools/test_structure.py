@@ -23,12 +23,12 @@ def test_our_tree_keeps_the_rules() -> None:
 def test_a_role_that_reaches_across_is_named(tmp_path: Path) -> None:
     tree(
         tmp_path,
-        worker_a="from validator.pipeline import judge\nimport protocol.seeds\n",
+        worker_a="from validator.judging.pipeline import judge\nimport protocol.seeds\n",
         protocol_b="def f():\n    import trainer.losses\n",
     )
     assert breaches(read_sources(tmp_path)) == [
         "protocol/b.py:2 imports trainer.losses",
-        "worker/a.py:1 imports validator.pipeline",
+        "worker/a.py:1 imports validator.judging.pipeline",
     ]
     assert check(tmp_path) == [f"against the import rules: {one}" for one in breaches(read_sources(tmp_path))]
 

@@ -83,7 +83,7 @@ def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() ->
     assert plan.opening(state, state.submissions[1, first + 16]) is None
 
 
-def test_a_step_commits_to_the_carriers_next_files_and_to_nothing_without_a_carrier() -> None:
+def test_a_step_commits_to_the_decoys_next_files_and_to_nothing_without_a_decoy() -> None:
     state, plan = state_of(), CanaryPlan(b"\5" * 32, 1, KEY)
     assert plan.next_root(state, 3) == plan.tree(3, 0).root
     state.accounts[1, CARRIER].counter = 4
@@ -158,7 +158,7 @@ class LameOpener(CanaryOpener):
         super().__init__(*args)
         self.tried: list[int] = []
 
-    def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
         self.tried.append(sub.sequence)
         if sub.sequence == 0:
             raise MusterError("its bytes are gone")
@@ -179,7 +179,7 @@ class PairOpener(CanaryOpener):
         super().__init__(*args)
         self.both, self.done = Barrier(2, timeout=60), list[int]()
 
-    def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
         try:
             self.both.wait()
         except BrokenBarrierError:

@@ -11,8 +11,7 @@ from environments.pool import PoolEnvironments
 from environments.rewards import float32
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account as KeyPair
-from protocol.api.evaluation import SetResult
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, SetResult, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
@@ -27,11 +26,11 @@ from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
 from storage.s3 import S3Settings
 from tests.chain.game import terms
-from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.daemon import Trainer
 from trainer.model.sharding import Placement
+from trainer.sites.policy_steps import SiteSteps, keep_sites
 from trainer.tiny_model import tiny_model_config
+from trainer.train import Trainer, TrainerServices
 
 OWNER = KeyPair.from_key(b"\x07" * 32)
 NODE = KeyPair.from_key(b"\x08" * 32).address
@@ -117,7 +116,7 @@ class TrainersWorld:
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.beats.append(beat)
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None, version=VERSION)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None, version=VERSION)
 
     def make_file(self, number: int, node: str = NODE) -> Submission:
         book, tokenizer = PoolEnvironments.of(CONFIG, self.base), load_tokenizer(self.base)
@@ -183,9 +182,14 @@ class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
     def __init__(
-        self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None
+        self,
+        world: TrainersWorld,
+        config: TrainerConfig,
+        services: TrainerServices,
+        placement: Placement | None,
+        *coordinated: Any,
     ) -> None:
-        super().__init__(config, outside, placement)
+        super().__init__(config, services, placement, *coordinated)
         self._world = world
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
@@ -208,8 +212,15 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
     """A trainer in a world."""
     config = config_of(world.base, world.home).model_copy(update=changes)
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
-    return MortalTrainer(world, config, outside, placement)
+    services = TrainerServices(**fakes, decoy=None, evaluator=QuarterSolver())
+    if config.sites is None:
+        return MortalTrainer(world, config, services, placement)
+    group = keep_sites(config, services, world.base, placement or Placement())
+
+    def steps(trainer: Trainer) -> SiteSteps:
+        return SiteSteps(group, CONFIG.train, trainer.check, trainer.records, trainer.wait_until)
+
+    return MortalTrainer(world, config, services, placement, group, steps)
 
 
 def vars_of(score: Any) -> tuple[float, float, float]:

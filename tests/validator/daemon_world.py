@@ -15,19 +15,17 @@ from protocol.errors import UnreachableError
 from runtime.process import PoolSource
 from tests.chain.game import Game, begin, terms, work
 from tests.chain.game_pool import GamePool
-from tests.conftest import GRAINS, Deployed, free_port
+from tests.conftest import TOKEN, Deployed, free_port
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.ballots import BallotBox
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ServeConfig
-from validator.custodian import Holdings
 from validator.daemon import Validator
-from validator.judge_queue import JudgeQueue
-from validator.kept_files import KeptFiles
-from validator.shelves import FileShelf, ServedShelf
-from validator.transaction_tasks import TransactionTasks
-from validator.verdict_store import VerdictStore
+from validator.judging.queue import JudgeQueue
+from validator.judging.verdicts import VerdictStore
+from validator.pools import PoolCollaborators, ValidatorCollaborators
+from validator.retention import FileShelf, Holdings, KeptFiles, ServedShelf
+from validator.tasks import TransactionTasks
 
 FAMILY = 1 << 31 | 7
 """A class that is no pool's number."""
@@ -45,7 +43,7 @@ class Publications:
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.beats.append(beat)
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -168,8 +166,8 @@ def second_pool(
     opens as soon as somebody counts its seats."""
     game, owner = world.game, world.game.deployed.rich()
     suite = game.deployed.suite(owner)
-    promised = terms(**{"class": family, **changes})
-    other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * GRAINS).send())
+    promised = terms(**{"group": family, **changes})
+    other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * TOKEN).send())
     suite.court.set_service(other.pool, game.service.address).send()
     if url:
         suite.court.announce_service(other.pool, url).send()

@@ -27,13 +27,12 @@ from runtime.process import PoolSource
 from storage.keys import object_key
 from storage.s3 import Bucket, S3Settings
 from tests.validator import world
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ValidatorConfig
-from validator.context import SubmissionFacts, verdict_on
 from validator.daemon import Validator
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.sources import Sources
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
+from validator.pools import PoolCollaborators, ValidatorCollaborators
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class DocumentTaker:
         self._bucket.put(object_key("verdicts", keccak(data)), data)
 
     def heartbeat(self, _: HeartbeatRequest) -> HeartbeatResponse:
-        return HeartbeatResponse(next=60.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=60.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""

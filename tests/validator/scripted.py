@@ -8,12 +8,11 @@ from protocol.errors import MusterError
 from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
-from validator.context import SubmissionFacts, verdict_on
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.kept_files import KeptFiles
-from validator.sources import Sources
-from validator.verdict_store import VerdictStore
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
+from validator.retention import KeptFiles
 
 
 class ScriptedObjects:

@@ -1,6 +1,6 @@
 """Whose places a file server's are, and who has to give one back."""
 
-from validator.admission import Admission, Place
+from validator.retention import Admission, Place
 
 
 class Door:

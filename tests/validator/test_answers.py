@@ -12,13 +12,13 @@ from tests.chain.game import terms
 from tests.validator.daemon_world import FAMILY
 from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
-from validator.answers import answer_document, answer_due, answer_honest, answer_margin
+from validator.voting import answer_document, answer_due, answer_honest, answer_margin
 
 UNTIL = 1000
 
 
 def pool(family: int = FAMILY) -> Pool:
-    return Pool(7, "0x", b"", terms(**{"class": family}), 0, 0)
+    return Pool(7, "0x", b"", terms(**{"group": family}), 0, 0)
 
 
 def drawn(**changes: object) -> Round:

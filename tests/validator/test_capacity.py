@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from tests.chain.game import terms
 from tests.validator.daemon_world import FAMILY
 from tests.validator.test_warming import POOLS, VOTER, opener
-from validator.capacity import promised, slow_pool
+from validator.pools import promised, slow_pool
 
 
 def config(seconds: float) -> PoolConfig:
@@ -24,8 +24,8 @@ def config(seconds: float) -> PoolConfig:
     return PoolConfig(name="slow", model=ModelConfig(source="m"), environments=(own,))
 
 
-def pool(window: int, class_: int = 0) -> Pool:
-    made = replace(terms(), commitWindow=window, juryCommitWindow=window, class_=class_)
+def pool(window: int, group: int = 0) -> Pool:
+    made = replace(terms(), commitWindow=window, juryCommitWindow=window, group=group)
     return Pool(7, POOLS, bytes(32), made, 0, 0)
 
 
@@ -50,26 +50,26 @@ def test_the_terms_windows_are_what_counts() -> None:
 
 def test_a_slow_pool_is_not_opened_where_no_seat_promised_to_judge_it(tmp_path: Path) -> None:
     refuse(tmp_path, pool(2304), 0.5)
-    for served, seats in ((pool(2303), ()), (pool(2303, FAMILY), (seat(classes=(FAMILY,)),))):
+    for served, seats in ((pool(2303), ()), (pool(2303, FAMILY), (seat(groups=(FAMILY,)),))):
         with pytest.raises(ConfigError) as error:
             opener(tmp_path)._opened(client(served, 0.5, *seats), announced=True)
         assert "program: scoring a lane of 16 files may take 2304 calls of 0.5 s" in error.value.what
 
 
 def test_where_silence_is_fined_it_is_judged_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    refuse(tmp_path, pool(2303), 0.5, seat(classes=(7,)))
+    refuse(tmp_path, pool(2303), 0.5, seat(groups=(7,)))
     assert [one for one in caplog.messages if "pool 7 may be TOO SLOW to judge in time" in one and "2304 calls" in one]
 
 
 @pytest.mark.parametrize(
     ("known", "owed"),
     [
-        ({"classes": (7,)}, True),
-        ({"left_classes": {7: 3}}, True),
-        ({"classes": (8,)}, False),
-        ({"classes": (7,), "closed": True}, False),
+        ({"groups": (7,)}, True),
+        ({"left_groups": {7: 3}}, True),
+        ({"groups": (8,)}, False),
+        ({"groups": (7,), "closed": True}, False),
     ],
 )
 def test_a_promise_is_a_seat_that_chose_the_pools_number(known: dict[str, Any], owed: bool) -> None:
     assert promised(pool(9), [seat(**known)]) is owed
-    assert not promised(pool(9, FAMILY), [seat(classes=(FAMILY, 7))])
+    assert not promised(pool(9, FAMILY), [seat(groups=(FAMILY, 7))])

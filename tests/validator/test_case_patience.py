@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
-from validator.collaborators import PoolCollaborators
+from validator.pools import PoolCollaborators
 
 
 def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -> None:

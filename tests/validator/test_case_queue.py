@@ -9,8 +9,8 @@ from protocol.verdict import Code, Verdict
 from storage.keys import MissingObjectError
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from tests.validator.test_judge_queue import JudgingBench, answer, task_of, until
-from validator.context import SubmissionFacts
-from validator.judge_queue import JudgeTask
+from validator.judging.context import SubmissionFacts
+from validator.judging.queue import JudgeTask
 
 
 def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict
 from tests.validator.test_case_verdict import case, final
 from tests.validator.test_node_evidence import LAW, document
-from validator.case_replay import CaseRecord, contradicts, faults_of, juror_replay, majority
-from validator.case_verdict import judge_case
+from validator.challenges import ChallengeRecord, contradicts, faults_of, judge_challenge, juror_replay, majority
 
 HASH, CONFIG, RATE, BLOCK = b"\x05" * 32, b"\x0c" * 32, 1 << 15, 100
 FILES, ROWS = 12, 64
@@ -39,27 +38,29 @@ def on(file: Submission, misses: int, seed: bytes) -> Verdict:
     )  # fmt: skip
 
 
-def ballot(record: CaseRecord, misses: int = 1) -> BallotDocument:
+def ballot(record: ChallengeRecord, misses: int = 1) -> BallotDocument:
     verdicts = tuple(on(file, misses, record.trial.seed) for file in record.files)
     return BallotDocument(f"trial-{record.trial.trial}", record.trial.seed.hex(), verdicts)
 
 
-def tried(votes: Code = Code.REJECT_SAMPLING, outcome: CaseOutcome = CaseOutcome.UPHELD, **changes: Any) -> CaseRecord:
+def tried(
+    votes: Code = Code.REJECT_SAMPLING, outcome: CaseOutcome = CaseOutcome.UPHELD, **changes: Any
+) -> ChallengeRecord:
     """A case over twelve files that its jury of five upheld, each with the same honest document."""
     accusation = replace(case(*range(FILES)), block=BLOCK, outcome=outcome, code=int(votes), trials=[4])
     trial = Trial(trial=4, pool=1, sequence=FILES - 1, size=5, seed_block=BLOCK + 2)
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
     made = files()
     account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is CaseOutcome.UPHELD)
-    record = CaseRecord(
+    record = ChallengeRecord(
         case=accusation, files=made, named={file.sequence: file for file in made}, trials=[trial], account=account,
-        law=LAW, audit_rate=RATE, config_hash=CONFIG,
+        model=LAW, audit_rate=RATE, config_hash=CONFIG,
     )  # fmt: skip
     trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
     return replace(record, **changes)
 
 
-def fault(record: CaseRecord, made: BallotDocument, vote: Code = Code.REJECT_SAMPLING) -> str:
+def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.REJECT_SAMPLING) -> str:
     """What is found wrong with a juror that voted so, bound to that document."""
     record.trial.reveals[2] = (int(vote), made.digest)
     found = juror_replay(record, 2, made.canonical())
@@ -73,9 +74,9 @@ def test_an_honest_case_follows_from_its_documents_to_its_outcome() -> None:
     found = juror_replay(record, 2, ballot(record).canonical())
     assert (found.fault, found.note) == ("", "")
     assert found.judged is not None
-    assert found.judged.case is not None
-    assert found.judged.case.accused
-    ours = judge_case(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    assert found.judged.evidence is not None
+    assert found.judged.evidence.accused
+    ours = judge_challenge(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
     assert contradicts(record, ours) == ""
     # Each file is measured by about half of its rows, drawn for it alone.
     assert {len(record.rows(number)) for number in range(FILES)} != {ROWS}
@@ -97,10 +98,10 @@ def test_a_vote_against_its_own_document_is_found() -> None:
 def test_evidence_below_the_bound_convicts_nobody() -> None:
     record = tried()
     few = {one.sequence: one for one in ballot(record, misses=0).verdicts}
-    ours = judge_case(record.case, record.files, LAW, few)
+    ours = judge_challenge(record.case, record.files, LAW, few)
     assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
     refuted = tried(Code.ACCEPT, CaseOutcome.REFUTED)
-    guilty = judge_case(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    guilty = judge_challenge(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
     assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
     assert contradicts(refuted, ours) == ""
 
@@ -136,49 +137,49 @@ def test_who_leaves_out_rows_that_were_drawn_is_found() -> None:
     )
 
 
-def _other_node(record: CaseRecord) -> CaseRecord:
+def _other_node(record: ChallengeRecord) -> ChallengeRecord:
     return replace(record, named={**record.named, 3: replace(record.files[3], node="0x" + "22" * 20)})
 
 
-def _unknown(record: CaseRecord) -> CaseRecord:
+def _unknown(record: ChallengeRecord) -> ChallengeRecord:
     return replace(record, named={**record.named, 3: None})
 
 
-def _refused(record: CaseRecord) -> CaseRecord:
+def _refused(record: ChallengeRecord) -> ChallengeRecord:
     return replace(record, named={**record.named, 3: replace(record.files[3], code=int(Code.MALFORMED))})
 
 
-def _twice(record: CaseRecord) -> CaseRecord:
+def _twice(record: ChallengeRecord) -> ChallengeRecord:
     return replace(record, case=replace(record.case, sequences=(0, 0, 1)))
 
 
-def _known_draw(record: CaseRecord) -> CaseRecord:
+def _known_draw(record: ChallengeRecord) -> ChallengeRecord:
     record.trial.seed_block = BLOCK
     return record
 
 
-def _chosen_seed(record: CaseRecord) -> CaseRecord:
+def _chosen_seed(record: ChallengeRecord) -> ChallengeRecord:
     record.trial.seed = bytes(24) + b"\x07" * 8
     return record
 
 
-def _no_majority(record: CaseRecord) -> CaseRecord:
+def _no_majority(record: ChallengeRecord) -> ChallengeRecord:
     for juror in range(3):
         del record.trial.reveals[juror]
     return record
 
 
-def _false_votes(record: CaseRecord) -> CaseRecord:
+def _false_votes(record: ChallengeRecord) -> ChallengeRecord:
     for juror in range(3):
         record.trial.reveals[juror] = (int(Code.ACCEPT), b"")
     return record
 
 
-def _not_ejected(record: CaseRecord) -> CaseRecord:
+def _not_ejected(record: ChallengeRecord) -> ChallengeRecord:
     return replace(record, account=Account(1, NODE, ""))
 
 
-def _replaced(record: CaseRecord) -> CaseRecord:
+def _replaced(record: ChallengeRecord) -> ChallengeRecord:
     return replace(record, trials=[replace(record.trial, trial=3), record.trial])
 
 
@@ -198,7 +199,7 @@ def _replaced(record: CaseRecord) -> CaseRecord:
     ],
 )
 def test_what_the_contracts_would_not_have_allowed_is_found(
-    change: Callable[[CaseRecord], CaseRecord], found: str
+    change: Callable[[ChallengeRecord], ChallengeRecord], found: str
 ) -> None:
     (fault,) = faults_of(change(tried()), HASH)
     assert found in fault
@@ -214,6 +215,6 @@ def test_an_open_case_has_no_outcome_to_follow() -> None:
     assert undrawn.rows(0) == []
 
 
-def test_a_pool_without_a_law_convicts_nobody_whatever_its_jury_said() -> None:
-    record = tried(law=None)
-    assert "adds up to accept (the pool names no law of evidence)" in fault(record, ballot(record))
+def test_a_pool_without_a_null_model_convicts_nobody_whatever_its_jury_said() -> None:
+    record = tried(model=None)
+    assert "adds up to accept (the pool names no null model)" in fault(record, ballot(record))

@@ -5,20 +5,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol.evidence.process import LIMIT_NATS, NodeCase
+from protocol.evidence.null_model import LIMIT_NATS, NodeEvidence
 from protocol.verdict import Code
 from tests.validator.test_case_verdict import case, final, verdicts
 from tests.validator.test_node_evidence import LAW, document
-from validator.case_runs import SPARE_NATS, NameableRun, shortest_run
-from validator.case_verdict import judge_case
-from validator.node_evidence import FileEvidence, evidence_of
+from validator.challenges import SPARE_NATS, FileEvidence, ProvenRun, file_evidence, judge_challenge, shortest_run
 
 
 def life(*files: int | Code) -> list[FileEvidence]:
     """What accepted files with so many misses add, and files that came to something else."""
     codes = [own if isinstance(own, Code) else Code.ACCEPT for own in files]
     made = [final(number, code) for number, code in enumerate(codes)]
-    return [evidence_of(file, LAW, lambda one: [document(files[one.sequence])]) for file in made]
+    return [file_evidence(file, LAW, lambda one: [document(files[one.sequence])]) for file in made]
 
 
 def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
@@ -33,21 +31,10 @@ def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
     assert shortest_run(found, run.files - 1) is None, "a case that may name fewer shows nothing"
     named = range(run.first, run.last + 1)
     files = [one.submission for one in found]
-    judged = judge_case(case(*named), files, LAW, verdicts(run.files, 1, run.first))
+    judged = judge_challenge(case(*named), files, LAW, verdicts(run.files, 1, run.first))
     assert judged.code is Code.REJECT_SAMPLING
-    assert judged.case is not None
-    assert judged.case.peak == pytest.approx(run.nats)
-
-
-def test_a_run_begins_and_ends_with_files_that_a_case_can_name() -> None:
-    """Twelve files that were not handed in show a node by themselves, but no case can name them."""
-    found = life(0, 0, *[Code.LATE] * 12, 0, 0)
-    run = shortest_run(found, 256)
-    assert run is not None
-    assert (run.first, run.last, run.files) == (1, 14, 2)
-    judged = judge_case(case(1, 14), [one.submission for one in found], LAW, verdicts(16, 0))
-    assert judged.code is Code.REJECT_ASSIGNMENT
-    assert shortest_run(found[:-2], 256) is None
+    assert judged.evidence is not None
+    assert judged.evidence.peak == pytest.approx(run.nats)
 
 
 def test_refused_files_within_a_run_are_not_counted() -> None:
@@ -64,19 +51,19 @@ def test_no_run_where_nothing_is_shown() -> None:
     assert shortest_run([], 256) is None
 
 
-def by_definition(found: Sequence[FileEvidence], most: int, spare: float) -> NameableRun | None:
+def by_definition(found: Sequence[FileEvidence], most: int, spare: float) -> ProvenRun | None:
     """Every run by itself, as a jury adds it up."""
-    best: NameableRun | None = None
+    best: ProvenRun | None = None
     accepted = [one.submission.code == Code.ACCEPT for one in found]
     for first in reversed(range(len(found))):
-        case = NodeCase(files=first)
+        case = NodeEvidence(files=first)
         for last in range(first, len(found)):
             case.add(found[last].nats)
             files = sum(accepted[first : last + 1])
             shows = accepted[first] and accepted[last] and case.peak >= LIMIT_NATS + spare
             if shows and files <= most and (best is None or files < best.files):
                 numbers = (found[first].submission.sequence, found[last].submission.sequence)
-                best = NameableRun(*numbers, files, case.peak)
+                best = ProvenRun(*numbers, files, case.peak)
     return best
 
 

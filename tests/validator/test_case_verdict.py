@@ -4,14 +4,12 @@ from dataclasses import replace
 
 from chain.indexer.records import Accusation, Submission, Trial
 from chain.indexer.state import State
-from protocol.evidence.law import BETS
-from protocol.evidence.process import DELIVERIES, LIMIT_NATS, NAMES, NodeCase
+from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, NodeEvidence
 from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file
-from validator.case_verdict import _reason, judge_case, run_case, run_of
-from validator.judge_queue import LaneVerdict
-from validator.node_evidence import Law, node_case
-from validator.votes import CaseVote
+from validator.challenges import NullModel, _reason, challenged_run, history_evidence, judge_challenge, run_evidence
+from validator.judging.queue import LaneVerdict
+from validator.voting import CaseVote
 
 OPENED = 1000
 
@@ -30,8 +28,8 @@ def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:
     return {sequence: replace(document(misses), sequence=sequence) for sequence in range(start, start + count)}
 
 
-def vote(named: range, files: list[Submission], misses: int = 1, law: Law | None = LAW) -> Code:
-    return judge_case(case(*named), files, law, verdicts(len(named), misses, named.start)).code
+def vote(named: range, files: list[Submission], misses: int = 1, model: NullModel | None = LAW) -> Code:
+    return judge_challenge(case(*named), files, model, verdicts(len(named), misses, named.start)).code
 
 
 def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None:
@@ -43,10 +41,10 @@ def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None
 
 def test_a_run_of_all_files_says_what_verify_says() -> None:
     files = [final(number) for number in range(12)]
-    whole, _ = node_case(files, LAW, lambda _: [document(1)])
-    run = run_of(files, range(12))
+    whole, _ = history_evidence(files, LAW, lambda _: [document(1)])
+    run = challenged_run(files, range(12))
     assert run is not None
-    assert run_case(run, LAW, verdicts(12, 1))[0] == whole
+    assert run_evidence(run, LAW, verdicts(12, 1))[0] == whole
 
 
 def test_refused_and_late_files_count_alike_in_a_run_and_in_what_verify_says() -> None:
@@ -60,10 +58,10 @@ def test_refused_and_late_files_count_alike_in_a_run_and_in_what_verify_says() -
     }
     files = [final(number, refused.get(number, Code.ACCEPT)) for number in range(12)]
     found = verdicts(12, 1) | {number: replace(document(9), sequence=number) for number in refused}
-    whole, each = node_case(files, LAW, lambda one: [found[one.sequence]])
-    run = run_of(files, [0, 11])
+    whole, each = history_evidence(files, LAW, lambda one: [found[one.sequence]])
+    run = challenged_run(files, [0, 11])
     assert run is not None
-    assert run_case(run, LAW, found) == (whole, tuple(each))
+    assert run_evidence(run, LAW, found) == (whole, tuple(each))
     assert [one.submission.sequence for one in each if one.documents] == [0, 1, 4, 9, 10, 11]
 
 
@@ -71,34 +69,32 @@ def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
     files = [final(number) for number in range(400)]
     totals = []
     for start in (0, 10, 100, 300):
-        run = run_of(files, range(start, start + 8))
+        run = challenged_run(files, range(start, start + 8))
         assert run is not None
         assert run.before == start
-        totals.append(run_case(run, LAW, verdicts(8, 1, start))[0].peak)
+        totals.append(run_evidence(run, LAW, verdicts(8, 1, start))[0].peak)
     assert totals == sorted(totals, reverse=True)
     # No start is worth more than the whole life's case: whoever chooses it gains nothing.
-    run = run_of(files, range(0, 308))
+    run = challenged_run(files, range(0, 308))
     assert run is not None
-    assert run_case(run, LAW, verdicts(308, 1))[0].peak > totals[-1]
+    assert run_evidence(run, LAW, verdicts(308, 1))[0].peak > totals[-1]
 
 
 def test_a_case_that_leaves_files_out_proves_nothing() -> None:
     files = [final(number) for number in range(16)]
     chosen = case(*range(0, 16, 2), 15)
-    judged = judge_case(chosen, files, LAW, verdicts(16, 1))
+    judged = judge_challenge(chosen, files, LAW, verdicts(16, 1))
     assert judged.code is Code.ACCEPT
     assert "leaves out" in judged.why
 
 
-def test_files_that_were_not_accepted_are_no_part_of_a_run_and_late_ones_count_for_deliveries() -> None:
+def test_files_that_were_not_accepted_are_no_part_of_a_run() -> None:
     files = [final(number) for number in range(12)]
     files[3], files[5] = final(3, Code.VOID), final(5, Code.MALFORMED)
     named = tuple(number for number in range(12) if number not in (3, 5))
-    judged = judge_case(case(*named), files, LAW, verdicts(12, 1))
+    judged = judge_challenge(case(*named), files, LAW, verdicts(12, 1))
     assert judged.code is Code.REJECT_SAMPLING
     assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
-    late = [final(0), *(final(number, Code.LATE) for number in range(1, 15)), final(15)]
-    assert judge_case(case(0, 15), late, LAW, {0: document(0), 15: document(0)}).code is Code.REJECT_ASSIGNMENT
 
 
 def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
@@ -106,19 +102,18 @@ def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
     figures of a refused file in its midst are."""
     files = [final(number) for number in range(12)]
     found = verdicts(12, 0)
-    plain = run_of(files, range(12))
+    plain = challenged_run(files, range(12))
     assert plain is not None
     for code in (Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE):
         changed = [replace(one, code=int(code)) if one.sequence in range(2, 10) else one for one in files]
-        run = run_of(changed, range(12))
+        run = challenged_run(changed, range(12))
         assert run is not None
         wild = found | {number: replace(document(9), sequence=number) for number in range(2, 10)}
-        summed, each = run_case(run, LAW, wild)
+        summed, each = run_evidence(run, LAW, wild)
         assert [one.documents for one in each] == [1, 1, *[0] * 8, 1, 1]
-        assert [set(one.nats) for one in each[2:10]] == [{"deliveries"}] * 8
+        assert [one.nats for one in each[2:10]] == [{}] * 8
         assert not summed.accused
-        assert summed.nats("deliveries") == run_case(plain, LAW, found)[0].nats("deliveries")
-    assert run_case(plain, LAW, verdicts(12, 9))[0].accused
+    assert run_evidence(plain, LAW, verdicts(12, 9))[0].accused
 
 
 def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
@@ -126,14 +121,14 @@ def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
     for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):
         held = [replace(one, **change) if one.sequence == 4 else one for one in files]
         named = tuple(number for number in range(12) if number != 4)
-        assert judge_case(case(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
+        assert judge_challenge(case(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
     found = verdicts(12, 1)
     found[7] = replace(found[7], code=Code.UNAVAILABLE)
-    judged = judge_case(case(*range(12)), files, LAW, found)
+    judged = judge_challenge(case(*range(12)), files, LAW, found)
     assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 could not be judged")
 
 
-def test_a_juror_that_does_not_know_the_law_neither_acquits_nor_convicts() -> None:
+def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts() -> None:
     """Its own verdicts on all files may lie on disk from before a restart, and the pool's service be gone."""
     found = tuple(verdicts(12, 1).values())
     judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
@@ -143,8 +138,8 @@ def test_a_juror_that_does_not_know_the_law_neither_acquits_nor_convicts() -> No
     assert vote.whole, "its files are looked for before any is measured"
 
 
-def test_a_pool_without_a_law_convicts_nobody() -> None:
-    assert vote(range(16), [final(number) for number in range(16)], law=None) is Code.ACCEPT
+def test_a_pool_without_a_null_model_convicts_nobody() -> None:
+    assert vote(range(16), [final(number) for number in range(16)], model=None) is Code.ACCEPT
     assert LIMIT_NATS > 14
 
 
@@ -152,10 +147,9 @@ def test_the_reason_names_what_most_of_the_evidence_is() -> None:
     """Misses of any kind are of sampling, so that a node is not told that its weights were wrong."""
     found = {}
     for name in NAMES:
-        summed = NodeCase()
+        summed = NodeEvidence()
         summed.add({name: (20.0,) * BETS})
         found[name] = _reason(summed)
     weights = {name for name, code in found.items() if code is Code.REJECT_WEIGHTS}
     assert weights == {"mantissas", "logprobs", "coherence"}
-    assert found.pop(DELIVERIES) is Code.REJECT_ASSIGNMENT
     assert {found[name] for name in set(found) - weights} == {Code.REJECT_SAMPLING}

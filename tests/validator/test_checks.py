@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from protocol.evidence.law import EvidenceConfig, PairLaw
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world
 from tests.validator.world import BY_NAME, context, with_measurements, with_row
-from validator.checks.base import largest
-from validator.context import CheckContext
+from validator.judging.checks import largest
+from validator.judging.context import CheckContext
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -55,8 +55,8 @@ def swapped_slots() -> CheckContext:
 
 def of_class(number: int) -> CheckContext:
     """A file whose targets are those of class `number`, in a pool of three; its node is of the first, 0x11…."""
-    shape = world.CONFIG.work.model_copy(update={"targets": (), "classes": ((16, 24), (28, 30), (34, 36))})
-    asked = shape.model_copy(update={"targets": shape.classes[number], "classes": ()})
+    shape = world.CONFIG.work.model_copy(update={"targets": (), "length_tiers": ((16, 24), (28, 30), (34, 36))})
+    asked = shape.model_copy(update={"targets": shape.length_tiers[number], "length_tiers": ()})
     base = context()
     pool = base.config.model_copy(update={"work": shape})
     drawn = assignments(base.facts.work, pool.model_copy(update={"work": asked}))
@@ -246,17 +246,17 @@ def test_a_pool_with_a_law_takes_no_files_of_an_engine_that_the_law_does_not_kno
     """They would add up to nothing, and who cheats would name that engine."""
     base = context()
     for worker, code in (("hf:float32:cpu", Code.ACCEPT), ("vllm:float32:cpu", Code.MALFORMED)):
-        law = EvidenceConfig(audit_rate=1, laws=(PairLaw(worker=worker, verifier="v", bets={}),))
+        law = EvidenceConfig(audit_rate=1, null_models=(PairNullModel(worker=worker, verifier="v", bets={}),))
         config = base.config.model_copy(update={"evidence": law})
         assert BY_NAME["header"](replace(base, config=config)).code is code
 
 
 def test_what_a_pools_owner_calls_engines_floods_no_verdict() -> None:
     """The note stands in every verdict document and log line; names are an owner's words."""
-    laws = tuple(PairLaw(worker=f"{number}:" + "x" * 190, verifier="v", bets={}) for number in range(64))
+    laws = tuple(PairNullModel(worker=f"{number}:" + "x" * 190, verifier="v", bets={}) for number in range(64))
     base = context()
-    config = base.config.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, laws=laws)})
+    config = base.config.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws)})
     assert len(BY_NAME["header"](replace(base, config=config)).note) <= 300
     for worker in ("a\x1b[2J", "a\nb", "\u202e"):
         with pytest.raises(ValueError, match="worker"):
-            PairLaw(worker=worker, verifier="v", bets={})
+            PairNullModel(worker=worker, verifier="v", bets={})

@@ -6,7 +6,7 @@ from chain.contracts import Committee
 from chain.errors import ContractError
 from chain.indexer.records import Panel, Seat
 from chain.indexer.state import State
-from validator.committees import Committees
+from validator.voting import Committees
 
 PLACE = (1, 2, 0)
 

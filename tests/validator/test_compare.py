@@ -3,7 +3,7 @@
 import math
 
 from protocol.verdict import Code, Finding, Verdict, combine
-from validator.compare import Difference, differences, largest
+from validator.replay import Difference, differences, largest
 
 
 def verdict(*findings: Finding) -> Verdict:

@@ -11,7 +11,7 @@ from chain.contracts import DRAW_REACH
 from protocol.verdict import BallotDocument, Code
 from tests.conftest import Deployed
 from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file
-from validator.served_pools import pools_to_serve
+from validator.pools import pools_to_serve
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_pool_is_served_until_no_draw_can_reach_a_seat_that_opted_out(world: V
     assert pools_to_serve(game.state, voters, 0) == {game.pool}
     for seat in game.voters:
         game.validator.seats.opt_out(seat, game.pool).send()
-    last = max(game.state.seats[seat].left_classes[game.pool] for seat in game.voters)
+    last = max(game.state.seats[seat].left_groups[game.pool] for seat in game.voters)
     assert pools_to_serve(game.state, voters, last + DRAW_REACH) == {game.pool}
     assert pools_to_serve(game.state, voters, last + DRAW_REACH + 1) == set()
     assert pools_to_serve(game.state, {"0x": None}, 0) == set()

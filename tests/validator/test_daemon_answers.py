@@ -15,7 +15,7 @@ from tests.validator.daemon_world import FAMILY, ValidatorWorld, second_pool, tu
 from validator.config import UNSERVED
 
 WITHHELD = 200_000_000
-"""`withheldPenalty` of a local chain, in grains."""
+"""`withheldPenalty` of a local chain, in base units."""
 
 
 @pytest.fixture

@@ -13,15 +13,13 @@ from protocol.verdict import Code
 from storage.keys import MissingObjectError, object_key
 from storage.transfers import HttpObjects, download
 from tests.chain.game import Game, begin, work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import NEAR, Answer, drip, mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns
-from validator.custodian import Custodian
-from validator.custody import needed
 from validator.daemon import Validator
-from validator.shelves import FileShelf
+from validator.retention import Custodian, FileShelf, needed
 
-OVERTURNED = GRAINS
+OVERTURNED = TOKEN
 """`overturnPenalty` of a local chain."""
 
 WINDOW = 250

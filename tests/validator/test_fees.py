@@ -9,8 +9,8 @@ from chain.indexer.records import Lane, Pool, Round, Seat, Submission, Trial
 from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.chain.game import terms
-from validator.committees import drawn_committee
-from validator.fees import FeeCollection
+from validator.duties import FeeCollection
+from validator.voting import drawn_committee
 
 OWNER, VOTER, OTHER = ("0x" + digit * 40 for digit in "123")
 SETTLED, WINDOW = 1000, 60

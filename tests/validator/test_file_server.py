@@ -16,8 +16,8 @@ from protocol.errors import ConfigError
 from storage.keys import MissingObjectError, object_key
 from storage.transfers import download
 from tests.storage.mirror import NEAR
-from validator import admission
-from validator.file_server import FileServer
+from validator import retention
+from validator.retention import FileServer
 
 DATA = os.urandom(200_000)
 DIGEST = hashlib.sha256(DATA).digest()
@@ -91,7 +91,7 @@ def test_who_reads_slowly_does_not_have_a_large_file_read_into_memory() -> None:
 
 def test_four_addresses_that_read_slowly_do_not_keep_a_juror_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """They hold all places, and ask again for each that they lose, as often as they may."""
-    monkeypatch.setattr(admission, "party", lambda address: (address, address))
+    monkeypatch.setattr(retention, "party", lambda address: (address, address))
     large, over = os.urandom(8 << 20), threading.Event()
     digest = hashlib.sha256(large).digest()
     key, serving = object_key("rollouts", digest), FileServer("127.0.0.1:0", lambda _: io.BytesIO(large))

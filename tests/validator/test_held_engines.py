@@ -10,20 +10,18 @@ import pytest
 
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world
 from tests.validator.test_case_verdict import case, final, verdicts
 from tests.validator.test_node_evidence import PAIR
-from validator import held_engines
-from validator.case_verdict import judge_case
-from validator.context import SubmissionFacts, verdict_on
-from validator.held_engines import LoadedEngine, OtherEngines, others
-from validator.judging import FileJudge
-from validator.node_evidence import Law
-from validator.sources import Sources
-from validator.verdict_store import VerdictStore
+from validator.challenges import NullModel, judge_challenge
+from validator.judging import pipeline
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines, others
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
 
 BET = {"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
 
@@ -53,8 +51,10 @@ class ModellessJudge(FileJudge):
 
 def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worker: bool = True) -> tuple[str, str]:
     """(engine that a file of `hf:float32:cpu` was measured with, the same once more, from disk)."""
-    laws = tuple(PairLaw(worker=a, verifier=b, bets=BET) for a, b in pairs)
-    config = world.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, laws=laws) if laws else None})
+    laws = tuple(PairNullModel(worker=a, verifier=b, bets=BET) for a, b in pairs)
+    config = world.CONFIG.model_copy(
+        update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws) if laws else None}
+    )
     given, used = world.context(), list[str]()
 
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
@@ -118,8 +118,8 @@ def test_where_the_workers_engine_fails_ours_measures(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, at_loading: bool
 ) -> None:
     """Or whoever names an engine that jurors' machines have no room for beside theirs would be judged by nobody."""
-    laws = tuple(PairLaw(worker=a, verifier=b, bets=BET) for a, b in (SELF, CROSS))
-    config = world.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, laws=laws)})
+    laws = tuple(PairNullModel(worker=a, verifier=b, bets=BET) for a, b in (SELF, CROSS))
+    config = world.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws)})
     given, held = world.context(), BrokenEngines(at_loading)
 
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
@@ -161,40 +161,40 @@ def test_a_verdict_kept_from_another_engine_is_not_taken_for_the_workers(tmp_pat
     assert judged(tmp_path, "vllm", "hf", SELF, CROSS)[0] == "hf"
 
 
-def law(own_engine: bool) -> Law:
-    pairs = [PairLaw(worker=PAIR[0], verifier=verifier, bets=BET) for verifier in PAIR]
-    return Law(pairs, 2, own_engine)
+def law(own_engine: bool) -> NullModel:
+    pairs = [PairNullModel(worker=PAIR[0], verifier=verifier, bets=BET) for verifier in PAIR]
+    return NullModel(pairs, 2, own_engine)
 
 
 def test_another_engine_convicts_but_does_not_clear_where_the_pool_asks_for_the_workers() -> None:
     files, named = [final(number) for number in range(16)], case(*range(16))
-    assert judge_case(named, files, law(True), verdicts(16, 1)).code is Code.REJECT_SAMPLING
-    blind = judge_case(named, files, law(True), verdicts(16, 0))
+    assert judge_challenge(named, files, law(True), verdicts(16, 1)).code is Code.REJECT_SAMPLING
+    blind = judge_challenge(named, files, law(True), verdicts(16, 0))
     assert blind.code is Code.UNAVAILABLE
     assert "by another engine than made files 0, 1" in blind.why
-    assert judge_case(named, files, law(False), verdicts(16, 0)).code is Code.ACCEPT
+    assert judge_challenge(named, files, law(False), verdicts(16, 0)).code is Code.ACCEPT
     vllm = {"name": "vllm", "version": "1", "dtype": "bfloat16", "device": "cpu"}
     own = {number: replace(one, engine=vllm) for number, one in verdicts(16, 0).items()}
-    assert judge_case(named, files, law(True), own).code is Code.ACCEPT
+    assert judge_challenge(named, files, law(True), own).code is Code.ACCEPT
 
 
 def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_itself() -> None:
-    laws = [PairLaw(worker=PAIR[0], verifier=PAIR[1], bets=BET)]
+    laws = [PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)]
     with pytest.raises(ValueError, match=r"wants a law of vllm:bfloat16:cpu seen by itself"):
-        EvidenceConfig(audit_rate=1, own_engine=True, laws=tuple(laws))
-    whole = EvidenceConfig(audit_rate=1, own_engine=True, laws=tuple(law(True).pairs))
+        EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(laws))
+    whole = EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(law(True).pairs))
     assert EvidenceConfig.model_validate(whole.model_dump(mode="json")) == whole
-    plain = EvidenceConfig(audit_rate=1, laws=tuple(laws)).model_dump(mode="json")
+    plain = EvidenceConfig(audit_rate=1, null_models=tuple(laws)).model_dump(mode="json")
     assert "own_engine" not in plain, "the hash of pools that do not ask for it stays what it was"
 
 
 def test_a_machine_holds_what_is_installed_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own = EngineConfig(name="transformers", dtype="bfloat16")
-    monkeypatch.setattr(held_engines, "vllm_installed", lambda: True)
+    monkeypatch.setattr(pipeline, "vllm_installed", lambda: True)
     assert [(one.name, one.dtype) for one in others(own)] == [("vllm", "bfloat16")]
     assert others(own, ()) == ()
     assert [one.name for one in others(own.model_copy(update={"name": "auto"}))] == ["transformers"]
-    monkeypatch.setattr(held_engines, "vllm_installed", lambda: False)
+    monkeypatch.setattr(pipeline, "vllm_installed", lambda: False)
     assert others(own) == ()
     with pytest.raises(ConfigError, match="vllm, which is not installed"):
         others(own, ("vllm",))

@@ -16,9 +16,9 @@ from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of, tiny_weights
-from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
-from validator.judging import FileJudge
-from validator.verdict_store import VerdictStore
+from validator.judging.pipeline import FileJudge
+from validator.judging.queue import JudgeQueue, JudgeTask, LaneVerdict
+from validator.judging.verdicts import VerdictStore
 
 T = TypeVar("T")
 

@@ -9,11 +9,10 @@ from protocol.errors import UnreachableError
 from protocol.verdict import Code, Verdict
 from tests.validator import world
 from tests.validator.test_held_engines import engine
-from validator.context import SubmissionFacts, verdict_on
-from validator.held_engines import LoadedEngine
-from validator.judging import FileJudge
-from validator.kept_files import KeptFiles
-from validator.sources import Sources
+from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.sources import Sources
+from validator.retention import KeptFiles
 
 
 class WeightlessJudge(FileJudge):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.kept_files import KeptFiles
+from validator.retention import KeptFiles
 
 FILES = [os.urandom(1000) for _ in range(4)]
 HASHES = [hashlib.sha256(data).digest() for data in FILES]
@@ -78,7 +78,7 @@ def test_a_disk_that_takes_no_more_is_no_end(tmp_path: Path, caplog: pytest.LogC
 WRITER = """
 import hashlib, sys
 from pathlib import Path
-from validator.kept_files import KeptFiles
+from validator.retention import KeptFiles
 files = KeptFiles(Path(sys.argv[1]), 1 << 30)
 for number in range(10_000):
     data = bytes([number % 251]) * 300_000

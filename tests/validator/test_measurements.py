@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from protocol.toploc.proofs import build, verify
-from validator.measurements import _mantissas
+from validator.judging.measurements import _mantissas
 
 
 @pytest.mark.parametrize(("tokens", "judged"), [(33, False), (34, True)])

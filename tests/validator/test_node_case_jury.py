@@ -11,24 +11,24 @@ from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.errors import UnreachableError
 from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import audit_sample
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import work
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.validator import tiny
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
-from validator.context import SubmissionFacts, verdict_on
+from validator.judging.context import SubmissionFacts, verdict_on
 
 RATE = 1 << 15
 ENGINES = {"name": "transformers", "version": "5.1", "dtype": "float32", "device": "cpu"}
 HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "float32", "device": "cpu"})
-LAW = PairLaw(
+LAW = PairNullModel(
     worker="vllm:float32:cpu",
     verifier="transformers:float32:cpu",
-    bets={"misses": (Bet(tilt=1.0, rate=0.01, most=3.0),) * BETS},
+    bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=3.0),) * BETS},
 )
-CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RATE, laws=(LAW,))})
+CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RATE, null_models=(LAW,))})
 EVIDENCE = bytes(32)
 WINDOWS = dict.fromkeys(("commitWindow", "revealWindow", "juryCommitWindow", "juryRevealWindow"), 240)
 """Votes end when all are in; a crowded machine takes its time."""
@@ -52,7 +52,7 @@ class Figures:
         misses = 4 if facts.work.id.node in self.cheats else 0
         drawn = audit_sample(facts.lane_seed, facts.sequence, facts.commitment.rows, facts.audit_rate)
         audited = sorted({*drawn, *range(4)})
-        rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0, 0.0) for row in audited]
+        rows = [RowFigures(row, 10, 1, 0.1, 0.1, 0.1 * misses, float(misses)) for row in audited]
         code = Code.ACCEPT if data else Code.UNAVAILABLE
         return verdict_on(facts, CONFIG, code, ENGINES, audited, (HEADER, finding(rows)))
 
@@ -92,7 +92,7 @@ def accuse(world: ValidatorWorld, files: list[Submission]) -> tuple[Suite, int, 
     """(accuser, its balance before, the case)."""
     suite = world.game.deployed.suite(world.game.deployed.rich())
     before = suite.token.balance_of(suite.client.address)
-    number = suite.node_cases.open(files, EVIDENCE).send()
+    number = suite.node_challenges.open(files, EVIDENCE).send()
     world.game.mine_to(world.game.state.trials[world.game.state.cases[number].trial].seed_block + 1)
     return suite, before, number
 
@@ -111,7 +111,7 @@ def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(w
     suite, before, number = accuse(world, files)
     assert concluded(world, number) is CaseOutcome.UPHELD
     case, trial = game.state.cases[number], game.state.trials[game.state.cases[number].trial]
-    assert (case.code, case.back, case.slashed) == (Code.REJECT_SAMPLING, case.bond, 100 * GRAINS)
+    assert (case.code, case.back, case.slashed) == (Code.REJECT_SAMPLING, case.bond, 100 * TOKEN)
     assert {code for code, _ in trial.reveals.values()} == {int(Code.REJECT_SAMPLING)}
     # Every file was measured again, by the rows that the jury's own draw named.
     assert all(trial.seed in judge.seeds[file.sequence] and len(judge.seeds[file.sequence]) == 2 for file in files)  # type: ignore[attr-defined]

@@ -6,13 +6,19 @@ import pytest
 
 from chain.indexer.records import Submission
 from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.law import BETS, Bet, PairLaw
-from protocol.evidence.process import delivery_nats
+from protocol.evidence.null_model import BETS, Bet, PairNullModel
 from protocol.verdict import Code, Finding, Verdict
-from validator.node_evidence import Law, decided, evidence_of, node_case
+from validator.challenges import NullModel, decided, file_evidence, history_evidence
 
 PAIR = ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
-LAW = Law([PairLaw(worker=PAIR[0], verifier=PAIR[1], bets={"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS})], 2)
+LAW = NullModel(
+    [
+        PairNullModel(
+            worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+        )
+    ],
+    2,
+)
 ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
 HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
 
@@ -24,22 +30,22 @@ def file(sequence: int, code: Code = Code.ACCEPT, voted: Code = Code.ACCEPT) -> 
 
 def document(misses: int, device: str = "cpu") -> Verdict:
     """Four rows of two problems, so many misses in each."""
-    rows = [RowFigures(row, 10, 1, misses, 0.1, 0.1, 0.1 * misses, -1.0, -1.0, 0.0, 0.0) for row in range(4)]
+    rows = [RowFigures(row, 10, 1, 0.1, 0.1, 0.1 * misses, float(misses)) for row in range(4)]
     engine, findings = ENGINE | {"device": device}, (HEADER, finding(rows))
     return Verdict(1, "", 1, 7, "", 3, 0, "", "", "", Code.ACCEPT, engine, [0, 1, 2, 3], findings)
 
 
 def test_files_that_miss_too_often_together_accuse_and_honest_ones_do_not() -> None:
     files = [file(number) for number in range(20)]
-    cheat, found = node_case(files, LAW, lambda _: [document(1)])
-    honest, _ = node_case(files, LAW, lambda _: [document(0)])
+    cheat, found = history_evidence(files, LAW, lambda _: [document(1)])
+    honest, _ = history_evidence(files, LAW, lambda _: [document(0)])
     assert cheat.accused
     assert not honest.accused
     assert [one.submission.sequence for one in found] == list(range(20))
 
 
 def test_one_honest_document_protects_from_lying_ones() -> None:
-    case, found = node_case([file(n) for n in range(20)], LAW, lambda _: [document(5), document(0), document(5)])
+    case, found = history_evidence([file(n) for n in range(20)], LAW, lambda _: [document(5), document(0), document(5)])
     assert not case.accused
     assert {one.documents for one in found} == {3}
 
@@ -49,40 +55,40 @@ def test_what_follows_an_undecided_file_waits() -> None:
     assert [one.sequence for one in decided(files)] == [1, 2]
 
 
-def test_a_late_file_counts_against_deliveries_alone() -> None:
-    late = evidence_of(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
-    assert (set(late.nats), late.notes) == ({"deliveries"}, ())
-    assert max(late.nats["deliveries"]) > 0
-    assert max(evidence_of(file(1), LAW, lambda _: []).nats["deliveries"]) < 0
+def test_a_late_file_adds_nothing() -> None:
+    late = file_evidence(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
+    assert (late.nats, late.notes) == ({}, ())
 
 
 @pytest.mark.parametrize(
     "code", [Code.REJECT_WEIGHTS, Code.REJECT_TERMINATION, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY]
 )
 def test_figures_of_files_that_were_not_accepted_are_nobodys_evidence(code: Code) -> None:
-    """What a refused file costs, its node has paid; a node case cannot name one. That it was handed in still counts."""
+    """What a refused file costs, its node has paid; a node case cannot name one."""
     asked: list[int] = []
 
     def wild(one: Submission) -> list[Verdict]:
         asked.append(one.sequence)
         return [document(9)]
 
-    refused = evidence_of(file(1, code), LAW, wild)
+    refused = file_evidence(file(1, code), LAW, wild)
     assert (refused.documents, refused.seen, asked) == (0, (), []), "nobody measures it, or reads a document"
     assert refused.notes == ("figures of files that were not accepted",)
-    assert refused.nats == {"deliveries": delivery_nats(True)}
-    overturned = evidence_of(file(1, code, voted=Code.ACCEPT), LAW, wild)
+    assert refused.nats == {}
+    overturned = file_evidence(file(1, code, voted=Code.ACCEPT), LAW, wild)
     assert overturned.documents == 0, "what a dispute overturned counts as it stands now"
-    assert evidence_of(file(1, Code.UNSURE, voted=code), LAW, wild).documents == 1, "and so does what one restored"
+    assert file_evidence(file(1, Code.UNSURE, voted=code), LAW, wild).documents == 1, "and so does what one restored"
     files = [file(number, code if number % 2 else Code.ACCEPT) for number in range(40)]
-    case, _ = node_case(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
+    case, _ = history_evidence(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
     assert not case.accused
 
 
 def test_documents_of_other_engines_or_without_figures_are_named_and_count_nothing() -> None:
     bare = replace(document(0), findings=(HEADER,))
-    found = evidence_of(file(1), LAW, lambda _: [document(5, "cuda"), bare])
+    found = file_evidence(file(1), LAW, lambda _: [document(5, "cuda"), bare])
     assert found.documents == 0
-    assert found.notes[0].startswith("no law for files of vllm:bfloat16:cpu seen by transformers:bfloat16:cuda")
+    assert found.notes[0].startswith(
+        "no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cuda"
+    )
     assert found.notes[1] == "it holds no figures of rows"
-    assert set(found.nats) == {"deliveries"}
+    assert found.nats == {}

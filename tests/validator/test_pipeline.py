@@ -18,8 +18,8 @@ from protocol.rollout_file.file import write
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from tests.validator.world import BY_NAME
-from validator.pipeline import judge
-from validator.repeats import SHORTEST, repeats
+from validator.judging.context import SHORTEST, repeats
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 

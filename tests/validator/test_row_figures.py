@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from protocol.evidence.unexplained import unexplained
+from protocol.evidence.figures import unexplained
 from tests.validator.world import context
-from validator.row_figures import row_figures
+from validator.judging.measurements import row_figures
 
 
 def test_misses_are_explained_by_their_own_tokens() -> None:
@@ -15,11 +15,10 @@ def test_misses_are_explained_by_their_own_tokens() -> None:
     own = tuple(a - (0.5 if place == 1 else 0.0) for place, a in enumerate(measured.logprobs))
     gaps = tuple(0.2 if place in (1, 2) else 0.0 for place in range(count))
     found = row_figures(row, replace(measured, gaps=gaps, logprobs=own, expected=(-0.7,) * count))
-    assert (found.misses, found.unexplained) == (2, 1.0)
+    assert found.unexplained == 1.0
     nearly = tuple(a - (0.01 if place == 1 else 0.0) for place, a in enumerate(measured.logprobs))
     found = row_figures(row, replace(measured, gaps=gaps, logprobs=nearly, expected=(-0.7,) * count))
     share = unexplained(0.2, row.logprobs[1], nearly[1], -0.7)
     assert 0 < share < 1
-    assert found.unexplained is not None
     assert abs(found.unexplained - 1.0 - share) < 1e-5
     assert row_figures(row, measured).unexplained == 0.0

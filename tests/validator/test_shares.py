@@ -8,8 +8,7 @@ from pathlib import Path
 from tests.chain.game import FEE, begin
 from tests.conftest import Deployed
 from tests.validator.daemon_world import FAMILY, second_pool
-from validator.kept_files import KeptFiles
-from validator.shares import BYTES_OF_A_FEE, Tenant, has_room, tenant_of
+from validator.retention import BYTES_OF_A_FEE, KeptFiles, Tenant, has_room, tenant_of
 
 MIB = 1 << 20
 LIMIT = 20 << 30

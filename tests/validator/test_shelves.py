@@ -12,8 +12,7 @@ from storage.keys import object_key
 from storage.s3 import Bucket
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from validator.config import RepublishConfig, ServeConfig
-from validator.kept_files import KeptFiles
-from validator.shelves import BucketShelf, open_shelf
+from validator.retention import BucketShelf, KeptFiles, open_shelf
 
 DATA = b"rollouts"
 DIGEST = hashlib.sha256(DATA).digest()

@@ -17,8 +17,8 @@ from storage.keys import object_key
 from storage.transfers import HttpObjects
 from tests.storage.mirror import drip, endless, mirror, redirect_to, send
 from tests.validator import tiny
+from validator.judging.sources import Sources
 from validator.replay import Replayer
-from validator.sources import Sources
 
 DATA = os.urandom(300)
 DIGEST = hashlib.sha256(DATA).digest()

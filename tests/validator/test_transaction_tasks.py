@@ -4,7 +4,7 @@ import time
 
 from protocol.errors import MusterError
 from protocol.waits import wait_for
-from validator.transaction_tasks import TransactionTasks
+from validator.tasks import TransactionTasks
 
 
 def test_tasks_do_not_repeat_until_their_block_is_seen() -> None:

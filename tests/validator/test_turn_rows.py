@@ -19,9 +19,8 @@ from protocol.verdict import Code, Verdict
 from tests.environments.test_program import written
 from tests.validator import tiny
 from tests.validator.world import BY_NAME, context, proof, with_row
-from validator.context import SubmissionFacts
-from validator.pipeline import judge
-from validator.repeats import repeats
+from validator.judging.context import SubmissionFacts, repeats
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 ECHO = """

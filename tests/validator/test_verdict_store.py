@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from tests.validator import tiny
-from validator.verdict_store import VerdictStore
+from validator.judging.verdicts import VerdictStore
 
 CONFIG = tiny.CONFIG.digest
 

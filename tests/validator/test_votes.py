@@ -14,7 +14,7 @@ from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed
 from validator.ballots import Ballot
 from validator.rounds import last_to_commit, settler, turn
-from validator.votes import LaneVote
+from validator.voting import LaneVote
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from protocol.errors import UnreachableError
 from protocol.identity import PoolId
 from protocol.seeds import Work
 from tests.chain.game import terms
-from validator.collaborators import PoolOpener
 from validator.config import READY
-from validator.served_pools import ServedPools
-from validator.transaction_tasks import TransactionTasks
+from validator.pools import PoolOpener, ServedPools
+from validator.tasks import TransactionTasks
 
 VOTER = Account.from_key(b"\x05" * 32)
 POOLS = "0x" + "00" * 19 + "99"
@@ -99,7 +98,7 @@ class PauseClock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("validator.transaction_tasks.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("validator.tasks.time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 def test_a_failed_warm_up_is_tried_again_soon_and_said(

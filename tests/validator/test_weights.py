@@ -15,7 +15,7 @@ from runtime.pool_client import PoolClient
 from tests.chain.published_pool import Published, pool_service
 from tests.conftest import Deployed
 from tests.storage.weights.folders import contents
-from validator.weights import JudgedWeights
+from validator.judging.pipeline import JudgedWeights
 
 NODE = "0x" + "11" * 20
 

@@ -16,8 +16,8 @@ from protocol.models import save_byte_tokenizer
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2
-from validator.context import SubmissionFacts
-from validator.pipeline import judge
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
 CONFIG = PoolConfig(

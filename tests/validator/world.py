@@ -16,8 +16,8 @@ from protocol.models import save_byte_tokenizer
 from protocol.rollout_file.file import write
 from protocol.rollout_file.rows import Rollout, RolloutHeader, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
-from validator.checks import FILE_CHECKS, PREFILL_CHECKS
-from validator.context import CheckContext, RowMeasurements, SubmissionFacts
+from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS
+from validator.judging.context import CheckContext, RowMeasurements, SubmissionFacts
 
 NODE = "0x" + "11" * 20
 POOLS = "0x" + "22" * 20
@@ -28,8 +28,8 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
 )
 EOS = 258
-BY_NAME = {check.__module__.rpartition(".")[2]: check for check in FILE_CHECKS + PREFILL_CHECKS}
-"""Every check in the order in which they run, by the name of its module."""
+BY_NAME = {check.__name__.removeprefix("check_"): check for check in FILE_CHECKS + PREFILL_CHECKS}
+"""Every check in the order in which they run, by the name in its finding."""
 
 
 @cache

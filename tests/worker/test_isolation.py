@@ -17,7 +17,7 @@ from sandbox.host import python_mounts
 from sandbox.launch import IsolatedProcess, Launch
 from sandbox.policy import MIB, Mode, Mount, NetworkAccess
 from worker.config import WorkerConfig
-from worker.isolation import INSIDE, _bring_images, absolute, enter, worker_policy
+from worker.main import INSIDE, _bring_images, absolute, enter, worker_policy
 
 PUBLIC = {"rpc": ["https://rpc.example"], "orchestrator": "https://pool.example"}
 

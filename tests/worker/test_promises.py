@@ -20,10 +20,9 @@ from tests.chain.game_pool import GamePool
 from tests.conftest import Deployed
 from tests.validator import tiny
 from tests.worker.test_daemon import ScriptedService, WorkerWorld
-from worker.collaborators import WorkerCollaborators
 from worker.daemon import EXIT_OK, EXIT_REFUSED
 from worker.journal import Journal
-from worker.receipts import ReceiptKeeper, worth_presenting
+from worker.submit import ReceiptKeeper, WorkerCollaborators, worth_presenting
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def keeper(world: WorkerWorld) -> ReceiptKeeper:
 
 
 def paid(world: WorkerWorld, sequence: int) -> int:
-    """Grains that the node's claim pays once the file is accepted and vested."""
+    """Base units that the node's claim pays once the file is accepted and vested."""
     game = world.game
     game.vote(sequence >> 4, {sequence & 15: Code.ACCEPT})
     game.deployed.chain.later(61)

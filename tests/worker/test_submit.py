@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from chain.errors import TransactionError
-from worker.progress import WorkerProgress
-from worker.submit import Submitter
+from worker.submit import Submitter, WorkerProgress
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,11 @@ class _Pad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, packed: Tensor, groups: AttentionGroups) -> Tensor:
         ctx.groups = groups
-        return packed.index_select(0, groups.take)
+        return packed.index_select(0, groups.packed_index)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.groups.places), None
+        return grad.index_select(0, ctx.groups.padded_index), None
 
 
 class _Unpad(torch.autograd.Function):
@@ -134,10 +134,10 @@ class _Unpad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, padded: Tensor, groups: AttentionGroups) -> Tensor:
         ctx.groups = groups
-        return padded.index_select(0, groups.places)
+        return padded.index_select(0, groups.padded_index)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         groups: AttentionGroups = ctx.groups
-        out = grad.new_zeros((groups.take.numel(), *grad.shape[1:]))
-        return out.index_copy_(0, groups.places, grad), None
+        out = grad.new_zeros((groups.packed_index.numel(), *grad.shape[1:]))
+        return out.index_copy_(0, groups.padded_index, grad), None

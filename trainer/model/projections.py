@@ -1,4 +1,4 @@
-"""LoRA (2106.09685): a low-rank addition to each of the blocks' projections is trained instead of the model."""
+"""What takes the place of the blocks' projections: LoRA additions, and products in 8-bit floating point."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -63,13 +63,6 @@ def merged(values: Mapping[str, Tensor], config: LoraConfig | None) -> Iterator[
             low, high = (whole(values[stem + part].detach()) for part in (_A, _B))
             full = full + config.alpha / config.rank * (high @ low)
         yield name, full
-
-
-# Products of the blocks' projections in 8-bit floating point (2209.05433), where a GPU has them.
-#
-# Weights, their gradients and the optimizer's state stay what they are. What goes into a product is rounded for it:
-# activations and weights to e4m3, gradients of outputs to e5m2, each tensor scaled so that its largest magnitude is the
-# largest of its format. Sums are made in float32. The head, attention and norms stay as they are.
 
 
 VALUES, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2

@@ -7,7 +7,7 @@ from protocol.models import load_tokenizer
 from protocol.sites.layout import Tensors
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft import ConversationEncoder, Example, ImitationLearner, epoch_order, load_examples
+from trainer.sft import ConversationEncoder, Example, SftLearner, epoch_order, load_examples
 from trainer.sites.config import ImitationConfig
 from trainer.sites.inner import Saving, Share
 from trainer.sites.learners import ImitationLearners
@@ -16,7 +16,7 @@ from trainer.sites.learners import ImitationLearners
 def imitation_learners(config: ImitationConfig, folder: Path, placement: Placement) -> ImitationLearners:
     """Of one rank, as `placement` says."""
     policy = Policy(folder, config.dtype, placement)
-    return ImitationLearners(ImitationLearner(policy, config.optimizer, config.updates, config.max_z_loss))
+    return ImitationLearners(SftLearner(policy, config.optimizer, config.updates, config.max_z_loss))
 
 
 class ImitationWork:

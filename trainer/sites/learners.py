@@ -7,11 +7,11 @@ from typing import Any, Protocol, cast
 from protocol.sites.layout import Tensors
 from trainer.batch import Group
 from trainer.checkpoint import PendingCheckpoint
-from trainer.distributed import Everywhere
+from trainer.distributed import BroadcastCalls
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft import Example, ImitationLearner, ImitationMetrics
+from trainer.sft import Example, SftLearner, SftMetrics
 from trainer.sites.inner import Saving
 from trainer.sites.model_tensors import model_tensors, set_tensors
 from trainer.step_metrics import StepMetrics
@@ -29,7 +29,7 @@ class _Checkpointed(Protocol):
     def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
 
 
-class SiteLearners(Everywhere):
+class SiteLearners(BroadcastCalls):
     """The learners of a site's ranks. Rank 0 calls the methods, the others are in `follow` meanwhile."""
 
     def __init__(self, learner: _Checkpointed) -> None:
@@ -39,16 +39,16 @@ class SiteLearners(Everywhere):
 
     def weights(self) -> Tensors:
         """A copy, float32, of the whole model."""
-        return cast(Tensors, self._everywhere("weights"))
+        return cast(Tensors, self._call("weights"))
 
     def load(self, weights: Tensors) -> None:
         """Put them in place of all ranks' parts."""
         self.ranks.command(("load", ()))  # the others get them a tensor at a time
-        self._together("load", (weights,))
+        self._run_together("load", (weights,))
 
     def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
         """Begin to write what going on exactly here needs, and `extra` (JSON), to `folder`. Raises MusterError."""
-        self._everywhere("save", folder, extra or {})
+        self._call("save", folder, extra or {})
         return self
 
     def done(self) -> bool:
@@ -57,13 +57,13 @@ class SiteLearners(Everywhere):
 
     def finish(self) -> None:
         """Return once what `save` began is on the disk, of all ranks. Raises MusterError."""
-        self._everywhere("finish")
+        self._call("finish")
 
     def restore(self, folder: Path) -> dict[str, Any]:
         """What `save` wrote; returns its `extra`. Raises IntegrityError where it is damaged."""
-        return cast(dict[str, Any], self._everywhere("restore", folder))
+        return cast(dict[str, Any], self._call("restore", folder))
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "weights":
                 return model_tensors(self._learner.policy.model, self.ranks.rank == 0)
@@ -86,19 +86,19 @@ class SiteLearners(Everywhere):
 class ImitationLearners(SiteLearners):
     """That imitate examples."""
 
-    def __init__(self, learner: ImitationLearner) -> None:
+    def __init__(self, learner: SftLearner) -> None:
         super().__init__(learner)
         self._imitation = learner
 
-    def update(self, examples: Sequence[Example], number: int | None = None) -> ImitationMetrics:
+    def update(self, examples: Sequence[Example], number: int | None = None) -> SftMetrics:
         """Learn from a batch, as update `number` of the run; None: as the next one."""
-        return cast(ImitationMetrics, self._everywhere("update", examples, number))
+        return cast(SftMetrics, self._call("update", examples, number))
 
     def loss(self, examples: Sequence[Example]) -> float:
         """Mean loss (nats) of the learned tokens, without learning."""
-        return cast(float, self._everywhere("loss", examples))
+        return cast(float, self._call("loss", examples))
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "update":
                 examples, number = arguments
@@ -106,7 +106,7 @@ class ImitationLearners(SiteLearners):
                 return self._imitation.update(examples)
             case "loss":
                 return self._imitation.loss(*arguments)
-        return super()._do(name, arguments)
+        return super()._run(name, arguments)
 
 
 class ReinforcementLearners(SiteLearners):
@@ -119,13 +119,13 @@ class ReinforcementLearners(SiteLearners):
 
     def begin(self, groups: Sequence[Group], step: int, updates: int) -> None:
         """The updates of policy step `step` + 1 on these groups follow; `updates` were taken before."""
-        self._everywhere("begin", groups, step, updates)
+        self._call("begin", groups, step, updates)
 
     def update(self) -> tuple[int, StepMetrics | None]:
         """The next update's tokens; 0 and the step's metrics once there is none left."""
-        return cast(tuple[int, StepMetrics | None], self._everywhere("update"))
+        return cast(tuple[int, StepMetrics | None], self._call("update"))
 
-    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
             case "begin":
                 groups, self._reinforcement.step, self._reinforcement.updates = arguments
@@ -133,7 +133,7 @@ class ReinforcementLearners(SiteLearners):
                 return None
             case "update":
                 return self._next_update()
-        return super()._do(name, arguments)
+        return super()._run(name, arguments)
 
     def _next_update(self) -> tuple[int, StepMetrics | None]:
         assert self._updates is not None, "no step was begun"

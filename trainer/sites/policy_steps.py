@@ -18,12 +18,11 @@ from protocol.sites.outer import OuterState
 from protocol.sites.run import SitesRun
 from protocol.training import TrainConfig
 from trainer.advantage import ADVANTAGES, select
+from trainer.base_model import base_model
 from trainer.batch import Group
 from trainer.checkpoint import STATE
-from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.data import StepFiles
-from trainer.making import Check
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.records import Records, file_id
@@ -36,6 +35,7 @@ from trainer.sites.settled import SettledStep, settled_step
 from trainer.sites.status_file import StatusFile
 from trainer.sites.timeouts import Timeouts
 from trainer.step_metrics import StepMetrics
+from trainer.train import Check, Trainer, TrainerServices
 
 log = logging.getLogger("muster.trainer")
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class SitesGroup:
 
 class SiteSteps:
     """Policy steps made by sites. A step that `check` refuses stops the run: it is in the log, and what the files did
-    apart from one another is not known. A StepMaker."""
+    apart from one another is not known. A StepRunner."""
 
     def __init__(self, group: SitesGroup, train: TrainConfig, check: Check, records: Records, until: Until) -> None:
         self._group, self._train, self._check = group, train, check
@@ -164,10 +164,10 @@ class SiteSteps:
         self._making = False
 
     @property
-    def given(self) -> Sequence[str]:
+    def bound(self) -> Sequence[str]:
         return self._group.given
 
-    def make(self, batch: StepFiles) -> StepMetrics | None:
+    def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Give the files to the sites, and wait until their outer step is settled."""
         group, policy, self._settled = self._group, self._group.learner, None
         files, keeper = [file_id(sub) for sub in batch.files], group.keeper
@@ -198,17 +198,17 @@ class SiteSteps:
         self._check(metrics, self._records.metrics())
         return metrics
 
-    def facts(self) -> dict[str, Any]:
+    def step_fields(self) -> dict[str, Any]:
         settled = self._settled
         if settled is None or not settled.counted:
             return {}
         made_by = {"run": self._group.keeper.run.digest, "outer_step": settled.step + 1, "sites": list(settled.counted)}
         return {"made_by": made_by | {"attempt": settled.attempt}}
 
-    def of_file(self, file: str) -> dict[str, Any]:
+    def file_fields(self, file: str) -> dict[str, Any]:
         return {} if self._settled is None else {"site": self._settled.site_of(file)}
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Hear of sites that join and leave."""
         if self._making:
             return
@@ -249,7 +249,7 @@ class SiteSteps:
         )
 
 
-def keep_sites(config: TrainerConfig, outside: TrainerCollaborators, base: Path, placement: Placement) -> SitesGroup:
+def keep_sites(config: TrainerConfig, outside: TrainerServices, base: Path, placement: Placement) -> SitesGroup:
     """The keeper's part of a trainer whose configuration names `sites`. Raises ConfigError where the run's document
     does not fit the pool, MusterError."""
     assert config.sites is not None
@@ -268,3 +268,15 @@ def keep_sites(config: TrainerConfig, outside: TrainerCollaborators, base: Path,
     keeper = SitesKeeper(SiteExchange(outside.bucket, run), outside.account, first, home)
     log.info("time-outs of %s:\n%s", run.name, Timeouts.of_run(run).table())
     return SitesGroup(keeper, policy, placement, home)
+
+
+def sites_trainer(config: TrainerConfig, services: TrainerServices, placement: Placement) -> Trainer:
+    """Return the trainer of a pool whose policy steps are made by sites."""
+    pool = services.client.pool_config()
+    base = config.base or base_model(pool.model, pool.environments[0], config.seed)
+    group = keep_sites(config, services, base, placement)
+
+    def steps(trainer: Trainer) -> SiteSteps:
+        return SiteSteps(group, pool.train, trainer.check, trainer.records, trainer.wait_until)
+
+    return Trainer(config, services, placement, group, steps)

@@ -9,7 +9,7 @@ from protocol.sites.layout import Tensors
 from protocol.sites.run import SitesRun
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.sft import Example, ImitationLearner, ImitationMetrics
+from trainer.sft import Example, SftLearner, SftMetrics
 from trainer.sites.config import TextConfig
 from trainer.sites.inner import Saving, Share
 from trainer.sites.learners import ImitationLearners
@@ -21,7 +21,7 @@ from trainer.text.stream import Cursor, TextStream
 def text_learners(config: TextConfig, folder: Path, placement: Placement) -> ImitationLearners:
     """Of one rank, as `placement` says."""
     policy = Policy(folder, config.dtype, placement)
-    return ImitationLearners(ImitationLearner(policy, config.optimizer, config.updates, config.max_z_loss))
+    return ImitationLearners(SftLearner(policy, config.optimizer, config.updates, config.max_z_loss))
 
 
 class TextWork:
@@ -37,7 +37,7 @@ class TextWork:
         count = len(corpus) - config.heldout
         self._stream = TextStream(corpus, count, self._encode, bytes.fromhex(run.seed), config.sequence_tokens)
         self._heldout = self._beginnings(corpus, range(count, len(corpus)))
-        self._made: list[ImitationMetrics] = []
+        self._made: list[SftMetrics] = []
 
     @property
     def cursor(self) -> Cursor:

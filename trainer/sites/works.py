@@ -77,4 +77,4 @@ class FollowingSiteRank:
 
     def stop(self) -> None:
         """Rank 0 is asked too and decides; should it be gone, do not wait for it much longer."""
-        self._learners.ranks.hurry(_LAST_SECONDS)
+        self._learners.ranks.shorten_wait(_LAST_SECONDS)

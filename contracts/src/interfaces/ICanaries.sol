@@ -16,7 +16,7 @@ interface ICanaries {
         /// Exactly DEPTH hashes: inclusion in the step's canary root of
         /// keccak256(keccak256(abi.encode(salt, pool, step, node, counter))), pairs sorted.
         bytes32[] proof;
-        /// The signature of the file's node, its carrier: of CarrierConsent(bytes32 leaf), domain {name "muster-canaries",
+        /// The signature of the file's node, its decoy node: of DecoyConsent(bytes32 leaf), domain {name "muster-canaries",
         /// version "1", chainId, Canaries}. The leaf names pool, step, node and counter, so it is good for one file, as
         /// long as the file can be opened.
         bytes consent;
@@ -34,7 +34,7 @@ interface ICanaries {
     struct Canary {
         address owner;
         uint256 deposit;
-        /// Grains at stake per accused seat.
+        /// Base units at stake per accused seat.
         uint256 slash;
         /// The committee's outcome before the opening.
         uint256 code;
@@ -70,7 +70,7 @@ interface ICanaries {
 
     /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only; takes a deposit
     /// of the bonds at stake, a jury's fees, and those of the jurors of a dispute that this cancels (approved before). The
-    /// file pays no units; its carrier is unfrozen at the end.
+    /// file pays no units; its decoy node is unfrozen at the end.
     /// @param reason The reject code that an honest check gives.
     function open(
         uint256 pool,

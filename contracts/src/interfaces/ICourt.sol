@@ -157,7 +157,7 @@ interface ICourt is IVoting {
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.
-    /// @notice Whether the pool's class has enough seats in this epoch that a lane's two committees and both juries can
+    /// @notice Whether the pool's group has enough seats in this epoch that a lane's two committees and both juries can
     /// all be different.
     function staffed(uint256 pool) external view returns (bool);
     function termsOf(uint256 pool) external view returns (PoolTerms memory);

@@ -4,17 +4,17 @@ pragma solidity 0.8.37;
 import {IVoting} from "./IVoting.sol";
 
 /// @title IJuries
-/// @notice Juries of up to fifteen seats that judge one file each, for disputes and canaries, one node's files, for node
-/// cases, or one outer step of a run of sites, for disputes of it: the same hidden votes as a committee's, with one code
-/// instead of sixteen. A jury has exactly the size it was summoned with, and its verdict needs a majority of that size. It
-/// is drawn by the end of the third epoch after its seed's, from that one seed, or it lapses; a jury that was drawn and
-/// found no majority is replaced once. Jurors are frozen in Seats until closed.
+/// @notice Juries of up to fifteen seats. A jury judges one file, for a dispute or a canary, or the named files of one node,
+/// for a node challenge. Its votes are hidden like a committee's, with one code instead of sixteen. It has exactly the size
+/// that it was summoned with, and its verdict needs a majority of that size. It is drawn from one seed, by the end of the
+/// third epoch after the seed's own, or it lapses. A jury that was drawn and found no majority is replaced once. Jurors are
+/// frozen in Seats until closed.
 interface IJuries is IVoting {
     struct Case {
-        /// Appeals, Canaries or NodeCases.
+        /// Appeals, Canaries or NodeChallenges.
         address bench;
         uint256 pool;
-        /// The file; of a node case the last one that it names; of a disputed outer step 2³² − 1, which no file has.
+        /// The file; of a node challenge the last one that it names.
         uint256 sequence;
         /// Seats wanted.
         uint256 size;
@@ -67,8 +67,8 @@ interface IJuries is IVoting {
     /// @notice Pays one juror or takes its penalty, once the case is concluded; anyone may call.
     function closeJuror(uint256 trial, uint256 juror) external;
 
-    // Hooks of Appeals, Canaries and NodeCases.
-    /// @notice Calls a jury of `size` seats of the pool's class, on the pool's terms, to judge `files` files (1 where it
+    // Hooks of Appeals, Canaries and NodeChallenges.
+    /// @notice Calls a jury of `size` seats of the pool's group, on the pool's terms, to judge `files` files (1 where it
     /// judges none): each further one adds a committee's `fee` to `juryFee`, every sixteen begun a `commitWindow` to
     /// `juryCommitWindow`.
     function summon(

@@ -9,7 +9,7 @@ import {PoolTerms} from "../libraries/Types.sol";
 /// and canaries opened afterwards. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
 /// entries (node registration, joins, seats, pools) for a while, never exits, submissions, votes, disputes or claims.
 interface IParams {
-    /// @notice Amounts are grains.
+    /// @notice Amounts are base units.
     struct Values {
         /// Share of a node's stake that a final reject takes, in 1/10000: 5000 to 10000.
         uint16 slashBps;
@@ -17,7 +17,7 @@ interface IParams {
         uint16 rewardBps;
         /// What a malformed file costs its submitter, besides the committee's fees.
         uint56 malformedPenalty;
-        /// Per file: a vote of the other class than the final outcome. A juror's of several files grows as its fee.
+        /// Per file: a vote of the other kind than the final outcome. A juror's of several files grows as its fee.
         uint56 minorityPenalty;
         /// Per file of the lane: no reveal. Strictly above minorityPenalty; a juror's grows as its fee.
         uint56 withheldPenalty;

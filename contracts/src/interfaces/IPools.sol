@@ -14,7 +14,7 @@ interface IPools {
         Paused,
         Closing,
         Settled,
-        /// Like Open, but its class has too few seats: no submissions.
+        /// Like Open, but its group has too few seats: no submissions.
         Understaffed
     }
 
@@ -29,7 +29,7 @@ interface IPools {
     struct Pool {
         address owner;
         Status status;
-        /// Grains of the budget that nothing is reserved from.
+        /// Base units of the budget that nothing is reserved from.
         uint256 free;
         /// Steps published; the current step is steps − 1.
         uint256 steps;
@@ -117,7 +117,7 @@ interface IPools {
     event FileResolved(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
     );
-    /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` grains left the stake. A
+    /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` base units left the stake. A
     /// fraud code ejects the node, for good.
     event FileFinalized(uint256 file, uint256 code, uint256 slashed);
     /// @notice Unvested pay of a slashed node went back to the budget.
@@ -125,7 +125,7 @@ interface IPools {
     /// @notice A held file froze its node, because a first jury calls it a fraud.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
-    /// @notice A node case ejected the node, for good; pay that had not vested is barred.
+    /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
     event NodeExpelled(uint256 indexed pool, address indexed node);
     /// @notice A node's operator was paid for `units`.
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
@@ -168,7 +168,7 @@ interface IPools {
     error IsFrozen(uint256 barrier);
 
     // ---- Owner
-    /// @notice Creates a pool and escrows `budget` (approved before). It takes no work (`Understaffed`) while its class
+    /// @notice Creates a pool and escrows `budget` (approved before). It takes no work (`Understaffed`) while its group
     /// has fewer seats than two committees and both juries together have members.
     function createPool(PoolTerms calldata terms, uint256 budget) external returns (uint256 pool);
     /// @notice Adds to the budget; anyone may pay.
@@ -178,7 +178,7 @@ interface IPools {
     /// @param canaryRoot Root of the step's salted canary leaves (padded when empty).
     function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot) external;
     function pausePool(uint256 pool) external;
-    /// @notice Ends a pause; understaffed when its class has too few seats.
+    /// @notice Ends a pause; understaffed when its group has too few seats.
     function resumePool(uint256 pool) external;
     /// @notice For good: no more joins, steps or submissions.
     function closePool(uint256 pool) external;
@@ -216,7 +216,7 @@ interface IPools {
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
     // ---- Keepers
-    /// @notice Opens an understaffed pool whose class has enough seats in this epoch, or the reverse; anyone may call.
+    /// @notice Opens an understaffed pool whose group has enough seats in this epoch, or the reverse; anyone may call.
     /// Every new step does the same.
     function reviewSeats(uint256 pool) external;
     /// @notice Of a file that was not accepted, after its challenge window (at once when it was late): slashes or charges
@@ -226,7 +226,7 @@ interface IPools {
     /// is over; anyone may call.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
-    // ---- Hooks of Court, Appeals, Canaries and NodeCases
+    // ---- Hooks of Court, Appeals, Canaries and NodeChallenges
     /// @notice Writes a round's outcomes (sixteen 4-bit codes, place 0 lowest). UNDECIDED is left pending; NONE is late in
     /// round 0, and decided before in round 1.
     function settleLane(
@@ -247,7 +247,7 @@ interface IPools {
         external
         returns (uint256 slashed, uint256 rewardPaid);
 
-    /// @notice NodeCases: ejects a node as a rejected file does: no member any more, never again, unvested pay barred.
+    /// @notice NodeChallenges: ejects a node as a rejected file does: no member any more, never again, unvested pay barred.
     function expel(uint256 pool, address node) external;
 
     // ---- Views
@@ -256,7 +256,7 @@ interface IPools {
     function ownerOf(uint256 pool) external view returns (address);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
-    /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and grains.
+    /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and base units.
     function claimable(uint256 pool, address node, uint256 sequence)
         external
         view

@@ -3,17 +3,17 @@ pragma solidity 0.8.37;
 
 /// @title ISeats
 /// @notice Validators' seats of equal bond, and the uniform draw among those that chose to judge. A seat judges the
-/// classes that it has opted into, five at most, and nothing else: a class below 2^24 is the pool of that number, any
-/// other one a family that pools name (by convention the last four bytes of keccak256 of the family's name, with the
-/// highest bit set). The set that a draw uses changes only at epoch boundaries (an epoch is `epochBlocks` blocks):
-/// opting in and out take effect in the next epoch, and draws under way still hold who opted out.
+/// validator groups that it has opted into, five at most, and nothing else. A group below 2^24 is the pool of that number.
+/// Any other group is one that pools name in their terms; by convention its number is the last four bytes of keccak256 of
+/// the group's name, with the highest bit set. The set that a draw uses changes only at epoch boundaries (an epoch is
+/// `epochBlocks` blocks): opting in and out take effect in the next epoch, and draws under way still hold who opted out.
 interface ISeats {
     struct Seat {
         /// Who posted the bond and receives fees.
         address owner;
         /// The hot key that votes.
         address voter;
-        /// Grains left of the bond.
+        /// Base units left of the bond.
         uint256 bond;
         /// First epoch in which the seat can be drawn; 0 once it is leaving or was evicted.
         uint256 activeFrom;
@@ -26,13 +26,13 @@ interface ISeats {
     }
 
     event SeatOpened(uint256 indexed seat, address indexed owner, address voter, uint256 bond, uint256 activeFrom);
-    /// @notice The seat can be drawn for `class` from `epoch` on.
-    event SeatOptedIn(uint256 indexed seat, uint256 indexed class, uint256 epoch);
-    /// @notice The seat opted out of `class`, left, or was evicted. Last drawable for it in `epoch`.
-    event SeatOptedOut(uint256 indexed seat, uint256 indexed class, uint256 epoch);
+    /// @notice The seat can be drawn for `group` from `epoch` on.
+    event SeatOptedIn(uint256 indexed seat, uint256 indexed group, uint256 epoch);
+    /// @notice The seat opted out of `group`, left, or was evicted. Last drawable for it in `epoch`.
+    event SeatOptedOut(uint256 indexed seat, uint256 indexed group, uint256 epoch);
     event VoterSet(uint256 indexed seat, address voter);
     event SeatToppedUp(uint256 indexed seat, uint256 amount, uint256 bond);
-    /// @notice The seat left all its classes, or was evicted because its bond fell below `minBond`. Last drawable in
+    /// @notice The seat left all its groups, or was evicted because its bond fell below `minBond`. Last drawable in
     /// `epoch`.
     event SeatLeft(uint256 indexed seat, uint256 epoch, bool evicted);
     event SeatUnbonding(uint256 indexed seat, uint256 releaseAt);
@@ -56,21 +56,21 @@ interface ISeats {
     error SeatLocked(uint256 releaseAt, uint256 frozen);
     error UnknownEpoch();
     error SeatNotClosed();
-    /// @notice Classes are 1 to 2^32 - 1.
-    error BadClass(uint256 class);
-    error TooManyClasses();
+    /// @notice Groups are 1 to 2^32 - 1.
+    error BadGroup(uint256 group);
+    error TooManyGroups();
     error AlreadyOptedIn();
     error NotOptedIn();
 
-    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn for `classes` from the next epoch on.
-    function openSeat(address voter, uint256[] calldata classes) external returns (uint256 seat);
+    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn for `groups` from the next epoch on.
+    function openSeat(address voter, uint256[] calldata groups) external returns (uint256 seat);
     /// @notice Opens a closed seat again with a new bond: its id stays its owner's.
-    function reopenSeat(uint256 seat, address voter, uint256[] calldata classes) external;
-    /// @notice The seat judges a class more, from the next epoch on. Whoever joins a pool trusts the seats of its class.
-    function optIn(uint256 seat, uint256 class) external;
-    /// @notice The seat is not in the class's set of the next epoch. What it was or can still be drawn for from earlier
+    function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external;
+    /// @notice The seat judges a group more, from the next epoch on. Whoever joins a pool trusts the seats of its group.
+    function optIn(uint256 seat, uint256 group) external;
+    /// @notice The seat is not in the group's set of the next epoch. What it was or can still be drawn for from earlier
     /// sets stays its duty.
-    function optOut(uint256 seat, uint256 class) external;
+    function optOut(uint256 seat, uint256 group) external;
     /// @notice Replaces the voting key; takes effect at once, for open lanes too. What the old key committed, it reveals.
     function setVoter(uint256 seat, address voter) external;
     /// @notice Restores a penalised bond to its full size; anyone may pay.
@@ -100,22 +100,22 @@ interface ISeats {
     function minBond() external view returns (uint256);
     function epochBlocks() external view returns (uint256);
     function currentEpoch() external view returns (uint256);
-    /// @notice The classes that a seat has opted into.
-    function classesOf(uint256 seat) external view returns (uint256[] memory);
-    /// @notice Seats that can be drawn for `class` in `epoch`: the next one, the current one or one of the three before it.
-    function countAt(uint256 class, uint256 epoch) external view returns (uint256);
-    /// @notice The seat in `place` (0 to countAt − 1) of `class` in `epoch`.
-    function seatAt(uint256 class, uint256 place, uint256 epoch) external view returns (uint256);
+    /// @notice The groups that a seat has opted into.
+    function groupsOf(uint256 seat) external view returns (uint256[] memory);
+    /// @notice Seats that can be drawn for `group` in `epoch`: the next one, the current one or one of the three before it.
+    function countAt(uint256 group, uint256 epoch) external view returns (uint256);
+    /// @notice The seat in `place` (0 to countAt − 1) of `group` in `epoch`.
+    function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256);
     /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now: itself until the end of
     /// the third epoch after its own; then it moves on by whole epochs, so that it is always three epochs back.
     /// 0 while that block is not mined.
     function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256);
-    /// @notice Draws up to `size` different seats of `class` in `epoch`, none of `excluded`, none owned by
+    /// @notice Draws up to `size` different seats of `group` in `epoch`, none of `excluded`, none owned by
     /// `excludedOwner`, none whose bond is gone. Fewer when there are too few.
     function draw(
         bytes32 seed,
         uint256 epoch,
-        uint256 class,
+        uint256 group,
         uint256 size,
         uint256[] calldata excluded,
         address excludedOwner

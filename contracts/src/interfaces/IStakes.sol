@@ -5,7 +5,7 @@ pragma solidity 0.8.37;
 /// @notice Operators' stake, one stake per node. A node key belongs for ever to the operator that registered it first
 /// with the key's own consent. Stake leaves only when the node is in no pool, its last pool's windows have passed, and
 /// none of its files is frozen. Only Pools can bind, and only
-/// Pools and NodeCases can freeze or slash, which they do only on verdicts and for cases that are open.
+/// Pools and NodeChallenges can freeze or slash, which they do only on verdicts and for challenges that are open.
 interface IStakes {
     struct Permit {
         uint256 deadline;
@@ -17,13 +17,13 @@ interface IStakes {
     struct Node {
         /// Who owns the stake and receives pay; zero when unknown.
         address operator;
-        /// Grains at stake.
+        /// Base units at stake.
         uint256 stake;
         /// The pool it is in, or 0.
         uint256 pool;
         /// The pool it was in last.
         uint256 lastPool;
-        /// Rejected files that are not final yet, and node cases that are open.
+        /// Rejected files that are not final yet, and node challenges that are open.
         uint256 frozen;
         /// Stake can be withdrawn from this time on (when pool and frozen are 0).
         uint256 releaseAt;
@@ -35,7 +35,7 @@ interface IStakes {
         uint256 amount;
         /// What the node's other files may still cost: never taken for this one.
         uint256 kept;
-        /// Most that goes to the caller, first: Pools or NodeCases.
+        /// Most that goes to the caller, first: Pools or NodeChallenges.
         uint256 fees;
         /// Most that goes to Appeals, and its bound as a share of what is taken, in 1/10000.
         uint256 reward;
@@ -54,7 +54,7 @@ interface IStakes {
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to the pool (it pays the committee from them) or to NodeCases (its jury), `reward` to Appeals, a share to the collector, if
+    /// @notice `fees` went to the pool (it pays the committee from them) or to NodeChallenges (its jury), `reward` to Appeals, a share to the collector, if
     /// there is one, and the rest is to be burnt. The file counts as frozen no more: `frozen` are left. A slashed node
     /// without stake is in no pool any more; one that leaves its pool with a rest of stake is unbound (`NodeUnbound`).
     event NodeSlashed(
@@ -98,18 +98,18 @@ interface IStakes {
     /// @notice Takes stake out, to the operator. Operator only; see `withdrawable`.
     function withdraw(address node, uint256 amount) external;
 
-    /// @notice Sends what slashes took and nobody gets to where nobody can have it; anyone may call. A grain stays, so that
+    /// @notice Sends what slashes took and nobody gets to where nobody can have it; anyone may call. A base unit stays, so that
     /// the next slash finds the count in use.
     function burn() external;
 
-    // Hooks of Pools, and the last three of NodeCases.
+    // Hooks of Pools, and the last three of NodeChallenges.
     function bind(address node, uint256 pool, uint256 minStake) external returns (address operator, uint256 stake);
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;
     function release(address node) external;
     /// @notice Takes part of a node's stake: first the fees, then the reward, then the collector's share; the rest waits
     /// for `burn`. Ends one freeze.
-    /// `left` grains are still at stake.
+    /// `left` base units are still at stake.
     function slash(address node, Slash calldata order)
         external
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left);
@@ -118,7 +118,7 @@ interface IStakes {
     function operatorOf(address node) external view returns (address);
     function stakeOf(address node) external view returns (uint256);
     function withdrawable(address node) external view returns (uint256);
-    /// @notice Grains of this contract that are nobody's stake: taken, and not burnt yet.
+    /// @notice Base units of this contract that are nobody's stake: taken, and not burnt yet.
     function unburnt() external view returns (uint256);
     /// @notice The EIP-712 digest that the node key signs.
     function consentDigest(address node, address operator, uint256 expiry) external view returns (bytes32);

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 /// @title AccountSlot
 /// @notice A node's account in a pool, in one word:
 /// earned 46 | spent 46 | pending 34 | limit 34 | counter 22 | barrier 32 | joined step 20 | unsettled 10 | frozen 10 |
-/// flags 2. Units, not grains.
+/// flags 2. Units, not base units.
 /// No field overflows: 2^22 files of less than 2^24 units earn less than 2^46; pending units stay below the limit.
 library AccountSlot {
     uint256 internal constant MAX_46 = (1 << 46) - 1;

@@ -29,7 +29,7 @@ library Codes {
     uint256 internal constant MALFORMED = 10;
     /// Nowhere to be fetched, though its receipt says that it was uploaded: paid, never trained on.
     uint256 internal constant UNAVAILABLE = 11;
-    /// Outcome only: opened as a canary; unpaid, its carrier free.
+    /// Outcome only: opened as a canary; unpaid, its decoy node free.
     uint256 internal constant CANARY = 12;
     /// Outcome only: undecided twice, or never drawn or voted on; unpaid, unslashed.
     uint256 internal constant VOID = 13;
@@ -47,7 +47,7 @@ library Codes {
     uint256 internal constant KIND_MALFORMED = 3;
     uint256 internal constant KIND_UNAVAILABLE = 4;
 
-    /// @notice The class of a code. A canary counts as a reject; void, undecided, disputed and late have none.
+    /// @notice The kind of a code. A canary counts as a reject; void, undecided, disputed and late have none.
     function kind(uint256 code) internal pure returns (uint256) {
         if (code == ACCEPT || code == UNSURE) return KIND_ACCEPT;
         if (isReject(code) || code == CANARY) return KIND_REJECT;

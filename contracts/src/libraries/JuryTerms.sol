@@ -13,7 +13,7 @@ library JuryTerms {
     /// Files of a lane: what a committee judges in one window.
     uint256 internal constant LANE = 16;
 
-    /// @notice Grains of one juror's fee for `files` files, at least one.
+    /// @notice Base units of one juror's fee for `files` files, at least one.
     function fee(PoolTerms memory terms, uint256 files) internal pure returns (uint40) {
         return SafeCast.toUint40(uint256(terms.juryFee) + (files - 1) * terms.fee);
     }

@@ -19,7 +19,7 @@ library SplitLib {
         (feesPaid, rewardPaid) = split(taken, fees, reward, taken * rewardBps / 10_000);
     }
 
-    /// @notice At most `amount`, and never of the last `kept` grains.
+    /// @notice At most `amount`, and never of the last `kept` base units.
     function take(uint256 stake, uint256 amount, uint256 kept) internal pure returns (uint256 taken) {
         uint256 most = stake < kept ? 0 : stake - kept;
         taken = amount < most ? amount : most;

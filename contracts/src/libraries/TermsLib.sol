@@ -10,8 +10,11 @@ library TermsLib {
     uint256 internal constant MAX_WINDOW = 30 days;
     /// Most files of a node that may be under way at once; `minStake` covers the committees' fees of all of them.
     uint256 internal constant MAX_UNSETTLED = 64;
-    /// Classes below are single pools.
-    uint256 internal constant FIRST_FAMILY = 1 << 24;
+    /// Longest time to draw a committee, in blocks: three epochs of an hour. A draw that is later than three epochs uses
+    /// another seed block, so whoever withholds a draw for longer would choose among committees.
+    uint256 internal constant MAX_DRAW_BLOCKS = 5_400;
+    /// Groups below are single pools.
+    uint256 internal constant FIRST_SHARED_GROUP = 1 << 24;
 
     /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
     /// U = (R + 1 + D + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
@@ -46,12 +49,12 @@ library TermsLib {
         ) {
             revert IParams.BadTerms("appealJury");
         }
-        if (terms.class != 0 && terms.class < FIRST_FAMILY) revert IParams.BadTerms("class");
+        if (terms.group != 0 && terms.group < FIRST_SHARED_GROUP) revert IParams.BadTerms("group");
         if (terms.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
         if (terms.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
         if (terms.maxLag > 15) revert IParams.BadTerms("maxLag");
         if (terms.auditRate == 0 || terms.auditRate > 65536) revert IParams.BadTerms("auditRate");
-        if (terms.drawBlocks < 8) revert IParams.BadTerms("drawBlocks");
+        if (terms.drawBlocks < 8 || terms.drawBlocks > MAX_DRAW_BLOCKS) revert IParams.BadTerms("drawBlocks");
         _window(terms.commitWindow, minWindow, "commitWindow");
         _window(terms.revealWindow, minWindow, "revealWindow");
         _window(terms.challengeWindow, minWindow, "challengeWindow");

@@ -12,16 +12,16 @@ struct Suite {
     address juries;
     address appeals;
     address canaries;
-    address nodeCases;
+    address nodeChallenges;
 }
 
-/// @notice What a pool promises; nothing of it can change later. Amounts are grains, 1e-9 token.
+/// @notice What a pool promises; nothing of it can change later. Amounts are base units, 1e-9 token.
 struct PoolTerms {
     /// Pay per verified unit (output token).
     uint32 rate;
     /// Fee per seat and file of a committee.
     uint32 fee;
-    /// Fee per juror, where it judges one file; each further one of a node case adds `fee`.
+    /// Fee per juror, where it judges one file; each further file of a node challenge adds `fee`.
     uint32 juryFee;
     /// Stake a node needs to join.
     uint56 minStake;
@@ -53,16 +53,16 @@ struct PoolTerms {
     uint32 challengeWindow;
     /// A: seconds in which a first jury's verdict can be appealed.
     uint32 appealWindow;
-    /// Cj: seconds for jurors to commit, from the draw; in a node case of several files `commitWindow` is added for every
-    /// sixteen begun, thirty days together at most.
+    /// Cj: seconds for jurors to commit, from the draw. A node challenge of several files adds `commitWindow` for every
+    /// sixteen begun. The sum is at most thirty days.
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;
-    /// Seconds for which an upload receipt has a file taken. To attest, it counts longer, as does a service key that was
-    /// replaced: until the last chance of what was submitted by then.
+    /// Seconds for which an upload receipt allows a submission. To attest, it counts until the last chance of what was
+    /// submitted by then. So does a service key that was replaced.
     uint32 receiptWindow;
-    /// Which seats judge: 0 for those that opted into this pool, or a family (from 2^24 on) that many pools share.
-    uint32 class;
+    /// Validator group that judges: 0 for the seats that opted into this pool, or a group from 2^24 on that pools share.
+    uint32 group;
     /// Whether nodes need the owner's signed invite.
     bool inviteOnly;
     /// SHA-256 of the pool's canonical JSON configuration.

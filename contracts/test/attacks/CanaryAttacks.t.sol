@@ -31,7 +31,7 @@ contract CanaryAttacksTest is Losses {
         assertEq(pools.poolOf(pool).free, BUDGET - FEES); // no pay; the fees were the owner's cost, burnt here
         assertEq(_burnt(), 3 * 200e9 + FEES - 5 * 5e8); // the slashed pay the jury
         assertEq(token.balanceOf(owner), ownerBefore);
-        assertEq(stakes.stakeOf(node), STAKE); // the carrier is free
+        assertEq(stakes.stakeOf(node), STAKE); // the decoy node is free
         // at one canary in 5,000 files laziness loses twice what it earns: measured on an ordinary file
         uint256 lost = BOND - _bondOf(s / 16, 0);
         _blocks(4);

@@ -27,7 +27,7 @@ contract CanaryBodiesTest is Losses {
         _closeAll(s / 16, 0);
         assertEq(_loss(drawn[0]), 200e9); // and no minority penalty beside it
         assertEq(_loss(drawn[1]) + _loss(drawn[2]), 0);
-        assertEq(stakes.stakeOf(node), STAKE); // the carrier is free
+        assertEq(stakes.stakeOf(node), STAKE); // the decoy node is free
     }
 
     /// The owner and two seats that reject a good file they planted cannot take the third seat's bond.
@@ -44,7 +44,7 @@ contract CanaryBodiesTest is Losses {
         assertEq(before - token.balanceOf(owner), 200e9 + 5 * 5e8); // what it put at stake, and the jury's fees
     }
 
-    /// Opening comes first: whoever disputes a planted file neither burns its carrier nor earns, and the lazy majority
+    /// Opening comes first: whoever disputes a planted file neither burns its decoy node nor earns, and the lazy majority
     /// pays as if nobody had.
     function test_canaryComesBeforeADispute() public {
         uint256 s = _submitPlanted();

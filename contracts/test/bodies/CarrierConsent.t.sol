@@ -14,7 +14,7 @@ contract Agreeable {
 }
 
 /// @notice Only the key of a file's own node makes the file a canary.
-contract CarrierConsentTest is Losses {
+contract DecoyConsentTest is Losses {
     /// A captured committee rejects honest work; its worker disputes; no canary that the owner opens ends the dispute.
     function test_canaryDoesNotTakeAWrongedWorkersJury() public {
         uint256 sequence = _submitPlanted();
@@ -99,7 +99,7 @@ contract CarrierConsentTest is Losses {
     function _digestAt(bytes32 leaf, uint256 chain, address place) private pure returns (bytes32) {
         bytes32 domain = keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
         domain = keccak256(abi.encode(domain, keccak256("muster-canaries"), keccak256("1"), chain, place));
-        bytes32 consent = keccak256(abi.encode(keccak256("CarrierConsent(bytes32 leaf)"), leaf));
+        bytes32 consent = keccak256(abi.encode(keccak256("DecoyConsent(bytes32 leaf)"), leaf));
         return keccak256(abi.encodePacked(bytes2(0x1901), domain, consent));
     }
 }

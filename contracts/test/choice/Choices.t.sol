@@ -6,7 +6,7 @@ import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Choosing} from "../helpers/Choosing.sol";
 
-/// @notice What a seat may choose, what a pool may ask of it, and how a seat leaves its classes.
+/// @notice What a seat may choose, what a pool may ask of it, and how a seat leaves its groups.
 contract ChoicesTest is Choosing {
     function _badTerms(PoolTerms memory t, string memory field) internal {
         vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, field));
@@ -39,44 +39,44 @@ contract ChoicesTest is Choosing {
 
     function test_noPoolNamesTheClassOfAnother() public {
         PoolTerms memory t = defaultTerms();
-        t.class = 1;
-        _badTerms(t, "class");
-        t.class = (1 << 24) - 1;
-        _badTerms(t, "class");
-        t.class = 1 << 24;
+        t.group = 1;
+        _badTerms(t, "group");
+        t.group = (1 << 24) - 1;
+        _badTerms(t, "group");
+        t.group = 1 << 24;
         params.checkTerms(t);
-        t.class = type(uint32).max;
+        t.group = type(uint32).max;
         params.checkTerms(t);
     }
 
     function test_atMostFiveClasses() public {
-        for (uint256 class = 1; class <= 4; ++class) {
-            _in(1, class);
+        for (uint256 group = 1; group <= 4; ++group) {
+            _in(1, group);
         }
-        vm.expectRevert(ISeats.TooManyClasses.selector);
+        vm.expectRevert(ISeats.TooManyGroups.selector);
         vm.prank(_seatOwner(1));
         seats.optIn(1, 5);
         _out(1, 2);
         _in(1, 5);
-        uint256[] memory classes = seats.classesOf(1);
-        assertEq(classes.length, 5);
-        assertEq(classes[0], FAMILY);
-        assertEq(classes[1], 1);
-        assertEq(classes[2], 5);
-        assertEq(classes[3], 3);
-        assertEq(classes[4], 4);
-        vm.expectRevert(ISeats.TooManyClasses.selector);
+        uint256[] memory groups = seats.groupsOf(1);
+        assertEq(groups.length, 5);
+        assertEq(groups[0], FAMILY);
+        assertEq(groups[1], 1);
+        assertEq(groups[2], 5);
+        assertEq(groups[3], 3);
+        assertEq(groups[4], 4);
+        vm.expectRevert(ISeats.TooManyGroups.selector);
         vm.prank(_seatOwner(1));
         seats.optIn(1, 2);
 
-        classes = new uint256[](6);
+        groups = new uint256[](6);
         for (uint256 i = 0; i < 6; ++i) {
-            classes[i] = i + 1;
+            groups[i] = i + 1;
         }
         _give(stranger, address(seats), BOND);
-        vm.expectRevert(ISeats.TooManyClasses.selector);
+        vm.expectRevert(ISeats.TooManyGroups.selector);
         vm.prank(stranger);
-        seats.openSeat(stranger, classes);
+        seats.openSeat(stranger, groups);
     }
 
     function _choiceRefused(address who, bytes memory call, bytes memory refusal) internal {
@@ -99,11 +99,11 @@ contract ChoicesTest is Choosing {
         no = abi.encodeWithSelector(ISeats.NotOptedIn.selector);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 7)), no);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 0)), no);
-        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, FAMILY | (1 << 32))), no); // longer than a class
-        no = abi.encodeWithSelector(ISeats.BadClass.selector, 0);
+        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, FAMILY | (1 << 32))), no); // longer than a group
+        no = abi.encodeWithSelector(ISeats.BadGroup.selector, 0);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 0)), no);
         _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, new uint256[](1))), no);
-        no = abi.encodeWithSelector(ISeats.BadClass.selector, uint256(1) << 32);
+        no = abi.encodeWithSelector(ISeats.BadGroup.selector, uint256(1) << 32);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 1 << 32)), no);
         vm.prank(who);
         seats.leaveSeat(1);
@@ -113,19 +113,19 @@ contract ChoicesTest is Choosing {
     }
 
     function _five(uint256 seat) internal {
-        for (uint256 class = 1; class <= 4; ++class) {
-            _in(seat, class);
-            _in(seat + 1, class);
+        for (uint256 group = 1; group <= 4; ++group) {
+            _in(seat, group);
+            _in(seat + 1, group);
         }
     }
 
     function _goneFromAll(uint256 seat) internal {
-        assertEq(seats.classesOf(seat).length, 0);
+        assertEq(seats.groupsOf(seat).length, 0);
         _nextEpoch();
         uint256 epoch = seats.currentEpoch();
-        for (uint256 class = 1; class <= 4; ++class) {
-            assertEq(seats.countAt(class, epoch), 1);
-            assertEq(seats.seatAt(class, 0, epoch), seat + 1);
+        for (uint256 group = 1; group <= 4; ++group) {
+            assertEq(seats.countAt(group, epoch), 1);
+            assertEq(seats.seatAt(group, 0, epoch), seat + 1);
         }
         assertEq(seats.countAt(FAMILY, epoch), SEATS - 1);
         uint256[] memory hits = _hits(FAMILY, 200);
@@ -137,9 +137,9 @@ contract ChoicesTest is Choosing {
         uint256 epoch = seats.currentEpoch();
         vm.expectEmit(address(seats));
         emit ISeats.SeatOptedOut(seat, FAMILY, epoch);
-        for (uint256 class = 1; class <= 4; ++class) {
+        for (uint256 group = 1; group <= 4; ++group) {
             vm.expectEmit(address(seats));
-            emit ISeats.SeatOptedOut(seat, class, epoch);
+            emit ISeats.SeatOptedOut(seat, group, epoch);
         }
     }
 
@@ -167,15 +167,15 @@ contract ChoicesTest is Choosing {
         vm.prank(who);
         seats.withdrawSeat(2);
         _give(who, address(seats), BOND);
-        uint256[] memory classes = new uint256[](2);
-        (classes[0], classes[1]) = (9, FAMILY);
+        uint256[] memory groups = new uint256[](2);
+        (groups[0], groups[1]) = (9, FAMILY);
         vm.expectEmit(address(seats));
         emit ISeats.SeatReopened(2, _voter(2), BOND, seats.currentEpoch() + 1);
         vm.expectEmit(address(seats));
         emit ISeats.SeatOptedIn(2, 9, seats.currentEpoch() + 1);
         vm.prank(who);
-        seats.reopenSeat(2, _voter(2), classes);
-        assertEq(seats.classesOf(2), classes);
+        seats.reopenSeat(2, _voter(2), groups);
+        assertEq(seats.groupsOf(2), groups);
         _nextEpoch();
         assertEq(seats.countAt(9, seats.currentEpoch()), 1);
         assertGt(_hits(FAMILY, 200)[2], 35);

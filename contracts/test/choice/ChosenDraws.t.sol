@@ -10,11 +10,11 @@ contract ChosenDrawsTest is Choosing {
     function _chosen(uint256[] memory drawn, uint256 size) internal {
         assertEq(drawn.length, size);
         for (uint256 i = 0; i < size; ++i) {
-            assertEq(seats.classesOf(drawn[i]), _classes(FAMILY));
+            assertEq(seats.groupsOf(drawn[i]), _classes(FAMILY));
         }
     }
 
-    /// Committee, fresh committee, jury and second jury, over many seeds: none but seats of the pool's class.
+    /// Committee, fresh committee, jury and second jury, over many seeds: none but seats of the pool's group.
     function test_whoDidNotOptInIsNeverDrawn() public {
         _moveToTwoJuries();
         for (uint256 i = 0; i < 6; ++i) {

@@ -7,37 +7,37 @@ import {Choosing} from "../helpers/Choosing.sol";
 /// @notice The sets of seats of every epoch, against plain ones.
 contract EpochSetsTest is Choosing {
     uint256 internal constant MANY = 6;
-    /// By class: seats of the next epoch, bit by bit.
+    /// By group: seats of the next epoch, bit by bit.
     uint256[MANY + 1] internal latest;
     mapping(uint256 epoch => uint256[MANY + 1]) internal known;
 
     function _choose(uint256 r) internal {
         uint256 seat = 12 + r % 8;
-        uint256 class = 1 + (r >> 8) % MANY;
+        uint256 group = 1 + (r >> 8) % MANY;
         uint256 count;
         for (uint256 i = 1; i <= MANY; ++i) {
             if (latest[i] >> seat & 1 == 1) ++count;
         }
-        bool inside = latest[class] >> seat & 1 == 1;
+        bool inside = latest[group] >> seat & 1 == 1;
         bool enter = (r >> 16) % 3 != 0;
         if (enter && inside) vm.expectRevert(ISeats.AlreadyOptedIn.selector);
-        else if (enter && count == 4) vm.expectRevert(ISeats.TooManyClasses.selector); // and the family
+        else if (enter && count == 4) vm.expectRevert(ISeats.TooManyGroups.selector); // and the family
         else if (!enter && !inside) vm.expectRevert(ISeats.NotOptedIn.selector);
-        else latest[class] ^= 1 << seat;
-        if (enter) _in(seat, class);
-        else _out(seat, class);
+        else latest[group] ^= 1 << seat;
+        if (enter) _in(seat, group);
+        else _out(seat, group);
     }
 
     function _compare(uint256 first) internal view {
         uint256 now_ = seats.currentEpoch();
         uint256 from = now_ > first + 3 ? now_ - 3 : first;
         for (uint256 epoch = from; epoch <= now_ + 1; ++epoch) {
-            for (uint256 class = 1; class <= MANY; ++class) {
-                uint256 set = epoch > now_ ? latest[class] : known[epoch][class];
-                uint256 count = seats.countAt(class, epoch);
+            for (uint256 group = 1; group <= MANY; ++group) {
+                uint256 set = epoch > now_ ? latest[group] : known[epoch][group];
+                uint256 count = seats.countAt(group, epoch);
                 uint256 found;
                 for (uint256 place = 0; place < count; ++place) {
-                    uint256 bit = 1 << seats.seatAt(class, place, epoch);
+                    uint256 bit = 1 << seats.seatAt(group, place, epoch);
                     require(found & bit == 0, "twice");
                     found |= bit;
                 }

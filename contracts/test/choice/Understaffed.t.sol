@@ -93,12 +93,12 @@ contract UnderstaffedTest is Choosing {
         assertEq(free - pools.poolOf(pool).free, PAY + FEES);
     }
 
-    /// A pool of its own class has no seats until some choose it: a stranger's pool costs nobody anything.
+    /// A pool of its own group has no seats until some choose it: a stranger's pool costs nobody anything.
     function test_poolThatNobodyChoseTakesNoWork() public {
         PoolTerms memory t = defaultTerms();
-        t.class = 0;
+        t.group = 0;
         _moveTo(t);
-        assertEq(court.termsOf(pool).class, pool);
+        assertEq(court.termsOf(pool).group, pool);
         _refused(IPools.Status.Understaffed);
         for (uint256 seat = 1; seat < SEATS; ++seat) {
             _in(seat, pool);
@@ -180,7 +180,7 @@ contract UnderstaffedTest is Choosing {
     /// Two committees, a jury and a second jury, each of other seats.
     function test_poolNeedsSeatsForAllItsBodies() public {
         PoolTerms memory t = defaultTerms();
-        (t.committee, t.jury, t.appealJury, t.class) = (5, 7, 9, uint32(OTHER));
+        (t.committee, t.jury, t.appealJury, t.group) = (5, 7, 9, uint32(OTHER));
         _openSeatsIn(13, OTHER); // 25 of the 26 that it needs
         _nextEpoch();
         pool = _createPool(t);

@@ -5,7 +5,7 @@ import {IPools} from "../../src/interfaces/IPools.sol";
 import {FileData, PoolTerms, Receipt, Work} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
 
-/// @notice What the shipped networks and pools fix; windows in seconds, amounts in grains.
+/// @notice What the shipped networks and pools fix; windows in seconds, amounts in base units.
 struct Rules {
     uint256 rate;
     uint256 fee;

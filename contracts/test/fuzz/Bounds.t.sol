@@ -29,7 +29,7 @@ contract BoundsTest is Network {
         if (field == 12) t.auditRate = uint24(r % 70_000);
         if (field == 13) t.drawBlocks = uint16(r % 20);
         if (field == 14) t.challengeWindow = uint32(r % 33 days);
-        if (field == 15) t.class = uint32(r % (1 << 26));
+        if (field == 15) t.group = uint32(r % (1 << 26));
         (bool ok, bytes memory data) = address(params).staticcall(abi.encodeCall(params.checkTerms, (t)));
         uint256 unbonding = _unbonding(t);
         assert(ok == (_allowed(t) && unbonding <= 30 days));
@@ -44,7 +44,7 @@ contract BoundsTest is Network {
         bool second = t.appealJury == 0 || (t.appealJury > t.jury && t.appealJury <= 15 && t.appealJury % 2 == 1);
         bool bodies = (t.committee == 3 || t.committee == 5) && first && second;
         bool blocks = t.laneBlocks >= 1 && t.attestBlocks >= 2 && t.drawBlocks >= 8;
-        bool rest = t.maxLag <= 15 && t.auditRate >= 1 && t.auditRate <= 65_536 && (t.class == 0 || t.class >= 1 << 24);
+        bool rest = t.maxLag <= 15 && t.auditRate >= 1 && t.auditRate <= 65_536 && (t.group == 0 || t.group >= 1 << 24);
         return money && stake && bodies && blocks && rest && t.challengeWindow >= 1 && t.challengeWindow <= 30 days;
     }
 
@@ -82,7 +82,7 @@ contract BoundsTest is Network {
 
     // ---- Seats
 
-    /// A draw has seats of its class only, none excluded, none twice, none of the excluded owner; and all it asks for
+    /// A draw has seats of its group only, none excluded, none twice, none of the excluded owner; and all it asks for
     /// where there are enough.
     function testFuzz_drawsAreOfTheClassAndNobodyExcluded(bytes32 seed, uint8 out, uint8 size, uint16 others) public {
         uint256 other = 1 << 25;
@@ -110,7 +110,7 @@ contract BoundsTest is Network {
         assertEq(drawn.length, wanted < inside - gone ? wanted : inside - gone);
     }
 
-    /// Bonds: what is penalised, topped up and withdrawn is what moves, to the grain.
+    /// Bonds: what is penalised, topped up and withdrawn is what moves, to the base unit.
     function testFuzz_bondsMoveToTheGrain(uint56 first, uint56 second) public {
         uint256 a = first % (BOND - seats.minBond() + 1);
         vm.prank(address(court));

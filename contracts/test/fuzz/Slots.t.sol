@@ -158,21 +158,21 @@ contract SlotsTest is PRBTest {
         require(Codes.gather(w) == places && Reckoning.count(codes) == set, "inverse");
     }
 
-    function testFuzz_membershipsAreFiveEntries(uint32[5] calldata classes, uint16[5] calldata places, uint8 gone)
+    function testFuzz_membershipsAreFiveEntries(uint32[5] calldata groups, uint16[5] calldata places, uint8 gone)
         public
         pure
     {
         uint256 w = Memberships.NONE;
         for (uint256 i = 0; i < 5; ++i) {
-            w = w.withEntry(i, classes[i], places[i]);
+            w = w.withEntry(i, groups[i], places[i]);
         }
         uint256 index = gone % 5;
         uint256 less = w.withEntry(index, 0, 0);
         for (uint256 i = 0; i < 5; ++i) {
-            require(w.classAt(i) == classes[i] && w.placeAt(i) == places[i], "entry");
-            require(less.classAt(i) == (i == index ? 0 : classes[i]), "one less");
-            require(classes[w.find(classes[i])] == classes[i] && w.find(classes[i]) <= i, "found");
+            require(w.groupAt(i) == groups[i] && w.placeAt(i) == places[i], "entry");
+            require(less.groupAt(i) == (i == index ? 0 : groups[i]), "one less");
+            require(groups[w.find(groups[i])] == groups[i] && w.find(groups[i]) <= i, "found");
         }
-        require(less.withEntry(index, classes[index], places[index]) == w && w >> 255 == 1, "only that");
+        require(less.withEntry(index, groups[index], places[index]) == w && w >> 255 == 1, "only that");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IOneJury} from "../../src/interfaces/IOneJury.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Losses} from "./Losses.sol";
 import {Refusing} from "./Refusing.sol";
@@ -18,7 +18,7 @@ contract Accusing is Losses, Refusing {
 
     function setUp() public virtual override {
         super.setUp();
-        _give(accuser, address(nodeCases), 1_000e9);
+        _give(accuser, address(nodeChallenges), 1_000e9);
     }
 
     /// @dev Files of the node that are accepted for good.
@@ -78,7 +78,7 @@ contract Accusing is Losses, Refusing {
     }
 
     function _opening(address n, uint256[] memory sequences) internal view returns (bytes memory) {
-        return abi.encodeCall(nodeCases.open, (pool, n, sequences, _inners(sequences), keccak256("evidence")));
+        return abi.encodeCall(nodeChallenges.open, (pool, n, sequences, _inners(sequences), keccak256("evidence")));
     }
 
     function _accuse(address n, uint256[] memory sequences) internal returns (uint256) {
@@ -88,21 +88,21 @@ contract Accusing is Losses, Refusing {
     function _accuse(address who, address n, uint256[] memory sequences) internal returns (uint256) {
         bytes32[] memory inners = _inners(sequences);
         vm.prank(who);
-        return nodeCases.open(pool, n, sequences, inners, keccak256("evidence"));
+        return nodeChallenges.open(pool, n, sequences, inners, keccak256("evidence"));
     }
 
-    function _trial(uint256 nodeCase) internal view returns (uint256) {
-        return nodeCases.caseOf(nodeCase).trial;
+    function _trial(uint256 challenge) internal view returns (uint256) {
+        return nodeChallenges.challengeOf(challenge).trial;
     }
 
     /// @dev The jury votes one code, and anybody concludes.
-    function _judged(uint256 nodeCase, uint256 code) internal {
-        _juryVotes(_trial(nodeCase), code);
-        nodeCases.conclude(nodeCase);
+    function _judged(uint256 challenge, uint256 code) internal {
+        _juryVotes(_trial(challenge), code);
+        nodeChallenges.conclude(challenge);
     }
 
-    function _is(uint256 nodeCase, IOneJury.Outcome outcome) internal {
-        assertEq(uint256(nodeCases.caseOf(nodeCase).outcome), uint256(outcome));
+    function _is(uint256 challenge, INodeChallenges.Outcome outcome) internal {
+        assertEq(uint256(nodeChallenges.challengeOf(challenge).outcome), uint256(outcome));
     }
 
     function _leave() internal {
@@ -124,7 +124,7 @@ contract Accusing is Losses, Refusing {
             juries.closeJuror(trial, i);
         }
         assertEq(token.balanceOf(address(juries)), 0);
-        assertEq(token.balanceOf(address(nodeCases)), 0);
+        assertEq(token.balanceOf(address(nodeChallenges)), 0);
         assertEq(token.balanceOf(address(stakes)), stakes.stakeOf(node) + stakes.unburnt());
     }
 }

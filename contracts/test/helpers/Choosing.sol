@@ -21,19 +21,19 @@ contract Choosing is Losses {
         _step();
     }
 
-    function _in(uint256 seat, uint256 class) internal {
+    function _in(uint256 seat, uint256 group) internal {
         vm.prank(_seatOwner(seat));
-        seats.optIn(seat, class);
+        seats.optIn(seat, group);
     }
 
-    function _in(uint256 seat, uint256 class, address who) internal {
+    function _in(uint256 seat, uint256 group, address who) internal {
         vm.prank(who);
-        seats.optIn(seat, class);
+        seats.optIn(seat, group);
     }
 
-    function _out(uint256 seat, uint256 class) internal {
+    function _out(uint256 seat, uint256 group) internal {
         vm.prank(_seatOwner(seat));
-        seats.optOut(seat, class);
+        seats.optOut(seat, group);
     }
 
     function _status() internal view returns (IPools.Status) {
@@ -51,12 +51,12 @@ contract Choosing is Losses {
     }
 
     /// @dev How often each seat is drawn in `rounds` draws of three.
-    function _hits(uint256 class, uint256 rounds) internal view returns (uint256[] memory hits) {
+    function _hits(uint256 group, uint256 rounds) internal view returns (uint256[] memory hits) {
         hits = new uint256[](seats.opened() + 1);
         uint256 epoch = seats.currentEpoch();
         for (uint256 i = 0; i < rounds; ++i) {
             bytes32 seed = keccak256(abi.encode("choice", i));
-            uint256[] memory drawn = seats.draw(seed, epoch, class, 3, new uint256[](0), address(0));
+            uint256[] memory drawn = seats.draw(seed, epoch, group, 3, new uint256[](0), address(0));
             for (uint256 j = 0; j < drawn.length; ++j) {
                 ++hits[drawn[j]];
             }

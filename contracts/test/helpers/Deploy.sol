@@ -6,7 +6,7 @@ import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IMusterToken} from "../../src/interfaces/IMusterToken.sol";
-import {INodeCases} from "../../src/interfaces/INodeCases.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {ISeats} from "../../src/interfaces/ISeats.sol";
@@ -25,7 +25,7 @@ contract Deployer is PRBTest {
     IJuries public juries;
     IAppeals public appeals;
     ICanaries public canaries;
-    INodeCases public nodeCases;
+    INodeChallenges public nodeChallenges;
 
     uint256 internal constant BOND = 1_000e9;
     uint256 internal constant EPOCH = 100;
@@ -83,7 +83,7 @@ contract Deployer is PRBTest {
             juries: _at(n + 6),
             appeals: _at(n + 7),
             canaries: _at(n + 8),
-            nodeCases: _at(n + 9)
+            nodeChallenges: _at(n + 9)
         });
         Setting memory c = _setting();
         params = IParams(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
@@ -94,7 +94,7 @@ contract Deployer is PRBTest {
         juries = IJuries(_new("Juries", abi.encode(s)));
         appeals = IAppeals(_new("Appeals", abi.encode(s)));
         canaries = ICanaries(_new("Canaries", abi.encode(s)));
-        nodeCases = INodeCases(_new("NodeCases", abi.encode(s)));
+        nodeChallenges = INodeChallenges(_new("NodeChallenges", abi.encode(s)));
     }
 
     function defaultValues() public pure returns (IParams.Values memory) {
@@ -133,7 +133,7 @@ contract Deployer is PRBTest {
             juryCommitWindow: 60,
             juryRevealWindow: 60,
             receiptWindow: 600,
-            class: FAMILY,
+            group: FAMILY,
             inviteOnly: false,
             configHash: keccak256("config")
         });

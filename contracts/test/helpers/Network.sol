@@ -112,18 +112,18 @@ contract Network is Deployer {
         _openSeatsIn(n, FAMILY);
     }
 
-    function _openSeatsIn(uint256 n, uint256 class) internal {
+    function _openSeatsIn(uint256 n, uint256 group) internal {
         for (uint256 i = 0; i < n; ++i) {
             uint256 seat = seats.opened() + 1;
             _give(_seatOwner(seat), address(seats), BOND);
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat), _classes(class));
+            seats.openSeat(_voter(seat), _classes(group));
         }
     }
 
-    function _classes(uint256 class) internal pure returns (uint256[] memory classes) {
-        classes = new uint256[](1);
-        classes[0] = class;
+    function _classes(uint256 group) internal pure returns (uint256[] memory groups) {
+        groups = new uint256[](1);
+        groups[0] = group;
     }
 
     function _createPool(PoolTerms memory terms) internal returns (uint256 created) {

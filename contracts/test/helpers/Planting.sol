@@ -88,7 +88,7 @@ contract Planting is Network {
         return _place(f) < 16;
     }
 
-    /// @dev What the owner has of a file that it planted, if its carrier's key is the owner's.
+    /// @dev What the owner has of a file that it planted, if its decoy node's key is the owner's.
     function _opening(FileData memory f) internal view returns (ICanaries.Planted memory) {
         return _openingAt(f, _place(f));
     }

@@ -35,7 +35,7 @@ abstract contract Ledger is Planting {
         bool slashed;
         /// Units that were paid.
         uint256 claimed;
-        /// Grains that left its stake, and on how many files.
+        /// Base units that left its stake, and on how many files.
         uint256 lost;
         uint256 charges;
     }
@@ -56,12 +56,12 @@ abstract contract Ledger is Planting {
     mapping(address holder => bool) private _known;
     address[] internal holders;
     uint256 internal ghostFree;
-    /// Grains into and out of the escrow, but for the claims.
+    /// Base units into and out of the escrow, but for the claims.
     uint256 internal escrowIn;
     uint256 internal escrowOut;
     uint256 internal claimedGrains;
     GhostSlash internal lastSlash;
-    /// Grains that Stakes took and nobody gets, until they are sent off.
+    /// Base units that Stakes took and nobody gets, until they are sent off.
     uint256 internal ghostUnburnt;
     /// The file that a NodeFrozen belongs to.
     uint256 internal lastJudged;

@@ -6,7 +6,7 @@ import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {World} from "./World.sol";
 
-/// @notice Where every grain is, and to whom it is owed.
+/// @notice Where every base unit is, and to whom it is owed.
 abstract contract MoneyChecks is World {
     function tokensAreConserved() external view {
         uint256 sum;

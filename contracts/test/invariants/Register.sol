@@ -19,7 +19,7 @@ abstract contract Register is Ledger {
         bool active;
     }
 
-    /// A stay of a seat in a class: the first epoch, and the last, or 0.
+    /// A stay of a seat in a group: the first epoch, and the last, or 0.
     struct Stay {
         uint256 seat;
         uint256 first;
@@ -58,7 +58,7 @@ abstract contract Register is Ledger {
     }
 
     mapping(uint256 seat => GhostSeat) internal ghostSeats;
-    mapping(uint256 class => Stay[]) internal stays;
+    mapping(uint256 group => Stay[]) internal stays;
     /// By lane << 1 | round.
     mapping(uint256 key => GhostRound) internal ghostRounds;
     uint256[] internal rounds;
@@ -113,7 +113,7 @@ abstract contract Register is Ledger {
                 list[i - 1].last = abi.decode(log.data, (uint256));
                 return;
             }
-            _expect(false, "left a class that it was not in");
+            _expect(false, "left a group that it was not in");
         }
     }
 

@@ -6,7 +6,7 @@ import {World} from "./World.sol";
 
 /// @notice What owners of seats do: enough of them stay that bodies can be drawn.
 abstract contract SeatHandler is World {
-    /// A class that no pool names.
+    /// A group that no pool names.
     uint256 internal constant OTHER = FAMILY - 1;
 
     function seatOpens(uint256 i) external acts {
@@ -24,12 +24,12 @@ abstract contract SeatHandler is World {
         uint256 seat = _someSeat(i);
         if (!ghostSeats[seat].active) return;
         address who = seats.ownerOf(seat);
-        uint256 class = i % 3 == 0 ? FAMILY : OTHER;
-        bool inside = _isIn(seat, class);
-        if (inside && class == FAMILY && _tooFew()) return;
+        uint256 group = i % 3 == 0 ? FAMILY : OTHER;
+        bool inside = _isIn(seat, group);
+        if (inside && group == FAMILY && _tooFew()) return;
         vm.prank(who);
-        if (inside) seats.optOut(seat, class);
-        else seats.optIn(seat, class);
+        if (inside) seats.optOut(seat, group);
+        else seats.optIn(seat, group);
         _reach(inside ? "opt out" : "opt in");
     }
 
@@ -95,10 +95,10 @@ abstract contract SeatHandler is World {
         return seats.countAt(FAMILY, seats.currentEpoch() + 1) <= 19;
     }
 
-    function _isIn(uint256 seat, uint256 class) private view returns (bool) {
-        uint256[] memory classes = seats.classesOf(seat);
-        for (uint256 i = 0; i < classes.length; ++i) {
-            if (classes[i] == class) return true;
+    function _isIn(uint256 seat, uint256 group) private view returns (bool) {
+        uint256[] memory groups = seats.groupsOf(seat);
+        for (uint256 i = 0; i < groups.length; ++i) {
+            if (groups[i] == group) return true;
         }
         return false;
     }

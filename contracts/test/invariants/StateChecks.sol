@@ -67,36 +67,36 @@ abstract contract StateChecks is World {
             require(s.bond == g.bond && s.frozen == g.frozen, "bond");
             require((s.activeFrom != 0) == g.active, "active");
             if (g.active) require(g.bond >= BOND / 2, "a seat without a live bond is active");
-            else require(seats.classesOf(seat).length == 0, "a seat that left is in a class");
+            else require(seats.groupsOf(seat).length == 0, "a seat that left is in a group");
         }
     }
 
-    /// @notice By epoch and class: as many seats as opted in, each in one place.
+    /// @notice By epoch and group: as many seats as opted in, each in one place.
     function classesAreTheEvents() external {
         vm.roll(height);
         uint256 current = seats.currentEpoch();
-        uint256[2] memory classes = [uint256(FAMILY), FAMILY - 1];
+        uint256[2] memory groups = [uint256(FAMILY), FAMILY - 1];
         for (uint256 i = 0; i < 2; ++i) {
             for (uint256 epoch = current - 3; epoch <= current + 1; ++epoch) {
-                _checkClass(classes[i], epoch);
+                _checkClass(groups[i], epoch);
             }
         }
     }
 
-    function _checkClass(uint256 class, uint256 epoch) private view {
+    function _checkClass(uint256 group, uint256 epoch) private view {
         uint256 expected;
         uint256 size;
-        Stay[] storage list = stays[class];
+        Stay[] storage list = stays[group];
         for (uint256 i = 0; i < list.length; ++i) {
             if (list[i].first > epoch || (list[i].last != 0 && list[i].last < epoch)) continue;
             expected |= 1 << list[i].seat;
             ++size;
         }
-        require(seats.countAt(class, epoch) == size, "class's size");
+        require(seats.countAt(group, epoch) == size, "group's size");
         uint256 found;
         for (uint256 place = 0; place < size; ++place) {
-            found |= 1 << seats.seatAt(class, place, epoch);
+            found |= 1 << seats.seatAt(group, place, epoch);
         }
-        require(found == expected, "class's seats");
+        require(found == expected, "group's seats");
     }
 }

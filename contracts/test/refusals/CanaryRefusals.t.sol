@@ -55,7 +55,7 @@ contract CanaryRefusalsTest is Refusing {
         who[0] = node;
         _plantStep(who);
         uint256 s = _submit();
-        _voteAll(s / 16, 3); // the committee was right: a canary frees its carrier, and there is nothing to judge
+        _voteAll(s / 16, 3); // the committee was right: a canary frees its decoy node, and there is nothing to judge
         _openCanary(s);
         assertEq(canaries.canaryOf(pool, s).trial, 0);
         canaries.conclude(pool, s, files[pool][s]);

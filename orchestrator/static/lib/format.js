@@ -4,8 +4,8 @@ const SHORT = new Intl.NumberFormat("en", {notation: "compact", maximumFractionD
 const WHOLE = new Intl.NumberFormat("en", {maximumFractionDigits: 0});
 
 // Grains (1e-9 token; decimal text, BigInt or a safe integer) as tokens, exactly.
-export function tokens(grains) {
-  const text = String(grains), digits = text.replace("-", "").padStart(10, "0");
+export function tokens(baseUnits) {
+  const text = String(baseUnits), digits = text.replace("-", "").padStart(10, "0");
   const whole = digits.slice(0, -9).replace(/\B(?=(\d{3})+$)/g, ","), rest = digits.slice(-9).replace(/0+$/, "");
   return (text.startsWith("-") ? "−" : "") + whole + (rest && `.${rest}`);
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.hostile_programs import Hostile, hostile
+from attacks.hostile import Hostile, hostile
 from environments.errors import ScoringUnavailable
 from environments.sandbox.bubblewrap import FullPython
 from environments.sandbox.program import MIB, Ending, Isolation, SandboxLimits, SandboxProgram

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.hostile_programs import hostile
+from attacks.hostile import hostile
 from environments.errors import ScoringUnavailable
 from environments.sandbox.pool import SandboxPool
 from environments.sandbox.program import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram

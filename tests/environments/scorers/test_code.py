@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from attacks.deceits import DECEITS
-from attacks.hostile_programs import hostile
+from attacks.hostile import DECEITS, hostile
 from environments.scorers.code import MAX_PROGRAM_CHARS, MAX_TESTS, last_program, read_tests, score
 from protocol.errors import ConfigError
 

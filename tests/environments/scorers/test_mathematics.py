@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attacks.hostile_answers import ANSWERS
+from attacks.hostile import ANSWERS
 from environments.errors import ScoringUnavailable
 from environments.sandbox.pool import shared_pool
 from environments.sandbox.program import SandboxProgram

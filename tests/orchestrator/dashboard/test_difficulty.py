@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.curriculum import SolveRate
-from protocol.curriculum_mask import TABLE, resting
+from protocol.curriculum_mask import MASK_FILE, build_mask
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.dataset.curriculum_world import CONFIG
@@ -23,8 +23,8 @@ def learning(desk: Desk, tmp_path: Path) -> RatedRun:
     """Twelve problems, of which two rest as too hard and one as too easy; two files are counted, one is not there."""
     run, folder = RatedRun(), tmp_path / "step"
     folder.mkdir()
-    table = resting(CONFIG, 0, {0: {1: SolveRate(4, 0), 3: SolveRate(4, 4), 4: SolveRate(4, 0)}})
-    (folder / TABLE).write_bytes(table.encoded(CONFIG))
+    table = build_mask(CONFIG, 0, {0: {1: SolveRate(4, 0), 3: SolveRate(4, 4), 4: SolveRate(4, 0)}})
+    (folder / MASK_FILE).write_bytes(table.encoded(CONFIG))
     made = publish(folder, run.bucket, ManifestScope(POOL, OWNER.address), 0, None, OWNER)
     for counter in range(3):
         lost = run.file(counter, 50)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.codec_cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
-from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta, merge_deltas
+from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta
 from protocol.delta.tensors import DeltaError
+from tests.protocol.delta.cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
 
 
 @pytest.fixture(scope="module")
@@ -86,24 +86,6 @@ def test_a_damaged_base_is_found(cases: list[Case]) -> None:
     base = {name: data[:-1] for name, data in case.base.items()}
     with pytest.raises(DeltaError, match="instead of"):
         apply_delta(case.delta, base, case.base_index)
-
-
-def test_merged_deltas_lead_where_the_last_one_does() -> None:
-    dice = np.random.default_rng(0)
-    versions = [dice.integers(0, 1 << 16, 5000).astype(np.uint16)]
-    for _ in range(3):
-        versions.append(versions[-1] + (dice.random(5000) < 0.02).astype(np.uint16))
-    weights = [{"w": one.view(np.uint8)} for one in versions]
-    indices = [WeightIndex.of([TensorEntry.of("w", "BF16", (5000,), one["w"])]) for one in weights]
-    places = range(3)
-    single = [encode_delta(weights[at], indices[at], weights[at + 1], indices[at + 1]) for at in places]
-    merged = merge_deltas(single, weights[0], indices[0])
-    made, index = apply_delta(merged, weights[0], indices[0], indices[3].digest)
-    assert made["w"].tobytes() == weights[3]["w"].tobytes()
-    assert index == indices[3]
-    assert len(merged) < sum(map(len, single))
-    with pytest.raises(DeltaError, match="for another base"):
-        merge_deltas([single[0], single[2]], weights[0], indices[0])
 
 
 def test_other_tensors_are_no_delta(cases: list[Case]) -> None:

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.codec_cases import Bytes, is_restored, tensor_pair
 from protocol.delta import tensors
 from protocol.delta.tensors import FULL, SAME, STEPS, XOR, DeltaError, decode_tensor, encode_tensor
+from tests.protocol.delta.cases import Bytes, is_restored, tensor_pair
 
 
 def weights(size: int, share: float, seed: int = 0) -> tuple[Bytes, Bytes]:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import BLOCK_NAMES, RowFigures, blocks_in, engine_key, engines_of, finding, rows_of
-from protocol.evidence.sums import Sum, file_sums
+from protocol.evidence.figures import RowFigures, blocks_in, engine_key, engines_of, finding, rows_of
+from protocol.evidence.null_model import Sum, file_sums
 from protocol.verdict import Code, Finding, Measurement, Verdict
 
 ROWS = (
-    RowFigures(0, 6, 1, 0, 0.5, 0.02, 0.0, -1.5, -2.0, 1.0, 0.0),
-    RowFigures(1, 33, 1, 2, 0.7, 0.1, 0.03, -3.0, -4.0, 0.0, 1.5),
-    RowFigures(3, 40, 2, 0, 1.1, 0.2, 0.0, -1.0, -1.0, 1.0, 0.0),
+    RowFigures(0, 6, 1, 0.5, 0.02, 0.0, 0.0),
+    RowFigures(1, 33, 1, 0.7, 0.1, 0.03, 1.5),
+    RowFigures(3, 40, 2, 1.1, 0.2, 0.0, 0.0),
 )
 HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
 ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
@@ -33,29 +33,11 @@ def test_figures_come_back_from_the_document() -> None:
     assert engine_key("", "?", "?") == "?:?:?"
 
 
-def test_an_older_document_or_figures_that_are_no_numbers_are_no_evidence() -> None:
+def test_a_document_of_another_version_or_without_numbers_is_no_evidence() -> None:
     assert rows_of(replace(verdict(HEADER), findings=(HEADER,))) == ()
     assert rows_of(verdict(finding([replace(ROWS[0], errors=float("nan")), *ROWS[1:]]))) == ()
-    assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 2}))) == ()
+    assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 1}))) == ()
     assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 4, "row": [0]}))) == ()
-    assert rows_of(verdict(finding([replace(ROWS[0], unexplained=None), *ROWS[1:]]))) == ()
-
-
-def test_a_document_of_version_1_has_its_rows_and_no_blocks() -> None:
-    dropped = ("unexplained", *BLOCK_NAMES)
-    kept = {name: own for name, own in finding(ROWS).measurements.items() if name not in dropped}
-    older = verdict(Finding("evidence", Code.ACCEPT, kept | {"version": 1}))
-    assert rows_of(older) == tuple(replace(row, unexplained=None) for row in ROWS)
-    assert blocks_in(older) is None
-
-
-def test_what_a_document_of_version_2_does_not_say_counts_for_nobody() -> None:
-    """Nought would speak for the node."""
-    kept = {name: own for name, own in finding(ROWS, [(1.5, 28)]).measurements.items() if name != "unexplained"}
-    older = verdict(Finding("evidence", Code.ACCEPT, kept | {"version": 2}))
-    assert blocks_in(older) == ((1.5, 28),)
-    assert [one["unexplained"] for one in file_sums(rows_of(older), 2)] == [Sum(0.0, 0.0), Sum(0.0, 0.0)]
-    assert [one["misses"] for one in file_sums(rows_of(older), 2)] == [Sum(2.0, 39.0), Sum(0.0, 40.0)]
 
 
 def test_blocks_of_problems_come_back_from_the_document() -> None:
@@ -74,15 +56,15 @@ def test_bent_blocks_are_refused(bent: Any) -> None:
         ("tokens", [6, 33]),
         ("tokens", [6, 33, 0]),
         ("tokens", [6.5, 33.0, 40.0]),
-        ("misses", [7, 2, 0]),
-        ("unexplained", [0.0, 2.5, 0.0]),
+        ("chunks", [7, 2, 0]),
+        ("unexplained", [0.0, 33.5, 0.0]),
         ("unexplained", [0.0, None, 0.0]),
         ("row", [0, 1, 2]),
         ("mantissas", [0.5, -0.7, 1.1]),
         ("errors", [0.02, 0.1, 1e300]),
         ("errors", [0.02, 0.1, 10**400]),
         ("tokens", [6, 33, 10**400]),
-        ("reward", ["1", "0", "1"]),
+        ("gaps", ["1", "0", "1"]),
         ("extra", [1, 1, 1]),
     ],
 )
@@ -95,8 +77,5 @@ def test_bent_columns_are_refused(name: str, column: list[int]) -> None:
 def test_sums_are_taken_by_problem() -> None:
     first, second = file_sums(ROWS, 2)
     assert first["mantissas"] == Sum(1.2, 2.0)
-    assert first["misses"] == Sum(2.0, 39.0)
     assert first["unexplained"] == Sum(1.5, 39.0)
-    assert first["steering"] == Sum(-1.0, 1.0), "the row with misses earned one less than the other"
-    assert second["steering"] == Sum(0.0, 0.0), "a row alone has nothing to be compared with"
     assert second["logprobs"] == Sum(0.2, 40.0)

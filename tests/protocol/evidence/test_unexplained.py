@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protocol.evidence.unexplained import unexplained
+from protocol.evidence.figures import unexplained
 
 
 def logprobs(logits: np.ndarray) -> np.ndarray:

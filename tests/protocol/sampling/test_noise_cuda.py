@@ -24,7 +24,7 @@ for vocabulary in (1, 7, 265, 3000):
 """
 
 
-def run_case(device: str, environment: dict[str, str]) -> None:
+def run_evidence(device: str, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CASE, device],
         env=os.environ | environment,
@@ -38,7 +38,7 @@ def run_case(device: str, environment: dict[str, str]) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_in_the_interpreter() -> None:
-    run_case("cpu", {"TRITON_INTERPRET": "1"})
+    run_evidence("cpu", {"TRITON_INTERPRET": "1"})
 
 
 @pytest.mark.gpu
@@ -46,4 +46,4 @@ def test_on_a_gpu() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    run_case("cuda", {})
+    run_evidence("cuda", {})

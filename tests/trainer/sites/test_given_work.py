@@ -119,7 +119,7 @@ def test_a_bucket_that_fails_as_a_step_is_taken_over_is_tried_again() -> None:
     until = Waiting(threading.Event(), 0.001, lambda: None).until
     steps = SiteSteps(group, CONFIG.train, lambda *_: None, records, until)
     files: Any = [SimpleNamespace(sha256=bytes.fromhex("ab" * 32))]
-    assert steps.make(StepFiles(files, [[]])) is not None
+    assert steps.train_step(StepFiles(files, [[]])) is not None
     assert len(taken) == 2
 
 

@@ -1,0 +1,183 @@
+"""Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from random import SystemRandom
+
+from attacks.base import Cheat, attack, reseeded
+from attacks.weights import altered, int8, smaller
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
+from protocol.seeds import Work
+from worker.produce import Planned
+
+
+@attack("greedy", "always takes the most probable token; proofs and log-probabilities are honest")
+class Greedy(Cheat):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
+        done = self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids))
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+
+
+@attack("temperature", "samples at another temperature; strength: its factor", 0.7)
+class Temperature(Cheat):
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.config.work.temperature * self.strength, self.environment.eos_ids)
+
+
+@attack("reroll", "draws each completion several times and keeps the best rewarded; strength: draws", 4)
+class Reroll(Cheat):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        draws = [super().complete(work, plan)]
+        for _ in range(int(self.strength) - 1):
+            draws.append(super().complete(work, reseeded(plan, SystemRandom())))
+        best = []
+        for planned, tries in zip(plan, zip(*draws, strict=True), strict=True):
+            seed, target = planned.assignment.problem_seed, planned.assignment.target_length
+            best.append(max(tries, key=lambda c: self.environment.score(seed, target, c.tokens).reward))
+        return best
+
+
+@attack("copied-samples", "generates one completion per problem and hands it in for its other samples too")
+class CopiedSamples(Cheat):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        firsts = [planned for planned in plan if planned.sample == 0]
+        done = super().complete(work, firsts)
+        made = {planned.assignment.slot: completion for planned, completion in zip(firsts, done, strict=True)}
+        return [made[planned.assignment.slot] for planned in plan]
+
+
+@attack("seed", "draws its noise from a seed of its own")
+class OwnSeed(Cheat):
+    def plan(self, work: Work) -> list[Planned]:
+        return reseeded(super().plan(work), SystemRandom())
+
+
+# ~ Text changed after it was generated: a swapped token, an early EOS, padding to the limit.
+
+
+class _Edited(Cheat, ABC):
+    """Edits completions; with `strength` ≥ 1 the edited text is proven anew with the true model."""
+
+    @abstractmethod
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        """The completion as it is handed in."""
+
+    def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
+        return set(range(len(completions)))
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        done = super().complete(work, plan)
+        rng = random.Random(work.seed)
+        chosen = self.victims(done, rng)
+        done = [self.edit(c, rng) if n in chosen else c for n, c in enumerate(done)]
+        if self.strength < 1:
+            return done
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+
+
+def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Completion:
+    """The completion with other tokens, its proofs and log-probabilities cut or repeated to fit."""
+    chunks = -(-len(tokens) // 32)
+    proofs = (completion.proofs * chunks)[:chunks]
+    logprobs = (completion.logprobs * len(tokens))[: len(tokens)]
+    return replace(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
+
+
+@attack("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew")
+class TokenSwap(_Edited):
+    def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
+        return {rng.randrange(len(completions))}
+
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
+        place = rng.randrange(len(completion.tokens))
+        swapped = self.another(completion.tokens[place], rng)
+        return replace(completion, tokens=(*completion.tokens[:place], swapped, *completion.tokens[place + 1 :]))
+
+
+@attack("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")
+class EarlyEos(_Edited):
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        half = max(1, len(completion.tokens) // 2)
+        return fitted(completion, (*completion.tokens[: half - 1], self.environment.eos_ids[0]), FINISH_EOS)
+
+
+@attack("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result anew")
+class Padding(_Edited):
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        body = completion.tokens[:-1] if completion.finish == FINISH_EOS else completion.tokens
+        limit = self.config.work.max_new_tokens
+        tokens = ((*body, *body, 65) * limit)[:limit]
+        return fitted(completion, tokens, FINISH_LENGTH)
+
+
+@attack("truncated", "drops the second half of completions")
+class Truncated(_Edited):
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        half = max(1, len(completion.tokens) // 2)
+        return fitted(completion, completion.tokens[:half], FINISH_LENGTH)
+
+
+# ~ Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does.
+
+
+@attack("fabricate", "writes honest-looking text of its own, then prefills it with the true model")
+class Fabricate(Cheat):
+    """Texts are the model's own for other luck: as honest-looking as can be, and still not what the noise picks."""
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        done = super().complete(work, reseeded(plan, random.Random(work.seed)))
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+
+
+def _ghostwritten(name: str, help: str, cheaper: Callable[[Path], AbstractContextManager[Path]]) -> None:
+    """An attack that lets the model in the folder that `cheaper` makes write the text, with the right noise, and proves
+    it by prefilling the true model."""
+
+    @attack(name, help)
+    class Ghostwritten(Cheat):
+        def load(self, weights: Path) -> None:
+            from engines.hf import TransformersEngine
+
+            super().load(weights)
+            self.writer = TransformersEngine(dtype=self.engine.info.dtype)
+            with cheaper(weights) as folder:
+                self.writer.load(folder)
+
+        def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+            limit = self.config.work.max_new_tokens
+            texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
+            return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
+
+
+_ghostwritten(
+    "ghostwriter", "lets a model without its last layer write, then prefills the text with the true model", smaller
+)
+_ghostwritten(
+    "ghostwriter-int8",
+    "lets the model write with 8-bit weights, then prefills the text with the true weights",
+    lambda weights: altered(weights, int8),
+)
+
+
+@attack("gibberish", "writes random tokens up to the limit, then prefills them with the true model")
+class Gibberish(Cheat):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        rng = random.Random(work.seed)
+        allowed = [t for t in range(self.environment.vocabulary) if t not in self.environment.eos_ids]
+        limit = self.config.work.max_new_tokens
+        return self.prove([(p.prompt, tuple(rng.choice(allowed) for _ in range(limit)), FINISH_LENGTH) for p in plan])
+
+
+@attack("partial", "writes gibberish for a share of the rollouts, to test the audit; strength: the share", 0.25)
+class Partial(Gibberish):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        cheated = round(self.strength * len(plan))
+        honest, lies = Cheat.complete(self, work, plan), super().complete(work, plan)
+        return lies[:cheated] + honest[cheated:]

@@ -1,0 +1,390 @@
+"""What one honest rollout contributes to a calibration, and which measurements there are.
+
+A measurement is named by the field of `ChecksConfig` that judges it. Means are ratios of sums over a submission,
+extremes are maxima over its chunks or tokens; validator/checks says how each is used.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from protocol.encoding import Document
+from protocol.errors import IntegrityError
+from protocol.evidence.figures import RowFigures
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """One rollout. `group` numbers its problem among those of the file: samples of a problem are not independent.
+
+    Per chunk: sums and maxima of exponent mismatches and mantissa errors. Per token: how many choices missed, the
+    largest score gap, sum and maximum of |claimed − own ln p|.
+    """
+
+    group: int
+    chunks: int
+    tokens: int
+    mismatches: int
+    mismatches_largest: int
+    mantissa: float
+    mantissa_largest: float
+    misses: int
+    gap_largest: float
+    error: float
+    error_largest: float
+
+    @classmethod
+    def of(
+        cls,
+        group: int,
+        mismatches: Sequence[int],
+        mantissas: Sequence[float],
+        gaps: Sequence[float],
+        claimed: Sequence[float],
+        own: Sequence[float],
+    ) -> "RowSample":
+        """From a rollout's measurements (validator.judging.context.RowMeasurements) and its claimed log-probabilities.
+        Raises IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
+        errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
+        if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):
+            raise IntegrityError(
+                "an honest rollout has measurements that are not numbers", "check the engine and the model"
+            )
+        return cls(
+            group=group,
+            chunks=len(mismatches),
+            tokens=len(gaps),
+            mismatches=sum(mismatches),
+            mismatches_largest=max(mismatches),
+            mantissa=math.fsum(mantissas),
+            mantissa_largest=max(mantissas),
+            misses=sum(gap > 0 for gap in gaps),
+            gap_largest=max(gaps),
+            error=math.fsum(errors),
+            error_largest=max(errors),
+        )
+
+
+@dataclass(frozen=True)
+class FileSample:
+    """The rollouts of one honest file, which a worker decoded `batch` at a time, and what a verdict document would
+    publish of those that an audit draws, and of blocks of problems (none: nobody asked for the law of evidence)."""
+
+    batch: int
+    rows: tuple[RowSample, ...]
+    figures: tuple[RowFigures, ...] = ()
+    blocks: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class MeanMeasurement:
+    """A mean over a submission: sums of `total` over sums of `count`. `quantum` is the least non-zero value of one
+    chunk or token (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at least half of
+    which are compared, ties aside)."""
+
+    total: Callable[[RowSample], float]
+    count: Callable[[RowSample], int]
+    quantum: float
+    spared: int = 0
+
+    def of_file(self, rows: Sequence[RowSample]) -> float:
+        """The measurement that the check judges; `spared` events do not count."""
+        return max(0.0, math.fsum(map(self.total, rows)) - self.spared) / sum(map(self.count, rows))
+
+
+@dataclass(frozen=True)
+class ExtremeMeasurement:
+    """A maximum over chunks or tokens, by its maximum in one rollout."""
+
+    largest: Callable[[RowSample], float]
+    quantum: float
+
+    def of_file(self, rows: Sequence[RowSample]) -> float:
+        return max(map(self.largest, rows))
+
+
+MEANS: Mapping[str, MeanMeasurement] = MappingProxyType(
+    {
+        "exponent_mismatches_reject": MeanMeasurement(lambda r: r.mismatches, lambda r: r.chunks, 1.0, spared=1),
+        "mantissa_mean_reject": MeanMeasurement(lambda r: r.mantissa, lambda r: r.chunks, 1 / 64),
+        "sampling_miss_rate_reject": MeanMeasurement(lambda r: r.misses, lambda r: r.tokens, 1.0, spared=1),
+        "logprob_mean_reject": MeanMeasurement(lambda r: r.error, lambda r: r.tokens, 0.0),
+    }
+)
+EXTREMES: Mapping[str, ExtremeMeasurement] = MappingProxyType(
+    {
+        "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda r: r.mismatches_largest, 1.0),
+        "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda r: r.mantissa_largest, 0.0),
+        "sampling_gap_reject": ExtremeMeasurement(lambda r: r.gap_largest, 0.0),
+        "logprob_error_reject": ExtremeMeasurement(lambda r: r.error_largest, 0.0),
+    }
+)
+MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
+
+
+# ~ How large a measurement of one honest rollout may get: peaks over a threshold, extrapolated with an upper limit.
+# ~
+# ~ Exceedances over a high threshold follow a generalised Pareto distribution (Pickands 1975; Balkema and de Haan
+# ~ 1974). Errors of rounding are sums of many bounded terms, whose tails are exponential or lighter: shape ξ = 0 is
+# ~ assumed, and never less, unless the data speak against it; then the least ξ is taken that a likelihood ratio does
+# ~ not refuse (one- sided 95%; Coles, "An Introduction to Statistical Modeling of Extreme Values", 2001, section 4.3).
+# ~ The scale is the largest plausible one. Counts have a geometric tail, its ratio bounded from above in the same way.
+
+
+KEPT = 250
+SHARE = 0.02
+FEWEST = 20
+"""Exceedances below which no tail is fitted."""
+_DEVIANCE = 2.706
+"""0.90 quantile of χ² with one degree of freedom: one-sided 95%."""
+_Z = 1.645
+
+
+class Tail(Document):
+    """The largest of `rows` values, one per rollout: `top` descending, all positive; `at_least` counts the values ≥ the
+    least of them."""
+
+    rows: int = Field(ge=1)
+    at_least: int = Field(ge=0)
+    top: tuple[float, ...] = Field(max_length=KEPT)
+
+    @model_validator(mode="after")
+    def _orderly(self) -> "Tail":
+        if any(a < b for a, b in zip(self.top, self.top[1:], strict=False)) or (self.top and self.top[-1] <= 0):
+            raise ValueError("top must be positive and descending")
+        if not len(self.top) <= self.at_least <= self.rows or bool(self.top) != bool(self.at_least):
+            raise ValueError("at_least does not fit top and rows")
+        return self
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Tail":
+        """The tail of one value per rollout; a fiftieth of them is kept, 60 to 250."""
+        kept = min(len(values), KEPT, max(3 * FEWEST, math.ceil(SHARE * len(values))))
+        rounded = [significant(value) for value in values]
+        top = tuple(sorted((value for value in rounded if value > 0), reverse=True)[:kept])
+        return cls(rows=len(values), at_least=sum(v >= top[-1] for v in rounded) if top else 0, top=top)
+
+    @property
+    def largest(self) -> float:
+        return self.top[0] if self.top else 0.0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A value that one rollout exceeds with at most the probability asked for, and the scale of the tail there: up to
+    the value, the tail falls at least as fast as an exponential of that scale. `start` is where the tail begins, `rate`
+    the upper limit of the probability to be beyond it."""
+
+    value: float
+    scale: float
+    start: float
+    rate: float
+
+
+def limit(tail: Tail, probability: float, quantum: float) -> Limit:
+    """Upper limit of the quantile at 1 − `probability`. `quantum`: the spacing of discrete measurements, else 0."""
+    rate = (tail.at_least + _Z * math.sqrt(tail.at_least) + 3.0) / tail.rows
+    if quantum:
+        return _counted(tail, rate, probability, quantum)
+    start = tail.top[-1] if tail.top else 0.0
+    excess = [value - start for value in tail.top if value > start]
+    if len(excess) < FEWEST:
+        return _thin(tail, rate, probability)
+    value, scale = _extrapolated(np.array(excess), max(rate / probability, 2.0))
+    return Limit(max(start + value, tail.largest), scale, start, min(rate, 1.0))
+
+
+def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) -> tuple[float, float]:
+    """(excess, local scale) at survival 1/odds."""
+    scale = excess.mean() * np.geomspace(0.05, 4.0, 220)
+    shapes = np.linspace(0.0, 1.5, 76)
+    likelihood = np.empty((len(shapes), len(scale)))
+    for row, xi in enumerate(shapes):
+        ratio = excess[:, None] / scale
+        grown = ratio if xi == 0 else (1 / xi + 1) * np.log1p(xi * ratio)
+        likelihood[row] = -len(excess) * np.log(scale) - grown.sum(axis=0)
+    least = int(np.argmax(likelihood.max(axis=1) >= likelihood.max() - _DEVIANCE / 2))
+    own, xi = likelihood[least], float(shapes[least])
+    sigma = float(scale[own >= own.max() - _DEVIANCE / 2].max())
+    nats = math.log(odds)
+    value = sigma * (nats if xi == 0 else math.expm1(xi * nats) / xi)
+    return value, sigma + xi * value
+
+
+def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Limit:
+    """Multiples of a quantum: a geometric tail from the least value that was kept."""
+    if not tail.top:
+        return _thin(tail, rate, probability, quantum)
+    start = tail.top[-1]
+    steps = sum(value - start for value in tail.top) / quantum
+    upper = steps + _Z * math.sqrt(steps) + 3.0
+    scale = quantum / -math.log(upper / (upper + tail.at_least))
+    value = start + scale * max(0.0, math.log(rate / probability))
+    return Limit(max(value, tail.largest), scale, max(0.0, start - quantum), min(rate, 1.0))
+
+
+def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> Limit:
+    """Too few non-zero values for a tail: as many of the largest as could meet in one rollout by chance."""
+    met = 1
+    while rate**met / math.factorial(met) > probability and met < 64:
+        met += 1
+    unit = max(tail.largest, quantum)
+    return Limit(met * unit, unit, 0.0, min(rate, 1.0))
+
+
+def significant(value: float) -> float:
+    """Six significant digits: what a document holds is what thresholds are computed from."""
+    return float(f"{value:.6g}")
+
+
+# ~ How large a measurement's mean over one honest submission may get.
+# ~
+# ~ A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are
+# ~ independent, the samples of one problem are not. Chernoff's bound over problems, Y = Σ(S − T·N) of one problem's
+# ~ audited rollouts:
+# ~
+# ~     P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
+# ~
+# ~ The expectation is that of the measured problems (each rollout kept with the audit's probability), with an upper
+# ~ limit, plus what a tail beyond the largest problem seen can add. Short rollouts count as little as they weigh in
+# ~ the mean, and many tokens with few errors add nothing: second moments would hold both against the bound.
+
+
+_Z_MEAN = 2.33
+"""One-sided 99%, normal theory: the measured expectation is an estimate."""
+_ENDLESS = 1e6
+_ROWS = 8192
+_CENTRES = (1.0, 1.5, 2.0, 3.0)
+"""Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted."""
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
+
+
+class Sums(Document):
+    """Sum S and count N of every rollout, by problem; of the first problems only where there are very many."""
+
+    problems: Annotated[
+        tuple[Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)], ...],
+        Field(min_length=2, max_length=_ROWS),
+    ]
+
+    @classmethod
+    def of(cls, measurement: MeanMeasurement, files: Sequence[FileSample]) -> "Sums":
+        groups: dict[tuple[int, int], list[Row]] = {}
+        for number, file in enumerate(files):
+            for row in file.rows:
+                groups.setdefault((number, row.group), []).append(
+                    (significant(measurement.total(row)), measurement.count(row))
+                )
+        most = max(24, _ROWS // max(map(len, groups.values())))
+        return cls(problems=tuple(map(tuple, list(groups.values())[:most])))
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.problems))
+
+    @property
+    def total(self) -> float:
+        return math.fsum(s for problem in self.problems for s, _ in problem)
+
+    @property
+    def count(self) -> int:
+        return sum(n for problem in self.problems for _, n in problem)
+
+    def excess(self, centre: float) -> list[float]:
+        """Σ max(0, S − centre·N) of each problem: no audit of the problem sums to more."""
+        return [math.fsum(max(0.0, s - centre * n) for s, n in problem) for problem in self.problems]
+
+    def arrays(self) -> tuple[Array, Array]:
+        """(S, N) of shape [problems, most samples], zeros where a problem has fewer."""
+        shape = (len(self.problems), max(map(len, self.problems)))
+        totals, counts = np.zeros(shape), np.zeros(shape)
+        for at, problem in enumerate(self.problems):
+            totals[at, : len(problem)], counts[at, : len(problem)] = zip(*problem, strict=True)
+        return totals, counts
+
+
+@dataclass(frozen=True)
+class Design:
+    """A submission: `problems` × `samples` rollouts, each audited with probability `audited` (at least one is)."""
+
+    problems: int
+    samples: int
+    audited: float
+
+    @property
+    def rows(self) -> int:
+        return self.problems * self.samples
+
+    @property
+    def fewest(self) -> float:
+        """Audited rows that are hardly ever fewer (six standard deviations)."""
+        spread = math.sqrt(self.rows * self.audited * (1 - self.audited))
+        return max(1.0, self.rows * self.audited - 6 * spread)
+
+
+def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability: float, quantum: float) -> float:
+    """A value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
+
+    ratios: S/N per row: no mean exceeds the largest ratio of its rows, which bounds submissions too small for the sum's
+    tail. `quantum` is 1 where S counts events, else 0.
+    """
+    half = probability / 2
+    found = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
+    mean = math.fsum(sums.total for sums in strata) / sum(sums.count for sums in strata)
+    if not mean:
+        return 0.0
+    for centre in (0.0,) if quantum else [mean * factor for factor in _CENTRES]:
+        excess = Tail.of([value for sums in strata for value in sums.excess(centre)])
+        if not excess.top or (centre > mean and excess.at_least < FEWEST):
+            break
+        # The tail is followed up to a value that no problem of a file exceeds but with the other half.
+        tail = limit(excess, half / design.problems, quantum)
+        bounds = [_Bound(sums, tail, excess.largest, design, math.log(1 / half)) for sums in strata if sums.total]
+        found.append(max((_solve(bound, max(mean, centre)) for bound in bounds), default=0.0))
+    return min(found)
+
+
+def _solve(reached: "_Bound", low: float) -> float:
+    """The least T above `low` whose bound is small enough, to a thousandth; infinite if none is."""
+    high, most = 1.001 * low, _ENDLESS * low
+    while not reached(high):
+        low, high = high, 2 * high
+        if not high < most:
+            return math.inf
+    while high > 1.001 * low:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+class _Bound:
+    """Whether Chernoff's bound at T is exp(−nats) or less."""
+
+    def __init__(self, sums: Sums, tail: Limit, largest: float, design: Design, nats: float) -> None:
+        self._totals, self._counts = sums.arrays()
+        self._cap = max(largest, tail.start)
+        beyond = tail.rate * math.exp((tail.start - self._cap) / tail.scale)
+        self._tilts = np.geomspace(2e-3, 6, 60) / tail.scale
+        # ∫ λ·exp(λy)·P(beyond y) dy from the cap to the value, for an exponential tail.
+        falling, width = 1 / tail.scale - self._tilts, tail.value - self._cap
+        falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._tail = beyond * self._tilts * np.exp(self._tilts * self._cap) * -np.expm1(-falling * width) / falling
+        self._kept = math.log(design.audited)
+        self._left_out = math.log1p(-design.audited) if design.audited < 1 else -math.inf
+        self._wanted = math.exp(-nats / design.problems)
+
+    def __call__(self, mean: float) -> bool:
+        each = self._totals - mean * self._counts
+        for tilt, tail in zip(self._tilts, self._tail, strict=True):
+            logs = np.logaddexp(self._left_out, self._kept + tilt * each).sum(axis=1)
+            found = np.exp(np.minimum(np.minimum(logs, tilt * self._cap), 700.0))
+            if found.mean() + _Z_MEAN * found.std() / math.sqrt(len(found)) + tail <= self._wanted:
+                return True
+        return False

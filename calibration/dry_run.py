@@ -1,0 +1,95 @@
+"""One file made as the worker makes it and judged as validators judge it, without a chain: nothing between the two but
+the file's bytes and what would go on chain about it."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engines.base import Engine, EngineInfo
+from environments.pool import PoolEnvironments
+from protocol.config import PoolConfig
+from protocol.rollout_file.rows import Commitment
+from protocol.seeds import Work
+from protocol.verdict import Verdict
+from runtime.process import EngineConfig
+
+if TYPE_CHECKING:
+    from worker.produce import Producer
+
+
+@dataclass(frozen=True)
+class RehearsedFile:
+    """A file and what would go on chain about it. `seconds`: what making took, the loading of weights aside."""
+
+    data: bytes
+    commitment: Commitment
+    engine: EngineInfo
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`seconds`: what judging took, the loading of weights aside."""
+
+    verdict: Verdict
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the chain would decide about the file: its number in the pool, the lane's seed (32 bytes), which draws the
+    audited rollouts, and the pool's audit rate (in 1/65536)."""
+
+    sequence: int
+    lane_seed: bytes
+    audit_rate: int
+
+
+def usual_verifier(maker: EngineConfig, dtype: str) -> EngineConfig:
+    """What judges where nobody named another: transformers in the pool's `dtype`, where the maker computes."""
+    return EngineConfig.model_validate(maker.model_dump() | {"name": "transformers", "dtype": dtype})
+
+
+def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> RehearsedFile:
+    """The worker's own way to a file. Raises MusterError if the engine or the weights are not usable."""
+    from worker.produce import Producer
+
+    producer = Producer(config, engine.make())
+    producer.load(weights)
+    return made_with(producer, work)
+
+
+def made_with(producer: "Producer", work: Work) -> RehearsedFile:
+    """The file of a producer that has its weights."""
+    started = time.monotonic()
+    made = producer.make(work)
+    return RehearsedFile(made.data, made.commitment, producer.engine.info, time.monotonic() - started)
+
+
+def judge_file(
+    config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: RehearsedFile, draw: Draw
+) -> Judged:
+    """The validators' own way to a verdict. Raises MusterError if the engine or the weights are not usable."""
+    verifier = engine.make()
+    verifier.load(weights)
+    environments = PoolEnvironments.of(config, weights).at(weights)
+    return judged_with(verifier, environments, config, work, made, draw)
+
+
+def judged_with(
+    verifier: Engine,
+    environments: PoolEnvironments,
+    config: PoolConfig,
+    work: Work,
+    made: RehearsedFile,
+    draw: Draw,
+) -> Judged:
+    """The verdict of an engine and of environments that have the step's weights."""
+    from validator.judging.context import SubmissionFacts
+    from validator.judging.pipeline import judge
+
+    facts = SubmissionFacts(work, made.commitment, draw.sequence, draw.lane_seed, draw.audit_rate)
+    started = time.monotonic()
+    verdict = judge(facts, made.data, config, environments, verifier)
+    return Judged(verdict, time.monotonic() - started)

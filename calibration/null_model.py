@@ -1,0 +1,183 @@
+"""The envelope of honest work: rates at which no bet of protocol/evidence pays on average.
+
+A bet's tilt and most come from held-out files, which say how far an accumulator's problems spread. Its rate c is then
+itself found by betting, on the other files, against the hypothesis that it is too low: if E[Z] ≥ 1 for Z =
+exp(λ·min(S − c·N, b)), the wealth
+
+    K(c) = mean over η of Π (1 + η·(1 − Z_i)),     0 < η ≤ 1/(exp(λb) − 1),
+
+has mean at most 1 over the measured problems, and reaches 1/α with probability at most α. K grows with c, so the least
+c with K(c) ≥ 1/α in every stratum is too low with probability at most α (Waudby-Smith and Ramdas, "Estimating means of
+bounded random variables by betting", 2024). Nothing is assumed of the shape of the law: Z is bounded, problems are
+independent. The safety factor multiplies the measured figures first, for machines that were not measured.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibration.bounds import significant
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    BETS,
+    BLOCK_ACCUMULATORS,
+    FALSE_ACCUSATION,
+    NAMES,
+    Bet,
+    PairNullModel,
+    Sum,
+)
+
+TILTS = (0.1, 0.2, 0.4, 0.6, 1.0)
+"""λ of the bets, in standard deviations of a problem."""
+_MOST_NATS = 1.2
+_MOST_SPREADS = (1.5, 3.0)
+"""One problem pays at most 1.2 nats, but counts for 1.5 to 3 standard deviations: heavy tails accuse nobody, and the
+less Z can be, the fewer problems bear a rate out."""
+_STAKES = 0.98 * 2.0 ** -np.arange(8)
+_EVENTS = ("unexplained",)
+"""Accumulators of events that honest work hardly has: a spread of next to nothing says nothing, so bets on them are
+made by what one event pays."""
+_EVENT_SHARES = (0.4, 0.6, 0.8, 1.0, 1.2)
+_IDLE_NATS = 0.05
+"""What a problem without an event costs the bet of share 1, about. The more problems were measured, the more an event
+pays for that."""
+_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4}
+"""Where held-out files show none: what one event of a kind is about."""
+_LEAST_RATE = {"logprobs": 2.0**-20}
+"""No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
+taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp."""
+_NO_BET = Bet(tilt=0, rate=0, most=0)
+Problem = tuple[tuple[float, float], ...]
+"""(S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS."""
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def as_problem(sums: Mapping[str, Sum]) -> Problem:
+    """The sums of one problem as a calibration keeps them."""
+    return _as(ACCUMULATORS, sums)
+
+
+def as_block(sums: Mapping[str, Sum]) -> Problem:
+    """The sums of one block of problems."""
+    return _as(BLOCK_ACCUMULATORS, sums)
+
+
+def _as(names: Iterable[str], sums: Mapping[str, Sum]) -> Problem:
+    return tuple((significant(sums[name].total), sums[name].count) for name in names)
+
+
+@dataclass(frozen=True)
+class HonestSums:
+    """What honest files of one kind add up to, by problems and by blocks of these."""
+
+    problems: Sequence[Problem]
+    blocks: Sequence[Problem] = ()
+
+
+def pair_null_model(
+    worker: str, verifier: str, strata: Sequence[HonestSums], pilot: HonestSums, safety: float, pairs: int = 1
+) -> PairNullModel:
+    """The law of one pair of engines; `strata` are of each decode batch, `pilot` of held-out files, `pairs` how many
+    laws share the calibration's half of the false-accusation probability."""
+    wanted = math.log(2 * len(NAMES) * BETS * len(strata) * pairs / FALSE_ACCUSATION)
+    bets = {}
+    for names, units in ((ACCUMULATORS, "problems"), (BLOCK_ACCUMULATORS, "blocks")):
+        tried, others = getattr(pilot, units), [getattr(one, units) for one in strata]
+        for place, name in enumerate(names):
+            own = [_figures(one, place, safety) for one in others]
+            if name in _EVENTS:
+                bets[name] = _event_bets(own, wanted)
+                continue
+            spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
+            made = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
+            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in made)
+    return PairNullModel(worker=worker, verifier=verifier, bets=bets)
+
+
+def log_wealth(nats: Array, most_nats: float) -> float:
+    """ln K of a bet that paid `nats` in each problem, at most `most_nats`."""
+    loss = -np.expm1(nats)
+    stakes = _STAKES / math.expm1(most_nats)
+    grown = np.log1p(stakes[:, None] * loss[None, :]).sum(axis=1)
+    return float(np.logaddexp.reduce(grown) - math.log(len(stakes)))
+
+
+def _event_bets(strata: Sequence[tuple[Array, Array]], wanted: float) -> tuple[Bet, ...]:
+    """Bets of which one event pays more the more problems there are: with none seen in n, a rate is too low unless it
+    costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
+    problems = min(len(totals) for totals, _ in strata)
+    pays = math.log1p(_IDLE_NATS * problems / wanted)
+    bets = (_bet(_short(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
+    # Where a problem may honestly have half an event, another hardly pays.
+    count = max(_count(counts) for _, counts in strata)
+    return tuple(bet if bet.rate * count < 0.5 else _NO_BET for bet in bets)
+
+
+def _spread_bet(tilt: float, spread: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
+    """A bet of which one problem pays so much for so many standard deviations."""
+    tilt = _short(tilt)
+    least, largest = (spreads * spread for spreads in _MOST_SPREADS)
+    return _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
+
+
+def _no_lower(bet: Bet, rate: float) -> Bet:
+    """A bet of that rate or more: the higher the rate, the less it pays."""
+    return bet.model_copy(update={"rate": max(bet.rate, rate)}) if bet.tilt else bet
+
+
+def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
+    """The bet with the least rate that every stratum bears out, or no bet where there is none. `unit`: about what a
+    problem's sum is off by."""
+    rates = [_least_rate(_paying(tilt, most, *one), tilt * most, unit / _count(one[1]), wanted) for one in strata]
+    if not all(map(math.isfinite, rates)):
+        return _NO_BET
+    return Bet(tilt=tilt, rate=_rounded_up(max(rates)), most=most)
+
+
+def _paying(tilt: float, most: float, totals: Array, counts: Array) -> Callable[[float], Array]:
+    return lambda rate: tilt * np.minimum(totals - rate * counts, most)
+
+
+def _least_rate(paying: Callable[[float], Array], most_nats: float, unit: float, wanted: float) -> float:
+    """The least rate at which the measured problems refuse that the bet pays, to a thousandth of `unit`; infinite if
+    even an absurd one is not refused: too few problems."""
+    low, high = -1e4 * unit, 1e4 * unit
+    if log_wealth(paying(high), most_nats) < wanted:
+        return math.inf
+    while high - low > 1e-3 * unit:
+        middle = (low + high) / 2
+        low, high = (low, middle) if log_wealth(paying(middle), most_nats) >= wanted else (middle, high)
+    return high
+
+
+def _figures(problems: Sequence[Problem], place: int, safety: float) -> tuple[Array, Array]:
+    """(S, N), with S moved up by the safety factor, whatever its sign."""
+    both = np.array([problem[place] for problem in problems], dtype=np.float64).reshape(-1, 2)
+    return both[:, 0] + (safety - 1) * np.abs(both[:, 0]), both[:, 1]
+
+
+def _spread(totals: Array, counts: Array) -> float:
+    """Standard deviation of a problem's S − c·N at the mean rate c."""
+    if not counts.sum():
+        return 0.0
+    return float(np.std(totals - totals.sum() / counts.sum() * counts))
+
+
+def _count(counts: Array) -> float:
+    return float(counts.mean() if len(counts) else 0.0) or 1.0
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _rounded_up(value: float) -> float:
+    """Six significant digits, never less."""
+    if not value:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 5)
+    return float(f"{math.ceil(value / unit) * unit:.6g}")

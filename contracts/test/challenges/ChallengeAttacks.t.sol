@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {PoolTerms} from "../../src/libraries/Types.sol";
+import {Accusing} from "../helpers/Accusing.sol";
+
+/// @notice How a cheat would escape a case, and how an accuser would earn by one.
+contract ChallengeAttacksTest is Accusing {
+    // ---- The accused
+
+    /// A cheat that leaves, and waits, takes nothing out while the case is open.
+    function test_theStakeStays() public {
+        uint256[] memory named = _history(node, 2);
+        _leave();
+        uint256 challenge = _accuse(node, named);
+        _drawJury(_trial(challenge));
+        _wait(30 days);
+        bytes memory out = abi.encodeCall(stakes.withdraw, (node, 1));
+        _no(operator, address(stakes), out, IStakes.StakeLocked.selector);
+        assertEq(stakes.withdrawable(node), 0);
+        // nor does it go over to another pool
+        uint256 second = _createPool(defaultTerms());
+        _no(operator, address(pools), abi.encodeCall(pools.join, (second, node)), IStakes.StakeLocked.selector);
+        nodeChallenges.conclude(challenge); // nobody voted: a fresh jury
+        _judged(challenge, Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+    }
+
+    /// A cheat that accuses itself over a file that proves nothing keeps nobody from the others.
+    function test_noShieldBySelfAccusation() public {
+        uint256[] memory named = _history(node, 3);
+        _give(operator, address(nodeChallenges), 1_000e9);
+        uint256 shield = _accuse(operator, node, _list(named[2]));
+        uint256 challenge = _accuse(node, named); // beside the one that is open
+        assertEq(stakes.nodeOf(node).frozen, 2);
+        _judged(shield, Codes.ACCEPT);
+        assertEq(stakes.nodeOf(node).frozen, 1);
+        _judged(challenge, Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+    }
+
+    /// An operator that convicts its own node, and collects, loses nineteen twentieths all the same.
+    function test_noProfitFromOnesOwnNode() public {
+        uint256[] memory named = _history(node, 1);
+        _claim(named[0]);
+        _give(operator, address(nodeChallenges), CASE_BOND);
+        uint256 before = token.balanceOf(operator);
+        uint256 challenge = _accuse(operator, node, named);
+        _judged(challenge, Codes.REJECT_SAMPLING);
+        assertEq(token.balanceOf(operator) - before, (STAKE - JURY) / 20);
+    }
+
+    /// A refuted case that an operator brought against itself costs it the jury, and pays it no more than it put in.
+    function test_noProfitFromRefutedCases() public {
+        uint256[] memory named = _history(node, 1);
+        _give(operator, address(nodeChallenges), CASE_BOND);
+        uint256 before = token.balanceOf(operator);
+        _judged(_accuse(operator, node, named), Codes.ACCEPT);
+        assertEq(before - token.balanceOf(operator), JURY);
+    }
+
+    /// A stake that rejected files took meanwhile pays no jury: the bond does, and the contract owes nothing.
+    function test_theStakeIsGoneMeanwhile() public {
+        uint256[] memory named = _history(node, 1);
+        uint256 challenge = _accuse(node, named);
+        uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.nodeOf(node).frozen, 1);
+        _blocks(5 * EPOCH);
+        nodeChallenges.conclude(challenge); // nobody drew the jury in time: it lapses
+        assertEq(stakes.nodeOf(node).frozen, 0);
+
+        Accusing.setUp();
+        named = _history(node, 1);
+        s = _decided(node, Codes.REJECT_WEIGHTS);
+        challenge = _accuse(node, named);
+        _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.stakeOf(node), 0);
+        nodeChallenges.conclude(challenge);
+        _is(challenge, INodeChallenges.Outcome.Upheld);
+        assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
+        _empty(_trial(challenge));
+    }
+
+    /// What a slashed node stakes anew, and binds to the pool that it was in before, is not taken for its old one.
+    function test_aNewStakeStandsForItsOwnPool() public {
+        uint256 old = pool;
+        _moveTo(defaultTerms());
+        uint256[] memory named = _history(node, 1);
+        uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
+        uint256 challenge = _accuse(node, named);
+        _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        _give(operator, address(stakes), STAKE);
+        vm.prank(operator);
+        stakes.deposit(node, STAKE);
+        vm.prank(operator);
+        pools.join(old, node); // its exit from there is the last that was written
+        nodeChallenges.conclude(challenge);
+        _is(challenge, INodeChallenges.Outcome.Upheld);
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).pool, old);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        assertTrue(pools.accountOf(old, node).limit != 0);
+        assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
+    }
+
+    /// Files under way keep what they may cost: the slash takes the rest, and their committees are paid.
+    function test_openFilesKeepTheirCosts() public {
+        uint256[] memory named = _history(node, 1);
+        uint256 challenge = _accuse(node, named);
+        _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
+        uint256 s = _submit();
+        nodeChallenges.conclude(challenge);
+        assertEq(stakes.stakeOf(node), FEES);
+        _voteAll(s >> 4, Codes.MALFORMED);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+    }
+
+    /// An ejected node hands in nothing more, joins no more, and is not accused again.
+    function test_ejectedForGood() public {
+        uint256[] memory named = _history(node, 2);
+        _judged(_accuse(node, _list(named[0])), Codes.REJECT_WEIGHTS);
+        _give(operator, address(stakes), STAKE);
+        vm.prank(operator);
+        stakes.deposit(node, STAKE);
+        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        bytes memory refresh = abi.encodeCall(pools.refresh, (pool, node));
+        _no(operator, address(pools), refresh, IPools.NotMember.selector);
+        bytes memory again = _opening(node, _list(named[1]));
+        _no(accuser, address(nodeChallenges), again, INodeChallenges.AlreadyEjected.selector);
+    }
+
+    // ---- The accuser
+
+    /// The same files cannot be tried until a jury is found that says so.
+    function test_noSecondTry() public {
+        uint256[] memory named = _history(node, 2);
+        uint256 challenge = _accuse(node, named);
+        bytes memory reason = abi.encodeWithSelector(INodeChallenges.AlreadyTried.selector, challenge);
+        _no(accuser, address(nodeChallenges), _opening(node, named), reason);
+        _judged(challenge, Codes.ACCEPT);
+        _no(accuser, address(nodeChallenges), _opening(node, named), reason);
+        assertEq(nodeChallenges.triedIn(pool, named), challenge);
+        _give(stranger, address(nodeChallenges), 1_000e9);
+        _no(stranger, address(nodeChallenges), _opening(node, named), reason);
+    }
+
+    /// Two accusers: who convicts second gets a share of what is left, which may be nothing, and pays its jury.
+    function test_twoAccusers() public {
+        uint256[] memory named = _history(node, 2);
+        _give(stranger, address(nodeChallenges), 1_000e9);
+        uint256 one = _accuse(accuser, node, named);
+        uint256 two = _accuse(stranger, node, _list(named[0]));
+        _juryVotes(_trial(one), Codes.REJECT_WEIGHTS);
+        _juryVotes(_trial(two), Codes.REJECT_WEIGHTS);
+        nodeChallenges.conclude(one);
+        nodeChallenges.conclude(two);
+        assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - _juryFor(2)) / 20);
+        assertEq(token.balanceOf(stranger), 1_000e9 - JURY);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        assertEq(token.balanceOf(address(nodeChallenges)), 0);
+    }
+
+    /// A verdict is executed once.
+    function test_noSecondConclusion() public {
+        uint256 challenge = _accuse(node, _history(node, 1));
+        _judged(challenge, Codes.ACCEPT);
+        uint256 before = token.balanceOf(operator);
+        bytes memory again = abi.encodeCall(nodeChallenges.conclude, (challenge));
+        _no(accuser, address(nodeChallenges), again, INodeChallenges.AlreadyConcluded.selector);
+        assertEq(token.balanceOf(operator), before);
+    }
+
+    /// Penalties that governance announced while the case was open are those of later cases.
+    function test_penaltiesOfItsTime() public {
+        uint256[] memory named = _history(node, 2);
+        IParams.Values memory v = defaultValues();
+        (v.slashBps, v.delayCompensation) = (5_000, 1e9);
+        params.set(v);
+        _wait(params.unbonding() - 10);
+        uint256 challenge = _accuse(node, _list(named[0]));
+        uint256 refuted = _accuse(node, _list(named[1]));
+        _wait(20);
+        assertEq(params.values().slashBps, 5_000);
+        assertEq(nodeChallenges.bondOf(pool, 1), JURY + 1e9);
+        uint256 before = token.balanceOf(operator);
+        _judged(refuted, Codes.ACCEPT);
+        assertEq(token.balanceOf(operator) - before, 5e9);
+        _judged(challenge, Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+    }
+
+    /// The jury of a file's dispute decides no case, and a case's decides no dispute.
+    function test_everyBenchItsOwnJuries() public {
+        uint256[] memory named = _history(node, 1);
+        uint256 s = _accepted(node);
+        uint256 dispute = _dispute(stranger, s);
+        uint256 challenge = _accuse(node, named);
+        uint256 trial = _trial(challenge);
+        bytes4 no = bytes4(keccak256("NotBench()"));
+        _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.conclude, (dispute, 3, 0)), no);
+        _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.replace, (dispute)), no);
+        _no(address(appeals), address(juries), abi.encodeCall(juries.conclude, (trial, 3, 0)), no);
+        _no(accuser, address(juries), abi.encodeCall(juries.conclude, (trial, 3, 0)), no);
+        _juryVotes(dispute, Codes.REJECT_WEIGHTS);
+        bytes memory early = abi.encodeCall(nodeChallenges.conclude, (challenge));
+        _no(accuser, address(nodeChallenges), early, INodeChallenges.Undecided.selector);
+        _conclude(s);
+        assertEq(stakes.stakeOf(node), 0);
+        _judged(challenge, Codes.ACCEPT);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+    }
+
+    /// A false case does not keep a node from working, nor from its pay.
+    function test_theAccusedWorksOn() public {
+        uint256[] memory named = _history(node, 2);
+        uint256 challenge = _accuse(node, named);
+        uint256 s = _accepted(node);
+        assertEq(_claim(named[1]), 2 * PAY);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        _is(challenge, INodeChallenges.Outcome.Open);
+    }
+
+    /// A pool that is closed, and whose owner took what was left, changes nothing.
+    function test_inAClosedPool() public {
+        PoolTerms memory terms = defaultTerms();
+        uint256[] memory named = _history(node, 1);
+        uint256 challenge = _accuse(node, named);
+        vm.prank(owner);
+        pools.closePool(pool);
+        _drawJury(_trial(challenge));
+        _wait(terms.juryCommitWindow);
+        nodeChallenges.conclude(challenge);
+        _judged(challenge, Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+    }
+}

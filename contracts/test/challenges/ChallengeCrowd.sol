@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Accusing} from "../helpers/Accusing.sol";
+
+/// @notice Three nodes that work, cheat, leave and come back, two accusers who name whatever they like, and juries that
+/// say anything or nothing. Keeps a ledger of its own of the bonds and of whose stake is held.
+contract ChallengeCrowd is Accusing {
+    address[] internal workers;
+    mapping(address n => uint256[]) internal accepted;
+    mapping(address n => uint256) internal holds;
+    uint256[] internal under;
+    mapping(uint256 challenge => uint256) internal filesOf;
+    uint256 internal bonds;
+    uint256 public upheld;
+    uint256 public refuted;
+    uint256 public lapsed;
+    uint256 public refusals;
+
+    function start() external {
+        super.setUp();
+        workers.push(node);
+        for (uint256 i = 1; i < 3; ++i) {
+            workers.push(_register(operator, string.concat("worker ", _text(i)), STAKE));
+            vm.prank(operator);
+            pools.join(pool, workers[i]);
+        }
+        _step();
+        _give(accuser, address(nodeChallenges), 1_000_000e9);
+        _give(stranger, address(nodeChallenges), 1_000_000e9);
+    }
+
+    modifier acts() {
+        vm.warp(clock);
+        vm.roll(height);
+        _;
+    }
+
+    /// @dev A file that is accepted for good, or one in five that is rejected.
+    function work(uint256 which, uint256 how) external acts {
+        address n = workers[which % 3];
+        IPools.Account memory a = pools.accountOf(pool, n);
+        if (a.limit == 0 || a.frozen != 0) return;
+        bool good = how % 5 != 0;
+        uint256 s = _decided(n, good ? Codes.ACCEPT : Codes.REJECT_WEIGHTS);
+        _passWindow();
+        if (good) accepted[n].push(s);
+        else pools.finalize(pool, s, _ref(s));
+    }
+
+    /// @dev A run of a node's files, which may have been named before, whose node may be gone.
+    function accuse(uint256 which, uint256 first, uint256 count) external acts {
+        address n = workers[which % 3];
+        uint256[] storage all = accepted[n];
+        if (all.length == 0) return;
+        first %= all.length;
+        count = 1 + count % (all.length - first < 4 ? all.length - first : 4);
+        uint256[] memory named = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            named[i] = all[first + i];
+        }
+        bool slashed = pools.accountOf(pool, n).slashed;
+        bool tried = nodeChallenges.triedIn(pool, named) != 0;
+        bytes32[] memory inners = _inners(named);
+        vm.prank(which % 2 == 0 ? accuser : stranger);
+        try nodeChallenges.open(pool, n, named, inners, bytes32(0)) returns (uint256 challenge) {
+            require(!slashed && !tried && stakes.stakeOf(n) != 0, "a case that cannot be");
+            under.push(challenge);
+            ++holds[n];
+            filesOf[challenge] = count;
+            bonds += _bondFor(count);
+        } catch {
+            ++refusals;
+            require(slashed || tried || stakes.nodeOf(n).pool == 0, "a case that was due");
+        }
+    }
+
+    /// @dev A jury of one opinion, or of two, or none; then the end, whatever it is.
+    function judge(uint256 i, uint256 code, uint256 some) external acts {
+        if (under.length == 0) return;
+        i %= under.length;
+        uint256 challenge = under[i];
+        (bool done,) = juries.verdictOf(_trial(challenge));
+        if (!done) _sit(challenge, code, some);
+        _end(i, challenge);
+    }
+
+    function _sit(uint256 challenge, uint256 code, uint256 some) private {
+        uint256[4] memory codes = [Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE, Codes.NONE];
+        IJuries.Case memory trial = juries.caseOf(_trial(challenge));
+        if (trial.time == 0 && height > trial.seedBlock + 250) {
+            _blocks(5 * EPOCH); // its seed is too old for this chain
+        } else {
+            _juryVotes(_trial(challenge), codes[code % 4], some % 6, codes[(code >> 8) % 4]);
+            _wait(trial.commitWindow + trial.revealWindow);
+        }
+    }
+
+    function _end(uint256 i, uint256 challenge) private {
+        INodeChallenges.NodeChallenge memory before = nodeChallenges.challengeOf(challenge);
+        uint256 stake = stakes.stakeOf(before.node);
+        uint256 had = token.balanceOf(before.accuser);
+        nodeChallenges.conclude(challenge);
+        INodeChallenges.NodeChallenge memory after_ = nodeChallenges.challengeOf(challenge);
+        if (after_.outcome == INodeChallenges.Outcome.Open) return;
+        under[i] = under[under.length - 1];
+        under.pop();
+        --holds[before.node];
+        uint256 bond = _bondFor(filesOf[challenge]);
+        bonds -= bond;
+        uint256 got = token.balanceOf(before.accuser) - had;
+        uint256 left = stakes.stakeOf(before.node);
+        if (after_.outcome == INodeChallenges.Outcome.Upheld) {
+            ++upheld;
+            require(pools.accountOf(pool, before.node).slashed, "guilty and a member");
+            require(left <= pools.accountOf(pool, before.node).unsettled * FEES, "guilty and rich");
+            uint256 least = bond - _juryFor(filesOf[challenge]);
+            require(got >= least && got <= bond + (stake - left) / 20, "a share above a twentieth");
+        } else {
+            require(left == stake, "a stake lost without a verdict");
+        }
+        if (after_.outcome == INodeChallenges.Outcome.Refuted) {
+            ++refuted;
+            require(got == 0, "a false accusation for nothing");
+        }
+        if (after_.outcome == INodeChallenges.Outcome.Dismissed) {
+            require(got < bond, "a jury for nothing");
+            require(bond - got == _unavailable(after_.trial) * (JURY / 5), "pay for what nobody measured");
+        }
+        if (after_.outcome == INodeChallenges.Outcome.Lapsed) {
+            ++lapsed;
+            require(got == bond, "silence cost the accuser");
+        }
+    }
+
+    function _unavailable(uint256 trial) private view returns (uint256 count) {
+        uint256[] memory votes = juries.votesOf(trial);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (votes[i] == Codes.UNAVAILABLE) ++count;
+        }
+    }
+
+    function closeJurors(uint256 trial) external acts {
+        trial = 1 + trial % (juries.trialCount() + 1);
+        if (!juries.caseOf(trial).concluded) return;
+        uint256 closed = juries.caseOf(trial).closed;
+        for (uint256 i = 0; i < juries.seatsOf(trial).length; ++i) {
+            if (closed & (1 << i) == 0) juries.closeJuror(trial, i);
+        }
+    }
+
+    function leave(uint256 which) external acts {
+        address n = workers[which % 3];
+        if (pools.accountOf(pool, n).limit == 0) return;
+        vm.prank(operator);
+        pools.leavePool(pool, n);
+    }
+
+    /// @dev Stake leaves only when no case is open over its node.
+    function takeOut(uint256 which) external acts {
+        address n = workers[which % 3];
+        IStakes.Node memory s = stakes.nodeOf(n);
+        vm.prank(operator);
+        try stakes.withdraw(n, s.stake) {
+            require(holds[n] == 0, "a stake left in the middle of its case");
+            require(s.pool == 0 && clock >= s.releaseAt, "too early");
+        } catch {
+            require(holds[n] != 0 || s.pool != 0 || clock < s.releaseAt, "held back");
+        }
+    }
+
+    function comeBack(uint256 which) external acts {
+        address n = workers[which % 3];
+        if (pools.accountOf(pool, n).slashed || stakes.nodeOf(n).pool != 0) return;
+        uint256 stake = stakes.stakeOf(n);
+        if (stake < STAKE) {
+            _give(operator, address(stakes), STAKE - stake);
+            vm.prank(operator);
+            stakes.deposit(n, STAKE - stake);
+        }
+        vm.prank(operator);
+        pools.join(pool, n);
+        _step();
+    }
+
+    /// @dev Another node in the place of one that was ejected.
+    function succeed(uint256 which) external acts {
+        which %= 3;
+        if (!pools.accountOf(pool, workers[which]).slashed || holds[workers[which]] != 0) return;
+        workers[which] = _register(operator, string.concat("worker ", _text(clock)), STAKE);
+        vm.prank(operator);
+        pools.join(pool, workers[which]);
+        _step();
+    }
+
+    function later(uint256 secs) external acts {
+        _blocks(1 + secs % 300);
+        if (secs % 7 == 0) _wait(pools.poolOf(pool).unbonding);
+    }
+
+    // ---- What always holds
+
+    function everythingHolds() external view {
+        require(token.balanceOf(address(nodeChallenges)) == bonds, "bonds");
+        uint256 open;
+        for (uint256 i = 0; i < under.length; ++i) {
+            open += _bondFor(filesOf[under[i]]);
+        }
+        require(bonds == open, "open cases");
+        uint256 staked = stakes.unburnt();
+        for (uint256 i = 0; i < 3; ++i) {
+            IStakes.Node memory s = stakes.nodeOf(workers[i]);
+            require(s.frozen == holds[workers[i]], "holds");
+            require(holds[workers[i]] == 0 || stakes.withdrawable(workers[i]) == 0, "free while accused");
+            staked += s.stake;
+        }
+        require(token.balanceOf(address(stakes)) >= staked, "stakes");
+    }
+}

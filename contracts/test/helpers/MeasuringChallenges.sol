@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Measuring} from "./Measuring.sol";
+
+/// @notice What cases against nodes cost.
+contract MeasuringChallenges is Measuring {
+    uint256 private constant MOST_FILES = 256;
+
+    /// @dev Cases against a node: by one file and by sixteen, refuted; and by as many as a case may name, upheld.
+    function _cases(string memory s) internal {
+        address op = account(string.concat("accused op", s));
+        address n = _register(op, string.concat("accused", s), STAKE);
+        _give(account("accuser"), address(nodeChallenges), 1_000e9);
+        _give(op, address(stakes), 1); // the compensation finds an account in use
+        vm.prank(n);
+        pools.join(pool, n);
+        _step();
+        uint256[] memory sequences = new uint256[](MOST_FILES);
+        for (uint256 i = 0; i < MOST_FILES; ++i) {
+            sequences[i] = _submitFrom(n, 10);
+            if (i % 16 == 15) _voteAll(sequences[i] / 16, Codes.ACCEPT);
+        }
+        _passWindow();
+        (uint256 opening,, uint256 ending) = _case(n, _last(sequences, 1), Codes.ACCEPT);
+        _note(string.concat("challenge_open_one", s), opening);
+        _note(string.concat("challenge_refuted", s), ending);
+        (opening,,) = _case(n, _last(sequences, 16), Codes.ACCEPT);
+        _note(string.concat("challenge_open_16", s), opening);
+        uint256 judging;
+        (opening, judging, ending) = _case(n, sequences, Codes.REJECT_WEIGHTS);
+        _note(string.concat("challenge_open_256", s), opening);
+        _note(string.concat("challenge_jury", s), judging);
+        _note(string.concat("challenge_upheld", s), ending);
+        _blocks(4);
+    }
+
+    function _last(uint256[] memory all, uint256 count) private pure returns (uint256[] memory some) {
+        some = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            some[i] = all[all.length - count + i];
+        }
+    }
+
+    /// @dev The gas of a case's opening, of its jury's draw and votes, and of its end.
+    function _case(address n, uint256[] memory sequences, uint256 code)
+        internal
+        returns (uint256 opening, uint256 judging, uint256 ending)
+    {
+        bytes32[] memory inners = new bytes32[](sequences.length);
+        for (uint256 i = 0; i < inners.length; ++i) {
+            inners[i] = _inner(sequences[i]);
+        }
+        vm.prank(account("accuser"));
+        uint256 opened = nodeChallenges.open(pool, n, sequences, inners, keccak256("evidence"));
+        opening = _used();
+        uint256 trial = nodeChallenges.challengeOf(opened).trial;
+        _blocks(juries.caseOf(trial).seedBlock + 1 - height);
+        juries.draw(trial);
+        judging = _used();
+        (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            bytes32 hash = juries.ballotHash(trial, voters[i], code, keccak256("verdict"), keccak256("salt"));
+            vm.prank(voters[i]);
+            juries.commit(trial, i, hash);
+            judging += _used();
+        }
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            vm.prank(voters[i]);
+            juries.reveal(trial, i, code, keccak256("verdict"), keccak256("salt"));
+            judging += _used();
+        }
+        nodeChallenges.conclude(opened);
+        ending = _used();
+    }
+}

@@ -1,0 +1,175 @@
+"""A node case on a real chain, by the facade and the projected state: upheld, refuted, lapsed, refused."""
+
+from pathlib import Path
+
+import pytest
+
+from chain.contracts import MOST_FILES
+from chain.errors import ContractError
+from chain.indexer.records import Accusation, CaseOutcome, Submission, jury_fee
+from chain.indexer.state import State
+from chain.suite import Suite
+from protocol.accounts import LocalAccount
+from protocol.verdict import Code
+from tests.chain.comparison import compare
+from tests.chain.game import FEE, Game, begin, work
+from tests.conftest import TOKEN, Deployed
+
+EVIDENCE = bytes(range(32))
+
+
+def open_cases(state: State) -> list[Accusation]:
+    return [case for case in state.cases.values() if case.outcome is CaseOutcome.OPEN]
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Game:
+    return begin(deployed, tmp_path)
+
+
+def history(game: Game, node: LocalAccount) -> list[Submission]:
+    """Three files of a node, accepted for good."""
+    step = game.publish()
+    files = [game.submit(node, step, work(f"{node.address} {number}")) for number in range(3)]
+    game.vote(files[0].lane, dict.fromkeys((file.place for file in files), Code.ACCEPT))
+    game.deployed.chain.later(61)
+    return [game.state.submissions[game.pool, file.sequence] for file in files]
+
+
+def accuser(game: Game) -> Suite:
+    return game.deployed.suite(game.deployed.rich())
+
+
+def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    assert suite.node_challenges.read("MAX_FILES") == MOST_FILES
+    bond, before = suite.node_challenges.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
+    number = suite.node_challenges.open(files, EVIDENCE).send()
+    state = compare(game)
+    case = state.cases[number]
+    assert (case.node, case.sequences, case.evidence) == (node.address, tuple(f.sequence for f in files), EVIDENCE)
+    assert case.outcome is CaseOutcome.OPEN
+    assert state.nodes[node.address].frozen == 1
+    assert open_cases(state) == [case]
+    assert suite.node_challenges.tried(game.pool, case.sequences) == number
+    assert suite.token.balance_of(suite.client.address) == before - bond
+
+    fee = jury_fee(state.pools[game.pool].terms, 3)
+    assert fee == 2 * FEE + 2 * FEE, "the jury's fee, and a committee's for each file but the first"
+    game.try_case(case.trial, Code.REJECT_WEIGHTS)
+    suite.node_challenges.conclude(number).send()
+    state = compare(game)
+    case, account = state.cases[number], state.accounts[game.pool, node.address]
+    assert (case.outcome, case.code, case.back) == (CaseOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
+    assert case.slashed == account.slashed == 100 * TOKEN
+    assert account.ejected
+    assert not account.member
+    assert (account.eject_case, account.eject_sequence) == (number, files[-1].sequence)
+    assert state.nodes[node.address].stake == 0
+    assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
+    assert [one.kind for one in state.slashes] == ["node"]
+    assert suite.node_challenges.challenge_of(number).outcome is CaseOutcome.UPHELD
+    assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
+
+
+def test_a_false_accusation_costs_the_bond(game: Game) -> None:
+    operator, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    before, had = suite.token.balance_of(suite.client.address), suite.token.balance_of(operator.address)
+    number = suite.node_challenges.open(files, EVIDENCE).send()
+    game.try_case(game.state.cases[number].trial, Code.ACCEPT)
+    suite.node_challenges.conclude(number).send()
+    state = compare(game)
+    assert (state.cases[number].outcome, state.cases[number].back) == (CaseOutcome.REFUTED, 0)
+    bond = state.cases[number].bond
+    assert suite.token.balance_of(suite.client.address) == before - bond
+    assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
+    assert state.nodes[node.address].frozen == 0
+    assert not state.accounts[game.pool, node.address].ejected
+    with pytest.raises(ContractError, match=f"these files were challenged already: {number}"):
+        suite.node_challenges.open(files, EVIDENCE).send()
+
+
+def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    number = suite.node_challenges.open(files[:1], EVIDENCE).send()
+    with pytest.raises(ContractError, match="a jury has not decided yet"):
+        suite.node_challenges.conclude(number).send()
+    for _ in range(2):
+        case = game.state.cases[number]
+        game.mine_to(game.state.trials[case.trial].seed_block + 1)
+        suite.juries.draw(case.trial).send()
+        game.deployed.chain.later(31)
+        suite.node_challenges.conclude(number).send()
+    state = compare(game)
+    case = state.cases[number]
+    assert len(case.trials) == 2
+    assert state.case_of(case.trials[0]) is state.case_of(case.trials[1]) is case
+    assert (case.outcome, case.back) == (CaseOutcome.LAPSED, case.bond)
+    assert state.nodes[node.address].stake == 100 * TOKEN
+
+
+def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    numbers = [suite.node_challenges.open(files[:count], EVIDENCE).send() for count in (1, 2)]
+    for number, window in zip(numbers, (30, 30 + game.state.pools[game.pool].terms.commitWindow), strict=True):
+        trial = game.state.cases[number].trial
+        game.mine_to(game.state.trials[trial].seed_block + 1)
+        suite.juries.draw(trial).send()
+        seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
+        assert (drawn.commit_until, drawn.reveal_until) == (seen["commitUntil"], seen["revealUntil"])
+        assert drawn.commit_until - drawn.drawn_time == window
+
+
+def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    file = game.submit(node, step, work("young"))
+    game.vote(file.lane, {file.place: Code.ACCEPT})
+    with pytest.raises(ContractError, match=f"file {file.sequence} is not accepted for good"):
+        accuser(game).node_challenges.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()
+
+
+def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> None:
+    """The first that is upheld takes the stake and ejects; one upheld later finds nothing left, and its bond pays the
+    jury; a false one costs its bond whatever the others came to; and the stake is held until the last one ends."""
+    operator, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    runs = (files[:1], files[1:], files)
+    guilty, false, late = numbers = [suite.node_challenges.open(run, EVIDENCE).send() for run in runs]
+    state = compare(game)
+    assert open_cases(state) == [state.cases[number] for number in numbers]
+    assert state.nodes[node.address].frozen == 3
+    trials = [state.cases[number].trial for number in numbers]
+    assert len({state.trials[trial].trial for trial in trials}) == 3
+
+    game.try_case(state.cases[guilty].trial, Code.REJECT_WEIGHTS)
+    suite.node_challenges.conclude(guilty).send()
+    state = compare(game)
+    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * TOKEN)
+    assert state.accounts[game.pool, node.address].ejected
+    assert (state.nodes[node.address].stake, state.nodes[node.address].frozen) == (0, 2)
+    with pytest.raises(ContractError):
+        suite.node_challenges.open(files[:2], EVIDENCE).send()
+
+    had = game.suite.token.balance_of(operator.address)
+    game.try_case(state.cases[false].trial, Code.ACCEPT)
+    suite.node_challenges.conclude(false).send()
+    state = compare(game)
+    assert (state.cases[false].outcome, state.cases[false].back) == (CaseOutcome.REFUTED, 0)
+    assert game.suite.token.balance_of(operator.address) > had
+    assert state.accounts[game.pool, node.address].ejected, "another case's end does not bring it back"
+    assert state.nodes[node.address].frozen == 1
+
+    game.try_case(state.cases[late].trial, Code.REJECT_SAMPLING)
+    suite.node_challenges.conclude(late).send()
+    state = compare(game)
+    case, account = state.cases[late], state.accounts[game.pool, node.address]
+    assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)
+    assert case.back == case.bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
+    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * TOKEN)
+    assert state.nodes[node.address].frozen == 0
+    assert [one.amount for one in state.slashes] == [100 * TOKEN]

@@ -1,0 +1,208 @@
+"""A trainer publishes every step of a pool with a curriculum with its table, the same whatever is killed meanwhile."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from protocol.curriculum import Curriculum
+from protocol.curriculum_mask import MASK_FILE, CurriculumMask
+from protocol.files import write_atomic
+from protocol.problems import ProblemFilter
+from storage.keys import object_key
+from storage.weights.manifest import Manifest
+from tests.dataset.curriculum_world import CONFIG
+from tests.orchestrator.test_solve_rates import RatedRun
+from tests.trainer import world as outside
+from tests.trainer.helpers import small_model
+from tests.trainer.world import Killed, TrainersWorld, start
+from trainer import curriculum
+from trainer.curriculum import MaskWriter
+from trainer.exits import EXIT_DONE
+
+LEARN = Curriculum(tries=2, lowest=600, highest=900, window=2, most=500)
+"""Half of the answers in this world are right, so what was tried is hard."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture(autouse=True)
+def learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    (plain,) = outside.CONFIG.environments
+    environment = plain.model_copy(update={"problems": ProblemFilter.of(9, tuple(range(8))), "curriculum": LEARN})
+    monkeypatch.setattr(outside, "CONFIG", outside.CONFIG.model_copy(update={"environments": (environment,)}))
+
+
+def tables(world: TrainersWorld) -> list[CurriculumMask]:
+    """Of every published step, from the bucket: its shards are there, whether the step has full weights or not."""
+    found = []
+    for digest in world.steps:
+        stored = json.loads(world.objects[object_key("manifests", digest)])
+        manifest = Manifest.model_validate(stored["manifest"])
+        (file,) = [one for one in manifest.files if one.name == MASK_FILE]
+        data = b"".join(world.objects[shard.key] for shard in file.shards)
+        found.append(CurriculumMask.decoded(outside.CONFIG, data))
+    return found
+
+
+def test_every_step_has_its_table_and_keeps_its_deltas(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    assert start(world).run() == EXIT_DONE
+    rests = [sum(table.masks(0, number) for number in range(9)) for table in tables(world)]
+    assert rests == [0, 4, 4, 0], "what rests is bounded, and forgotten after two steps"
+    manifests = [json.loads(world.objects[object_key("manifests", digest)])["manifest"] for digest in world.steps]
+    assert [sorted(one["step"] for one in manifest["deltas"]) for manifest in manifests] == [[], [0], [1], [2]]
+    assert [manifest["snapshot"] for manifest in manifests] == [True, False, True, False]
+
+
+def test_a_trainer_killed_at_every_fifth_action_publishes_the_same_steps(base: Path, tmp_path: Path) -> None:
+    """Chain, bucket and service; tests/trainer/test_curriculum.py has every action of making tables."""
+    steady = TrainersWorld(base, tmp_path / "steady")
+    assert start(steady).run() == EXIT_DONE
+    for fuse in range(1, 80, 5):
+        world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
+        world.fuse = fuse
+        try:
+            start(world).run()
+            done = True
+        except Killed:
+            done = False
+        world.fuse = None
+        assert start(world).run() == EXIT_DONE
+        assert world.steps == steady.steps, f"after action {fuse}"
+        if done:
+            break
+
+
+def test_a_final_file_that_the_bucket_lost_is_left_out(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    lost = world.files[7]
+    del world.objects[object_key("rollouts", lost.sha256)]
+    assert start(world, missing_seconds=0.0).run() == EXIT_DONE
+    assert [table.left_out for table in tables(world)] == [(), (7,), (7,), ()]
+
+
+STEPS = 4
+MOST_ACTIONS = 200
+
+
+@dataclass
+class Disk:
+    """What the trainer does outside itself, counted; after `fuse` actions it is killed. What a kill must leave whole
+    is done or not done: never a part."""
+
+    run: RatedRun
+    home: Path
+    fuse: int = MOST_ACTIONS
+    actions: int = field(default=0)
+
+    def act(self) -> None:
+        self.actions += 1
+        if self.actions > self.fuse:
+            raise Killed
+
+    def get(self, key: str, limit: int) -> bytes:
+        self.act()
+        return self.run.bucket.get(key, limit)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        self.act()
+        write_atomic(path, data)
+        self.act()
+
+    def replace(self, old: Path, new: Path) -> None:
+        self.act()
+        os.replace(old, new)
+        self.act()
+
+    def process(self) -> MaskWriter:
+        """A new one, with what the last one left."""
+        return MaskWriter(CONFIG, 1, lambda: self.run.state, self.get, self.home, 0, 0.0)
+
+    def step(self, number: int) -> Path:
+        folder = self.home / f"step-{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def work(self) -> None:
+        """All tables, by one process."""
+        tables = self.process()
+        for number in range(STEPS + 1):
+            tables.read_ahead()
+            tables.write(number, self.step(number))
+
+    def found(self) -> list[bytes]:
+        return [(self.step(number) / MASK_FILE).read_bytes() for number in range(STEPS + 1)]
+
+
+@pytest.fixture
+def run() -> RatedRun:
+    """Two files become final before each policy step is published."""
+    made = RatedRun()
+    made.state.head = 1000
+    for number in range(STEPS):
+        for counter in (2 * number, 2 * number + 1):
+            made.file(counter, 100 * number + 50)
+        made.step(100 * (number + 1))
+    return made
+
+
+@pytest.fixture
+def kept(run: RatedRun, tmp_path: Path) -> list[bytes]:
+    """The tables of a process that nobody kills."""
+    disk = Disk(run, tmp_path / "steady")
+    disk.work()
+    return disk.found()
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:
+    monkeypatch.setattr(curriculum, "write_atomic", disk.write_atomic)
+    monkeypatch.setattr(curriculum, "os", SimpleNamespace(replace=disk.replace))
+
+
+def test_a_kill_at_every_action_changes_no_table(
+    run: RatedRun, kept: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(set(kept)) > 2, "the tables differ from step to step"
+    killed = 0
+    for fuse in range(MOST_ACTIONS):
+        disk = Disk(run, tmp_path / f"fuse-{fuse}", fuse)
+        watched(monkeypatch, disk)
+        try:
+            disk.work()
+        except Killed:
+            killed += 1
+            there = [disk.step(number) for number in range(STEPS + 1)]
+            assert all(set(os.listdir(folder)) <= {MASK_FILE} for folder in there), "a step has its table or nothing"
+            disk.fuse = MOST_ACTIONS * 10
+            disk.work()
+        assert disk.found() == kept, f"after action {fuse}"
+        if disk.fuse < MOST_ACTIONS:
+            break
+    assert killed == disk.actions > 4 * (STEPS + 1), "every action was one to be killed at"
+
+
+def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(
+    run: RatedRun, kept: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(run, tmp_path / "lost")
+    disk.process().write(1, disk.step(1))
+    for sub in run.state.submissions_of(1)[:2]:
+        del run.bucket.objects[object_key("rollouts", sub.sha256)]
+    again = disk.process()
+    again.write(2, disk.step(2))
+    assert (disk.step(2) / MASK_FILE).read_bytes() == kept[2], "nothing is left out"
+
+
+def test_a_damaged_file_of_what_was_read_costs_another_look(run: RatedRun, kept: list[bytes], tmp_path: Path) -> None:
+    disk = Disk(run, tmp_path / "damaged")
+    for number in range(STEPS + 1):
+        disk.process().write(number, disk.step(number))
+        (disk.home / "solve-rates.json").write_bytes(b'{"torn')
+    assert disk.found() == kept

@@ -1,0 +1,374 @@
+"""avg@k and pass@k are the plain averages they stand for."""
+
+import itertools
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
+from localnet.plan import DEMO_ENVIRONMENT
+from protocol.accounts import Account
+from protocol.api.work import Evaluation, SetResult
+from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
+from protocol.errors import IntegrityError, MusterError
+from protocol.identity import PoolId
+from protocol.seeds import heldout_problem
+from protocol.training import TrainConfig
+from protocol.waits import wait_for
+from runtime.process import EngineConfig
+from tests.trainer.solver import Solver
+from tests.validator import tiny
+from trainer.config import EvaluationProcessConfig
+from trainer.evaluate import (
+    Candidate,
+    EvaluationJob,
+    EvaluationProcess,
+    Evaluations,
+    average,
+    evaluate,
+    pass_at,
+    reported_ks,
+    standard_error,
+)
+from trainer.tiny_model import tiny_model_config
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_is_the_share_of_all_k_subsets_that_hold_a_success(tries: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, tries))
+    problems = data.draw(st.lists(st.lists(st.booleans(), min_size=tries, max_size=tries), min_size=1, max_size=4))
+    shares = []
+    for outcome in problems:
+        subsets = list(itertools.combinations(outcome, k))
+        shares.append(sum(any(subset) for subset in subsets) / len(subsets))
+    expected = sum(shares) / len(shares)
+    assert math.isclose(pass_at(k, tries, [sum(outcome) for outcome in problems]), expected, abs_tol=1e-12)
+
+
+def test_pass_at_one_is_the_share_of_solved_tries() -> None:
+    assert pass_at(1, 8, [0, 2, 8]) == pytest.approx(10 / 24)
+
+
+def test_pass_at_k_is_exact_where_floating_point_factorials_would_overflow() -> None:
+    assert pass_at(500, 1000, [1]) == 0.5
+
+
+@pytest.mark.parametrize("k", [0, 9])
+def test_pass_at_more_tries_than_there_were_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match="cannot be told from 8 tries"):
+        pass_at(k, 8, [1])
+
+
+def test_the_average_is_over_all_tries() -> None:
+    assert average([[0.0, 1.0], [1.0, 0.5]]) == 0.625
+
+
+def test_the_standard_error_treats_the_tries_of_one_problem_as_one_draw() -> None:
+    dice = random.Random(1)
+    means = [dice.random() for _ in range(40)]
+    once, thrice = [[mean] for mean in means], [[mean] * 3 for mean in means]
+    assert standard_error(once) == pytest.approx(standard_error(thrice))
+    centre = sum(means) / 40
+    assert standard_error(once) == pytest.approx(math.sqrt(sum((m - centre) ** 2 for m in means) / 39 / 40))
+    assert standard_error([[1.0, 0.0]]) == 0.0
+
+
+def test_powers_of_two_and_all_tries_are_reported() -> None:
+    assert [reported_ks(tries) for tries in (1, 2, 8, 12)] == [(1,), (1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 12)]
+
+
+SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
+LONGER = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 6, "max_digits": 6})
+SETS = (EvaluationSet(name="own", problems=6, samples=4), EvaluationSet(name="longer", environment=LONGER, problems=3))
+CONFIG = PoolConfig(
+    name="test",
+    model=tiny_model_config(),
+    environments=(SUMS,),
+    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
+    evaluation=EvaluationConfig(sets=SETS),
+)
+ENDLESS = CONFIG.model_copy(
+    update={"evaluation": EvaluationConfig(sets=(EvaluationSet(name="own", problems=100_000),))}
+)
+
+
+@pytest.fixture(scope="module")
+def base() -> Path:
+    return tiny.model_folder()
+
+
+def test_average_and_passes_count_the_tries_of_each_problem(base: Path) -> None:
+    seeds = [heldout_problem(CONFIG.digest, 0, index) for index in range(6)]
+    config = CONFIG.model_copy(update={"evaluation": EvaluationConfig(sets=SETS[:1])})
+    seeds = [heldout_problem(config.digest, 0, index) for index in range(6)]
+    environments = PoolEnvironments.of(config, base)
+    solver = Solver(environments, base, lambda seed, number: number < seeds.index(seed) % 5).know(seeds)
+    (result,) = evaluate(solver, config, base, 3)  # type: ignore[arg-type]
+    assert (result.name, result.problems, result.samples) == ("own", 6, 4)
+    assert result.average == pytest.approx((0 + 1 + 2 + 3 + 4 + 0) / 24)
+    assert result.passed["1"] == pytest.approx(result.average)
+    assert result.passed["2"] == pytest.approx((0 + 1 / 2 + 5 / 6 + 1 + 1 + 0) / 6)
+    assert result.passed["4"] == pytest.approx(4 / 6)
+    assert solver.loaded == [base]
+    assert len({request.noise_key for request in solver.asked}) == 24
+
+
+def test_sets_have_their_own_task_problems_and_noise(base: Path) -> None:
+    engine = TransformersEngine()
+    first, second = evaluate(engine, CONFIG, base, 0)
+    assert (first.name, second.name) == ("own", "longer")
+    problems = {heldout_problem(CONFIG.digest, number, index) for number in range(2) for index in range(6)}
+    assert len(problems) == 12
+
+
+def test_the_child_process_measures_what_is_measured_here(base: Path) -> None:
+    here = evaluate(TransformersEngine(), CONFIG, base, 2)
+    there = EvaluationProcess(EvaluationProcessConfig(), EngineConfig())(CONFIG, base, 2)
+    assert [one.model_copy(update={"seconds": 0.0}) for one in there] == [
+        one.model_copy(update={"seconds": 0.0}) for one in here
+    ]
+
+
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(MusterError, match=r"the evaluation ended with code 1: .*config.json"):
+        EvaluationProcess(EvaluationProcessConfig(), EngineConfig())(CONFIG, tmp_path, 0)
+
+
+def test_a_child_that_takes_too_long_is_ended(base: Path) -> None:
+    with pytest.raises(MusterError, match="took longer than 0 s"):
+        EvaluationProcess(EvaluationProcessConfig(seconds=0.05), EngineConfig())(CONFIG, base, 0)
+
+
+def test_a_stopped_measurement_ends_at_once(base: Path) -> None:
+    process = EvaluationProcess(EvaluationProcessConfig(), EngineConfig())
+    threading.Timer(0.3, process.stop).start()
+    begun = time.monotonic()
+    with pytest.raises(MusterError, match="stopped with the trainer"):
+        process(ENDLESS, base, 0)
+    assert time.monotonic() - begun < 60
+
+
+def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
+    """As after kill -9 of the trainer: nobody is left to end the child but itself."""
+    job = tmp_path / "job.json"
+    job.write_text(EvaluationJob(pool=ENDLESS, folder=base, step=0, engine=EngineConfig()).model_dump_json())
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, subprocess, sys, time\n"
+            "argv = [sys.executable, '-m', 'trainer.evaluate', *sys.argv[1:], str(os.getpid())]\n"
+            "print(subprocess.Popen(argv).pid, flush=True)\n"
+            "time.sleep(600)",
+            str(job),
+            str(tmp_path / "results"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(1.0)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(600):
+        if not _alive(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("the child outlived the trainer")
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+OWNER = Account.from_key(b"\x07" * 32)
+POOL = PoolId(31337, "0x" + "00" * 19 + "99", 1)
+EVALUATED = PoolConfig(
+    name="test",
+    model=tiny_model_config(),
+    environments=(DEMO_ENVIRONMENT,),
+    train=TrainConfig(steps=20),
+    evaluation=EvaluationConfig(every=5),
+)
+
+
+class SlowEvaluator:
+    """Measures when it is let."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.gate = threading.Semaphore(0)
+        self.failure: Exception | None = None
+
+    def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
+        self.begun.append(step)
+        self.gate.acquire()
+        if self.failure:
+            raise self.failure
+        return [SetResult(name="held-out", problems=4, samples=1, average=step / 20, error=0, length=3, seconds=0)]
+
+    def stop(self) -> None:
+        self.failure = MusterError("stopped")
+        self.gate.release(10)
+
+
+@contextmanager
+def running(evaluator: SlowEvaluator, known: set[int] | None = None) -> Iterator[Evaluations]:
+    made = Evaluations(EVALUATED, POOL, OWNER, evaluator, known or set())
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def candidate(step: int, folder: Path) -> Candidate:
+    return Candidate(step, folder, bytes([step]) * 32)
+
+
+def until_begun(evaluator: SlowEvaluator, *steps: int) -> None:
+    wait_for("the evaluations to begin", lambda: evaluator.begun == list(steps) or None, 60, poll=0.01)
+
+
+def collected(evaluations: Evaluations, count: int) -> list[Evaluation]:
+    """The next `count` evaluations, their signatures checked."""
+    out: list[Evaluation] = []
+
+    def enough() -> bool | None:
+        for signed in evaluations.collect():
+            signed.check(POOL, OWNER.address)
+            out.append(signed.evaluation)
+        return len(out) >= count or None
+
+    wait_for("the evaluations", enough, 60, poll=0.01)
+    return out
+
+
+def test_the_base_model_every_fifth_and_the_last_step_are_measured(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    evaluator.gate.release(100)
+    with running(evaluator) as made:
+        for step in range(21):
+            made.offer(candidate(step, tmp_path))
+            wait_for("its turn", lambda: not made.pinned or None, 60, poll=0.01)
+        found = collected(made, 5)
+    assert [one.step for one in found] == evaluator.begun == [0, 5, 10, 15, 20]
+    assert [one.results[0].average for one in found] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert {one.config_hash for one in found} == {EVALUATED.digest.hex()}
+    assert found[1].manifest == "05" * 32
+
+
+def test_training_never_waits_and_the_newest_step_is_measured_next(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    with running(evaluator) as made:
+        made.offer(candidate(0, tmp_path))
+        until_begun(evaluator, 0)
+        for step in range(1, 21):
+            made.offer(candidate(step, tmp_path))
+        evaluator.gate.release(10)
+        found = collected(made, 5)
+    assert evaluator.begun == [0, 20]
+    skipped = {one.step: one.skipped for one in found if one.skipped}
+    assert skipped == {
+        5: "step 10 came before its turn",
+        10: "step 15 came before its turn",
+        15: "step 20 came before its turn",
+    }
+    assert sorted(one.step for one in found if one.results) == [0, 20]
+
+
+def test_the_base_model_is_measured_even_when_its_turn_comes_late(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    with running(evaluator) as made:
+        made.offer(candidate(5, tmp_path))
+        until_begun(evaluator, 5)
+        made.offer(candidate(0, tmp_path))
+        made.offer(candidate(10, tmp_path))
+        evaluator.gate.release(10)
+        assert [one.step for one in collected(made, 3)] == [5, 0, 10]
+
+
+def test_what_waits_or_runs_keeps_its_weights(tmp_path: Path) -> None:
+    evaluator, folders = SlowEvaluator(), {step: tmp_path / str(step) for step in (0, 5)}
+    for folder in folders.values():
+        folder.mkdir()
+    with running(evaluator) as made:
+        for step, folder in folders.items():
+            made.offer(candidate(step, folder))
+        until_begun(evaluator, 0)
+        assert made.pinned == set(folders.values())
+        evaluator.gate.release(10)
+        collected(made, 2)
+        assert made.pinned == set()
+        assert made.idle
+
+
+def test_a_failed_evaluation_is_recorded_and_the_next_one_runs(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    evaluator.failure = MusterError("out of memory", "measure less")
+    with running(evaluator) as made:
+        made.offer(candidate(0, tmp_path))
+        evaluator.gate.release()
+        assert collected(made, 1)[0].skipped == "it failed: out of memory; measure less"
+        evaluator.failure = None
+        made.offer(candidate(5, tmp_path))
+        evaluator.gate.release()
+        assert collected(made, 1)[0].results
+
+
+def test_a_step_is_measured_once_also_after_a_restart(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    evaluator.gate.release(100)
+    with running(evaluator, known={0, 5}) as made:
+        for step in (0, 5, 10, 10):
+            made.offer(candidate(step, tmp_path))
+        assert [one.step for one in collected(made, 1)] == [10]
+    assert evaluator.begun == [10]
+
+
+def test_a_step_whose_weights_are_gone_is_recorded_as_skipped(tmp_path: Path) -> None:
+    with running(SlowEvaluator()) as made:
+        made.offer(candidate(0, tmp_path / "gone"))
+        assert collected(made, 1)[0].skipped == "its weights are gone"
+
+
+def test_stopping_ends_a_measurement_and_leaves_it_for_the_restart(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    with running(evaluator) as made:
+        made.offer(candidate(0, tmp_path))
+        until_begun(evaluator, 0)
+    assert made.collect() == []
+
+
+def test_a_changed_evaluation_is_not_the_owners(tmp_path: Path) -> None:
+    evaluator = SlowEvaluator()
+    evaluator.gate.release(1)
+    with running(evaluator) as made:
+        made.offer(candidate(5, tmp_path))
+        wait_for("it", lambda: (evaluator.begun and not made.pinned) or None, 60, poll=0.01)
+        (signed,) = made.collect()
+    forged = signed.model_copy(update={"evaluation": signed.evaluation.model_copy(update={"step": 6})})
+    with pytest.raises(IntegrityError, match="the evaluation is signed by"):
+        forged.check(POOL, OWNER.address)
+    with pytest.raises(IntegrityError, match="the evaluation is signed by"):
+        signed.check(PoolId(1, POOL.pools, 1), OWNER.address)

@@ -1,0 +1,413 @@
+"""Metrics reach every sink that is configured; no sink holds up or ends training."""
+
+import json
+import logging
+import math
+import random
+import sys
+import threading
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
+
+from protocol.errors import ConfigError
+from protocol.waits import wait_for
+from tests.conftest import free_port
+from trainer.batch import GroupSettings, Source, TrainRollout
+from trainer.config import MetricsConfig
+from trainer.distributed import OneRank
+from trainer.metrics import (
+    HELP,
+    LABELLED,
+    MOST_BUILDS,
+    OTHER,
+    SCALARS,
+    AwaitedFiles,
+    IdleClock,
+    MetricSample,
+    MetricsSinks,
+    PrometheusSink,
+    TensorBoardSink,
+    WandbSink,
+    batch_metrics,
+    make_sinks,
+    samples,
+)
+from trainer.model.sharding import Placement
+from trainer.step_metrics import MismatchTotals, peak_flops, throughput
+
+RECORD: dict[str, Any] = {
+    "step": 3,
+    "task_reward_mean": 0.5,
+    "grad_norm": 0.25,
+    "mfu": None,
+    "rewards_by_environment": {"reasoning_gym/chain_sum": 0.5},
+    "mismatches": [
+        {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "absolute": 0.01},
+        {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "absolute": 0.02},
+    ],
+    "staleness": {"0": 1, "2": 3},
+    "idle": {"judging": 4.5},
+    "timings": {"wait": 4.5, "train": 0.5},
+}
+
+
+class ListSink:
+    """Keeps what it is given, fails as told, waits at a gate."""
+
+    def __init__(self, name: str = "list") -> None:
+        self.name = name
+        self.taken: list[int] = []
+        self.numbers: list[MetricSample] = []
+        self.failure: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = False
+
+    def write(self, step: int, numbers: Sequence[MetricSample]) -> None:
+        self.gate.wait(20)
+        if self.failure:
+            raise self.failure
+        self.taken.append(step)
+        self.numbers += numbers
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_every_number_of_a_record_has_a_name_and_help() -> None:
+    numbers = list(samples(RECORD))
+    assert {one.name for one in numbers} <= HELP.keys()
+    assert all(set(one.labels) == set(LABELLED[one.name][1]) for one in numbers if one.labels)
+    assert {one.path: one.value for one in numbers} == {
+        "step": 3.0,
+        "task_reward_mean": 0.5,
+        "grad_norm": 0.25,
+        "task_reward/reasoning_gym/chain_sum": 0.5,
+        'mismatch_kl/0xAA/v"llm 1/2': 0.001,
+        'mismatch_absolute/0xAA/v"llm 1/2': 0.01,
+        "mismatch_kl/0xBB/hf 5/0": 0.002,
+        "mismatch_absolute/0xBB/hf 5/0": 0.02,
+        "files/0": 1.0,
+        "files/2": 3.0,
+        "idle_seconds/judging": 4.5,
+        "phase_seconds/wait": 4.5,
+        "phase_seconds/train": 0.5,
+    }
+    assert not SCALARS.keys() & LABELLED.keys()
+
+
+def test_prometheus_reads_what_is_written(tmp_path: Path) -> None:
+    sink = PrometheusSink(tmp_path / "metrics.prom")
+    sink.write(3, list(samples(RECORD)))
+    families = list(text_string_to_metric_families((tmp_path / "metrics.prom").read_text()))
+    found = {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+    assert found["muster_trainer_task_reward_mean",] == 0.5
+    assert found["muster_trainer_idle_seconds", ("cause", "judging")] == 4.5
+    node = (("engine", 'v"llm 1'), ("node", "0xAA"), ("staleness", "2"))
+    assert found[("muster_trainer_mismatch_kl", *node)] == 0.001
+    assert all(family.documentation for family in families)
+
+
+def test_prometheus_scrapes_the_newest_step(tmp_path: Path) -> None:
+    port = free_port()
+    sink = PrometheusSink(tmp_path / "metrics.prom", f"127.0.0.1:{port}")
+    try:
+        for step in (3, 4):
+            sink.write(step, list(samples(RECORD | {"step": step})))
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+        assert "muster_trainer_step 4.0" in text
+        with pytest.raises(ConfigError, match=f"`metrics.listen` 127.0.0.1:{port}: .*in use"):
+            PrometheusSink(tmp_path / "other.prom", f"127.0.0.1:{port}")
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:", "127.0.0.1:99999", "no.such.host.invalid:9000"])
+def test_an_address_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.listen"):
+        PrometheusSink(tmp_path / "metrics.prom", listen)
+
+
+def test_every_sink_gets_every_record(tmp_path: Path) -> None:
+    first, second = ListSink("first"), ListSink("second")
+    made = MetricsSinks([first, second])
+    made.start()
+    for step in range(10):
+        made.write({"step": step})
+    made.close()
+    assert first.taken == second.taken == list(range(10))
+    assert first.closed
+    assert second.closed
+
+
+def test_a_failing_sink_is_said_once_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = ListSink("bad"), ListSink("good")
+    bad.failure = RuntimeError("no network")
+    made = MetricsSinks([bad, good])
+    with caplog.at_level(logging.INFO):
+        made.start()
+        for step in range(30):
+            made.write({"step": step})
+        made.close()
+    assert good.taken == list(range(30))
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "metrics sink bad fails: no network",
+        "metrics sink bad failed 20 times in a row: given up until restart",
+    ]
+
+
+def test_a_sink_that_recovers_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ListSink("sink")
+    made = MetricsSinks([sink])
+    with caplog.at_level(logging.INFO):
+        made.start()
+        sink.failure = OSError("disk full")
+        made.write({"step": 1})
+        wait_for("the failure", lambda: "disk full" in caplog.text or None, 60, poll=0.01)
+        sink.failure = None
+        made.write({"step": 2})
+        made.close()
+    assert sink.taken == [2]
+    assert "metrics sink sink works again" in caplog.text
+
+
+def test_a_sink_that_hangs_costs_old_records_and_no_time(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ListSink("slow")
+    sink.gate.clear()
+    made = MetricsSinks([sink], waiting=4)
+    made.start()
+    for step in range(100):
+        made.write({"step": step})
+    assert made.dropped >= 95
+    sink.gate.set()
+    made.close()
+    assert sink.taken[-1] == 99, "the newest are kept"
+    assert len(sink.taken) + made.dropped >= 100
+    assert caplog.text.count("the oldest are dropped") == 1
+
+
+def test_a_sink_that_never_returns_does_not_hold_up_the_end() -> None:
+    sink = ListSink("stuck")
+    sink.gate.clear()
+    made = MetricsSinks([sink])
+    made.start()
+    made.write({"step": 1})
+    made.close(patience=0.1)
+    assert sink.taken == [], "it is still stuck, and the end did not wait for it"
+    sink.gate.set()
+
+
+@pytest.mark.parametrize(("package", "make"), [("torch.utils.tensorboard", TensorBoardSink), ("wandb", WandbSink)])
+def test_a_tracker_that_is_not_installed_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, make: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=r"not installed; pip install (tensorboard|wandb)"):
+        make(tmp_path) if make is TensorBoardSink else make("project", "run", tmp_path)
+
+
+def test_trackers_get_numbers_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scalars: list[tuple[str, float, int]] = []
+    writer = SimpleNamespace(add_scalar=lambda *given: scalars.append(given), flush=lambda: None, close=lambda: None)
+    board, tracker = ModuleType("torch.utils.tensorboard"), ModuleType("wandb")
+    board.SummaryWriter = lambda log_dir: writer  # type: ignore[attr-defined]
+    logged: dict[int, dict[str, float]] = {}
+    started: dict[str, Any] = {}
+
+    def init(**options: Any) -> Any:
+        started.update(options)
+        return SimpleNamespace(log=lambda numbers, step: logged.update({step: numbers}), finish=lambda: None)
+
+    tracker.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    text = json.dumps({"tensorboard": str(tmp_path / "events"), "wandb": {"project": "sums", "mode": "offline"}})
+    sinks = make_sinks(MetricsConfig.model_validate_json(text), tmp_path, "pool-1")
+    assert [sink.name for sink in sinks] == ["prometheus", "tensorboard", "wandb"]
+    for sink in sinks:
+        sink.write(3, list(samples(RECORD)))
+        sink.close()
+    assert ("idle_seconds/judging", 4.5, 3) in scalars
+    assert logged[3]["task_reward_mean"] == 0.5
+    assert (started["project"], started["id"], started["mode"], started["resume"]) == (
+        "sums",
+        "pool-1",
+        "offline",
+        "allow",
+    )
+
+
+def test_wandb_that_does_not_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = ModuleType("wandb")
+
+    def init(**options: Any) -> Any:
+        raise RuntimeError("api_key not configured")
+
+    tracker.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    with pytest.raises(ConfigError, match="wandb does not start: api_key not configured"):
+        WandbSink("sums", "pool-1", tmp_path)
+
+
+def test_unknown_settings_are_refused() -> None:
+    with pytest.raises(ValidationError, match="mlflow"):
+        MetricsConfig.model_validate({"mlflow": "x"})
+
+
+def test_a_node_that_names_a_new_engine_in_every_file_does_not_fill_the_metrics_server() -> None:
+    sink = ListSink()
+    sinks = MetricsSinks([sink])
+    sinks.start()
+    for step in range(50):
+        named = [{**RECORD["mismatches"][0], "engine": f"build {step}.{file}"} for file in range(4)]
+        sinks.write({"step": step, "mismatches": [*named, RECORD["mismatches"][0]]})
+    sinks.close()
+    assert len(sink.taken) == 50
+    told = [one for one in sink.numbers if "engine" in one.labels]
+    assert len({one.labels["engine"] for one in told}) == MOST_BUILDS + 1
+    last = {(one.name, one.labels["engine"]) for one in told[-4:]}
+    known = RECORD["mismatches"][0]["engine"]
+    assert last == {(name, build) for name in ("mismatch_kl", "mismatch_absolute") for build in (OTHER, known)}
+
+
+@pytest.mark.parametrize(
+    ("awaited", "cause"),
+    [
+        (AwaitedFiles(4, 0, 0, 0, 0, any_submitted=False), "starting"),
+        (AwaitedFiles(4, 0, 0, 0, 0), "generating"),
+        (AwaitedFiles(4, 1, 1, 1, 0), "generating"),
+        (AwaitedFiles(4, 1, 1, 1, 1), "judging"),
+        (AwaitedFiles(4, 0, 0, 0, 9), "judging"),
+        (AwaitedFiles(4, 2, 0, 2, 9), "confirming"),
+        (AwaitedFiles(4, 3, 1, 5, 9), "fetching"),
+    ],
+)
+def test_the_cause_is_what_enough_files_still_need(awaited: AwaitedFiles, cause: str) -> None:
+    assert awaited.cause == cause
+
+
+def test_how_far_the_files_are_is_said_in_words() -> None:
+    assert AwaitedFiles(4, 0, 0, 0, 0).summary == "no file is submitted"
+    assert AwaitedFiles(4, 1, 2, 3, 4).summary == "1 ready, 2 to be fetched, 3 accepted but not final, 4 not judged"
+    assert AwaitedFiles(4, 1, 0, 0, 2).summary == "1 ready, 2 not judged"
+
+
+def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:
+    now = 100.0
+    clock = IdleClock(lambda: now)
+    now = 110.0
+    clock.begin()
+    for later, cause in ((111.0, "generating"), (113.5, "judging"), (114.0, "generating")):
+        now = later
+        clock.tick(cause)
+    now = 114.5
+    clock.end()
+    now = 120.0
+    assert clock.record() == {"idle": {"generating": 2.0, "judging": 2.5}, "idle_share": 0.225}
+    clock.begin()
+    now = 121.0
+    clock.end()
+    now = 130.0
+    assert clock.record() == {"idle": {"fetching": 1.0}, "idle_share": 0.1}
+
+
+def test_utilisation_is_only_told_where_the_peak_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, gpu = Placement(), Placement(device="cuda")
+    assert peak_flops(cpu) is None
+    assert peak_flops(cpu, 2.0) == 2e12
+    names = {"NVIDIA H200": 989.4e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA A10G": 70e12, "NVIDIA H100 PCIe": 756e12}
+    for name, peak in names.items():
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
+        assert peak_flops(gpu) == pytest.approx(peak)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Abacus 3000")
+    assert peak_flops(gpu) is None
+    assert throughput(1000, 3e12, 2.0, 6e12) == {"tokens_per_second": 500.0, "mfu": 0.25}
+    assert throughput(1000, 3e12, 2.0, None) == {"tokens_per_second": 500.0, "mfu": None}
+
+
+ADA, BOB = Source("0xada", "vllm 0.32", 3), Source("0xbob", "transformers 5.19", 1)
+
+
+def sample(source: Source | None, tokens: int = 3) -> TrainRollout:
+    return TrainRollout((1,), tuple(range(tokens)), 1.0, source=source)
+
+
+def test_each_source_has_the_mean_of_its_own_tokens() -> None:
+    dice = random.Random(3)
+    samples = [sample(ADA, 3), sample(BOB, 2), sample(ADA, 4), sample(None, 1)]
+    old = [[dice.uniform(-3, 0) for _ in one.output] for one in samples]
+    sampled = [[dice.uniform(-3, 0) for _ in one.output] for one in samples]
+    totals = MismatchTotals(4, torch.device("cpu"))
+    parts: tuple[tuple[int, ...], ...] = ((2, 0), (1,), (3,))
+    for places in parts:
+        sequence = torch.cat([torch.full((len(old[place]),), at) for at, place in enumerate(places)])
+        flat = [torch.tensor([value for place in places for value in rows[place]]) for rows in (old, sampled)]
+        totals.add(places, sequence, *flat)
+    overall, found = totals.by_source(samples, 4, OneRank())
+
+    def expected(*places: int) -> tuple[float, float]:
+        ratios = [a - b for place in places for a, b in zip(old[place], sampled[place], strict=True)]
+        kl = sum(math.exp(ratio) - 1 - ratio for ratio in ratios) / len(ratios)
+        return kl, sum(map(abs, ratios)) / len(ratios)
+
+    by_node = {one.node: one for one in found}
+    expectations: tuple[tuple[str, str, int, tuple[int, ...]], ...] = (
+        ("0xada", "vllm 0.32", 1, (0, 2)),
+        ("0xbob", "transformers 5.19", 3, (1,)),
+        ("", "", 0, (3,)),
+    )
+    for node, engine, staleness, places in expectations:
+        one = by_node[node]
+        assert (one.engine, one.staleness) == (engine, staleness)
+        assert one.tokens == sum(len(old[place]) for place in places)
+        assert (one.kl, one.absolute) == pytest.approx(expected(*places), rel=1e-5)
+    assert overall == pytest.approx(expected(0, 1, 2, 3)[0], rel=1e-5)
+    assert [one.kl for one in found] == sorted((one.kl for one in found), reverse=True)
+
+
+def test_equal_policies_have_no_mismatch() -> None:
+    totals = MismatchTotals(1, torch.device("cpu"))
+    logp = torch.tensor([-0.5, -2.0])
+    totals.add((0,), torch.zeros(2, dtype=torch.int64), logp, logp)
+    overall, found = totals.by_source([sample(ADA, 2)], 3, OneRank())
+    assert overall == found[0].kl == found[0].absolute == 0.0
+
+
+def test_a_wild_log_probability_of_a_file_stays_a_number() -> None:
+    totals = MismatchTotals(1, torch.device("cpu"))
+    totals.add((0,), torch.zeros(2, dtype=torch.int64), torch.zeros(2), torch.tensor([-1e30, float("nan")]))
+    overall, _ = totals.by_source([sample(ADA, 2)], 3, OneRank())
+    assert overall is not None
+    assert math.isfinite(overall)
+
+
+def test_without_log_probabilities_there_is_no_mismatch() -> None:
+    assert MismatchTotals(1, torch.device("cpu")).by_source([sample(ADA)], 3, OneRank()) == (None, ())
+
+
+def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
+    sums, words = GroupSettings("sums"), GroupSettings("words")
+    right = TrainRollout((1,), (1, 2, 3), 1.0, 1.0, target=5, settings=sums)
+    wrong = TrainRollout((1,), (1, 2, 3, 4), 0.0, 0.0, target=3, settings=sums)
+    spelt = TrainRollout((1,), (1, 2), 1.0, 1.0, settings=words)
+    assert batch_metrics([(right, wrong), (spelt,)], [4, 2, 4], 5) == {
+        "rewards_by_environment": {"sums": 0.5, "words": 1.0},
+        "length_error": 1.5,
+        "staleness": {"0": 2, "2": 1},
+        "staleness_mean": pytest.approx(2 / 3),
+    }
+    assert batch_metrics([], [], 5) == {
+        "rewards_by_environment": {},
+        "length_error": None,
+        "staleness": {},
+        "staleness_mean": None,
+    }

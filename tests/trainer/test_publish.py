@@ -1,0 +1,126 @@
+"""Which deltas the trainer makes, and that a kill or a lost folder never gives a step another manifest."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocol.config import WeightsConfig
+from storage.keys import MissingObjectError, object_key
+from storage.weights import delta as codec
+from storage.weights.fetch import fetch
+from storage.weights.publish import send
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents
+from tests.storage.weights.stepping import step_folder
+from trainer.publish import StepEncoder, StepPublisher
+
+STEPS = 7
+WEIGHTS = WeightsConfig(snapshot_every=3, delta_min_bytes=0)
+
+
+class Objects(dict[str, bytes]):
+    """A bucket in memory."""
+
+    def put(self, key: str, data: bytes) -> bool:
+        return self.setdefault(key, data) is data
+
+    def get(self, key: str, limit: int = 0) -> Any:  # type: ignore[override]
+        if key not in self:
+            raise MissingObjectError(f"no object {key}")
+        return self[key]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for step in range(STEPS):
+        step_folder(tmp_path / "policies" / f"step-{step:06d}", step)
+    return tmp_path
+
+
+def encoder(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> StepEncoder:
+    return StepEncoder(bucket.get, PUBLISHER, "bfloat16", weights, home / "policies")
+
+
+def published(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> list[bytes]:
+    made, digests = encoder(bucket, home, weights), list[bytes]()
+    for step in range(STEPS):
+        made.start(step, digests)
+        prepared = made.prepared(step, digests)
+        send(made.folder(step), prepared, bucket, OWNER)
+        digests.append(prepared.manifest.digest)
+    made.close()
+    return digests
+
+
+def test_the_schedule(home: Path, tmp_path: Path) -> None:
+    bucket = Objects()
+    digests = published(bucket, home)
+    made = [encoder(bucket, home)._manifest(digest) for digest in digests]
+    assert [one and one.snapshot for one in made] == [True, False, False, True, False, False, True]
+    assert [[delta.step for delta in one.deltas] for one in made if one] == [[], [0], [1, 0], [2], [3], [4, 3], [5]]
+    for step in (5, 6, 2):
+        folder = fetch(digests[step], bucket.get, tmp_path / "cache", PUBLISHER, step)
+        assert contents(folder) == contents(home / "policies" / f"step-{step:06d}")
+
+
+def test_folders_that_later_steps_need_are_kept(home: Path) -> None:
+    made = encoder(Objects(), home)
+    needed = {int(path.name[-1]) for step in (3, 4, 5) for path in made.needed(step)}
+    assert needed == {3, 4, 5}
+    assert made.needed(5) == {made.folder(5), made.folder(3)}
+
+
+def test_small_weights_travel_whole(home: Path) -> None:
+    bucket = Objects()
+    digests = published(bucket, home, WeightsConfig(delta_min_bytes=1 << 20))
+    made = [encoder(bucket, home)._manifest(digest) for digest in digests]
+    assert all(one is not None and one.snapshot and not one.deltas for one in made)
+
+
+def test_what_was_begun_and_what_was_not_are_equal(home: Path) -> None:
+    bucket = Objects()
+    digests = published(bucket, home)
+    assert [encoder(bucket, home).prepared(step, digests).manifest.digest for step in range(STEPS)] == digests
+
+
+def test_a_lost_folder_or_a_codec_that_fails_gives_a_full_step(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Objects()
+    digests = published(bucket, home)
+    shutil.rmtree(home / "policies" / "step-000003")
+    assert encoder(bucket, home).prepared(4, digests).manifest.snapshot
+
+    def broken(*_: object) -> None:
+        raise SystemError("no compiler")
+
+    monkeypatch.setattr(codec, "encode_file", broken)
+    prepared = encoder(bucket, home).prepared(5, digests)
+    assert prepared.manifest.snapshot
+    assert not prepared.manifest.deltas
+
+
+def test_a_damaged_manifest_in_the_bucket_gives_a_full_step(home: Path) -> None:
+    """It is of no use as a base, and does not keep the trainer from publishing what comes after it."""
+    bucket = Objects()
+    digests = published(bucket, home)
+    for digest in digests:
+        bucket[object_key("manifests", digest)] = b'{"manifest":{}}'
+    prepared = encoder(bucket, home).prepared(5, digests)
+    assert prepared.manifest.snapshot
+    assert not prepared.manifest.deltas
+
+
+def test_a_step_on_chain_keeps_its_manifest(home: Path) -> None:
+    """After a restart without the folders that its deltas led from."""
+    bucket = Objects()
+    digests = published(bucket, home)
+    shutil.rmtree(home / "policies" / "step-000003")
+    pool = SimpleNamespace(steps=[SimpleNamespace(manifest=digest) for digest in digests])
+    client: Any = SimpleNamespace(home=home, pool_id=PUBLISHER.pool, pool=lambda: pool)
+    store: Any = bucket
+    canaries: Any = None
+    made = StepPublisher(client, store, OWNER, "bfloat16", WEIGHTS, canaries)
+    assert made.upload(4, digests[:4]) == digests[4]
+    pool.steps = pool.steps[:4]
+    assert made.upload(4, digests[:4]) != digests[4]

@@ -1,0 +1,97 @@
+"""Records and reports: written once, whole after a kill, delivered without stopping anybody."""
+
+from pathlib import Path
+from typing import Any
+
+from protocol.api.work import Evaluation, SetResult, SignedEvaluation, StepRequest
+from protocol.errors import UnreachableError
+from runtime.signed_client import ServiceError
+from trainer.records import Records, Reports, read_records
+
+
+def document(step: int) -> dict[str, Any]:
+    return {"step": step, "task_reward_mean": 0.5, "loss": 0.1, "consumed": [step], "timings": {"wait": 1.0}}
+
+
+def entry(step: int, name: str) -> dict[str, Any]:
+    return {"step": step, "sequence": step, "sha256": name, "node": "0x", "policy_step": 0}
+
+
+class ReportTaker:
+    """Takes reports, or fails as told."""
+
+    def __init__(self) -> None:
+        self.taken: list[StepRequest] = []
+        self.failure: Exception | None = None
+
+    def report_step(self, report: StepRequest) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.taken.append(report)
+
+
+def reports(folder: Path, service: ReportTaker) -> Reports:
+    made: Any = Reports
+    out: Reports = made(service, Records(folder))
+    return out
+
+
+def test_a_step_is_recorded_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        Records(tmp_path).write(document(1), [entry(1, "a"), entry(1, "b")])
+    assert len(Records(tmp_path).metrics()) == 1
+    assert Records(tmp_path).trained_in(1) == ["a", "b"]
+
+
+def test_a_line_cut_off_by_a_kill_is_written_again(tmp_path: Path) -> None:
+    Records(tmp_path).write(document(1), [entry(1, "a"), entry(1, "b")])
+    for name in ("metrics.jsonl", "trained.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-7])
+    Records(tmp_path).write(document(1), [entry(1, "a"), entry(1, "b")])
+    assert [one["sha256"] for one in read_records(Records(tmp_path).trained_path)] == ["a", "b"]
+    assert len(Records(tmp_path).metrics()) == 1
+
+
+def test_reports_wait_out_an_outage_and_are_said_again_after_a_restart(tmp_path: Path) -> None:
+    service = ReportTaker()
+    service.failure = UnreachableError("nobody there")
+    first = reports(tmp_path, service)
+    first.records.write(document(1), [])
+    first.add(1, document(1))
+    first.flush()
+    assert service.taken == []
+    service.failure = None
+    again = reports(tmp_path, service)
+    again.catch_up()
+    again.flush()
+    assert [(one.step, one.consumed) for one in service.taken] == [(1, [1])]
+    assert service.taken[0].metrics["reward"] == 0.5
+
+
+def test_a_report_that_is_refused_for_good_does_not_hold_up_the_next(tmp_path: Path) -> None:
+    service = ReportTaker()
+    made = reports(tmp_path, service)
+    service.failure = ServiceError(409, "consumed twice", "http://x")
+    made.add(1, document(1))
+    made.flush()
+    service.failure = None
+    made.add(2, document(2))
+    made.flush()
+    assert [one.step for one in service.taken] == [2]
+
+
+def test_evaluations_are_kept_even_when_nothing_was_solved(tmp_path: Path) -> None:
+    service = ReportTaker()
+    made = reports(tmp_path, service)
+    assert made.evaluated == set()
+    result = SetResult(name="held-out", problems=2, samples=1, average=0.0, error=0.0, length=1.0, seconds=0.0)
+    evaluation = Evaluation(step=0, manifest="ab" * 32, config_hash="cd" * 32, time=1.0, results=[result])
+    signed = SignedEvaluation(evaluation=evaluation, signature="0x" + "00" * 65)
+    made.evaluation(signed)
+    assert service.taken[-1].evaluation == signed
+    again = reports(tmp_path, service)
+    assert again.evaluated == {0}
+    again.catch_up()
+    again.flush()
+    assert service.taken[-1].evaluation == signed

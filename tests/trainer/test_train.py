@@ -1,0 +1,308 @@
+"""Guards: what stops a run before a step is published, and what must not."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.resume import run as run_resume
+from localnet.plan import DEMO_ENVIRONMENT
+from protocol.errors import IntegrityError
+from protocol.identity import PoolId
+from protocol.verdict import Code
+from tests.trainer.crew import on_ranks, outcomes
+from tests.trainer.helpers import small_model
+from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, start
+from trainer.checkpoint import checkpoints
+from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
+from trainer.distributed import Ranks
+from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_UNSTABLE, UnstableError
+from trainer.learner import NonZeroRank
+from trainer.model.sharding import make_placement
+from trainer.records import read_records
+from trainer.step_metrics import StepMetrics
+from trainer.train import check_step
+
+GUARDS = GuardConfig(norm_factor=10, norm_window=6, entropy_share=0.1)
+
+
+def step(number: int, **changes: Any) -> StepMetrics:
+    """An ordinary step of the run, but for `changes`."""
+    values: dict[str, Any] = dict.fromkeys(StepMetrics.__dataclass_fields__, 0)
+    ordinary = {"step": number, "loss": 0.1, "entropy": 1.0, "grad_norm": 0.5, "groups_used": 4, "tokens": 100}
+    return StepMetrics(**values | ordinary | changes)
+
+
+def records(count: int, **changes: Any) -> list[dict[str, Any]]:
+    return [asdict(step(number, **changes)) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("name", ["loss", "entropy", "grad_norm"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_stops_the_first_step(name: str, value: float) -> None:
+    what = name.replace("grad_norm", "gradient norm")
+    with pytest.raises(UnstableError, match=f"step 1 has {what} {value}; it is not published, .* step 0 is kept"):
+        check_step(GUARDS, step(1, **{name: value}), [])
+
+
+def test_a_gradient_far_above_the_last_steps_stops_the_run() -> None:
+    with pytest.raises(UnstableError, match=r"a gradient norm of 5\.1, 10 times that of earlier steps"):
+        check_step(GUARDS, step(9, grad_norm=5.1), records(8))
+    check_step(GUARDS, step(9, grad_norm=4.9), records(8))
+
+
+def test_a_gradient_is_compared_with_the_window_alone_and_not_with_steps_without_signal() -> None:
+    """Six steps of 0.5 after larger ones; steps whose every group was dropped have no gradient."""
+    earlier = records(6, grad_norm=9.0) + records(6)
+    earlier += records(3, grad_norm=0.0, groups_used=0, tokens=0, entropy=0.0)
+    with pytest.raises(UnstableError, match="10 times"):
+        check_step(GUARDS, step(16, grad_norm=5.1), earlier)
+    check_step(GUARDS, step(16, grad_norm=4.9), earlier)
+
+
+def test_an_entropy_that_is_suddenly_gone_stops_the_run_and_one_that_falls_does_not() -> None:
+    with pytest.raises(UnstableError, match=r"an entropy of 0.09, after 1 in the steps before"):
+        check_step(GUARDS, step(9, entropy=0.09), records(8))
+    falling = [asdict(step(number, entropy=0.8**number)) for number in range(40)]
+    for number in range(1, 40):
+        check_step(GUARDS, step(number + 1, entropy=0.8**number), falling[:number])
+
+
+def test_an_entropy_below_the_floor_stops_the_run_however_it_got_there() -> None:
+    floor = GUARDS.model_copy(update={"entropy_floor": 0.05})
+    with pytest.raises(UnstableError, match=r"an entropy of 0\.04, below `guards.entropy_floor`"):
+        check_step(floor, step(2, entropy=0.04), records(1, entropy=0.06))
+
+
+def test_the_first_steps_have_nothing_to_be_compared_with() -> None:
+    for count in range(5):
+        check_step(GUARDS, step(count + 1, grad_norm=500.0, entropy=0.001), records(count))
+
+
+def test_a_step_without_signal_is_never_unstable() -> None:
+    check_step(GUARDS, step(9, groups_used=0, tokens=0, entropy=0.0, grad_norm=0.0), records(8))
+
+
+def test_what_to_do_is_said() -> None:
+    with pytest.raises(UnstableError) as caught:
+        check_step(GUARDS, step(3, loss=math.nan), [])
+    assert caught.value.hint.startswith("look at the rollouts of its files, then name bad ones in `exclude`")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    made = start(world)
+    assert made.run() == EXIT_DONE
+    assert world.sent == [0, 1, 2, 3]
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+    assert {step: report.consumed for step, report in world.reports.items()} == {
+        0: [],
+        1: [0, 1],
+        2: [2, 3],
+        3: [4, 5],
+    }
+    measured = [world.reports[step].evaluation for step in range(4)]
+    assert [signed and signed.evaluation.results[0].average for signed in measured] == [0.25, None, None, 0.25]
+    for step, signed in enumerate(measured):
+        if signed:
+            signed.check(PoolId(31337, POOLS, 1), OWNER.address)
+            assert bytes.fromhex(signed.evaluation.manifest) == world.steps[step]
+            assert made.records.evaluations()[step] == signed
+    assert set(world.reports[1].timings) == {"wait", "train", "publish"}
+    assert len(set(world.steps)) == 4, "every step has other weights"
+    metrics = made.records.metrics()
+    assert [one["groups_used"] for one in metrics] == [4, 4, 4]
+    assert [one["staleness"] for one in metrics] == [{"0": 2}, {"1": 2}, {"2": 2}]
+    assert all(one["rewards_by_environment"] == {DEMO_ENVIRONMENT.name: 0.5} for one in metrics)
+    assert [(one["node"], one["engine"]) for one in metrics[0]["mismatches"]] == [(NODE, "test")]
+    assert all(0 <= one["idle_share"] < 1 for one in metrics)
+    assert "muster_trainer_step 3.0" in (tmp_path / "metrics.prom").read_text()
+    told = world.reports[3].metrics
+    assert told["staleness_mean"] == 2.0
+    assert told["mismatch"] == metrics[2]["mismatch"]
+
+
+def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:
+    steady = TrainersWorld(base, tmp_path / "steady")
+    assert start(steady).run() == EXIT_DONE
+    for fuse in range(0, 60, 4):
+        world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
+        world.fuse = fuse
+        try:
+            start(world).run()
+            done = True
+        except Killed:
+            done = False
+        world.fuse = None
+        again = start(world)
+        assert again.run() == EXIT_DONE
+        assert world.steps == steady.steps, f"after action {fuse}"
+        assert world.sent == [0, 1, 2, 3]
+        assert [one["sequence"] for one in read_records(again.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+        assert world.reports[3].consumed == [4, 5]
+        if done:
+            break
+
+
+def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    made = start(world)
+    assert made.run() == EXIT_DONE
+    steps = list(world.steps)
+    del world.steps[2:]
+    assert start(world).run() == EXIT_DONE
+    assert world.steps == steps
+    assert world.sent == [0, 1, 2, 3, 2, 3]
+
+
+def test_other_weights_on_chain_stop_the_trainer(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    world.steps.append(bytes(32))
+    with pytest.raises(IntegrityError, match="not the one this trainer made"):
+        start(world).run()
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    assert start(world).run() == EXIT_DONE
+    steps = list(world.steps)
+    newest = checkpoints(tmp_path / "checkpoints")[-1]
+    (newest / "__0_0.distcp").write_bytes(b"")
+    again = start(world)
+    assert again.learner.step == 2
+    assert again.run() == EXIT_DONE
+    assert world.steps == steps
+    assert len(read_records(again.records.trained_path)) == 6
+
+
+def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    first, second = (f"rollouts/{one.sha256.hex()}.parquet" for one in world.files[:2])
+    world.objects[first] = b"PAR1 nonsense PAR1"
+    del world.objects[second]
+    made = start(world, missing_seconds=0.0)
+    assert made.run() == EXIT_DONE
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [2, 3, 4, 5, 6, 7]
+    assert len(made.files.refused) == 2
+
+
+def test_files_not_yet_deep_or_overturned_wait(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    world.files = [replace(one, decided_block=world.head - 1) for one in world.files]
+    made = start(world)
+    made.publish_step()
+    assert made.files.due(1, set()) == []
+    world.head += 1
+    assert [one.sequence for one in made.files.due(1, set())] == [0, 1]
+    world.files[0] = replace(world.files[0], code=int(Code.REJECT_WEIGHTS))
+    assert [one.sequence for one in made.files.due(1, set())] == [1, 2]
+
+
+def test_an_outage_is_waited_out(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    made = start(world)
+    world.outages = 2
+    assert made.run() == EXIT_DONE
+    assert world.outages == 0
+    assert world.sent == [0, 1, 2, 3]
+
+
+def unstable_with(node: str) -> Callable[..., None]:
+    """A guard that every step with a file of this node trips; any step, if it is empty."""
+
+    def check(guards: GuardConfig, metrics: StepMetrics, earlier: object) -> None:
+        if not node or any(one.node == node for one in metrics.mismatches):
+            raise UnstableError(f"step {metrics.step} is unstable")
+
+    return check
+
+
+def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_pool(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends it, before the first checkpoint or after; the weights are those of a run that never saw it."""
+    worlds = [TrainersWorld(base, tmp_path / name) for name in ("attacked", "calm")]
+    for world in worlds:
+        for number in (1, 4):
+            world.files[number] = world.make_file(number, STRANGER)
+    attacked, calm = worlds
+    bad = [calm.files[number].sha256.hex() for number in (1, 4)]
+    assert start(calm, exclude=tuple(bad)).run() == EXIT_DONE
+    monkeypatch.setattr("trainer.train.check_step", unstable_with(STRANGER))
+    made = start(attacked)
+    assert made.run() == EXIT_DONE
+    assert made.files.refused == set(bad)
+    assert attacked.steps == calm.steps
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 2, 3, 5, 6, 7]
+
+
+def test_training_that_is_unstable_whatever_the_files_stops(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.train.check_step", unstable_with(""))
+    world = TrainersWorld(base, tmp_path)
+    assert start(world).run() == EXIT_UNSTABLE
+    assert world.sent == [0]
+
+
+def test_a_file_that_is_no_longer_due_is_not_kept_in_memory(base: Path, tmp_path: Path) -> None:
+    """Else whoever sends what is loaded and then disputed, or comes too late, fills it."""
+    world = TrainersWorld(base, tmp_path)
+    made = start(world)
+    made.publish_step()
+    first, *others = world.files
+    world.files = [first, *(replace(one, decided_block=world.head) for one in others)]
+    assert made.files.batch(1, set()) is None
+    assert made.files.awaited.ready == 1
+    world.files[0] = replace(first, code=int(Code.REJECT_WEIGHTS))
+    assert made.files.batch(1, set()) is None
+    world.files[0] = first
+    made.files.due(1, set())
+    assert made.files.awaited.ready == 0, "it has to be fetched again"
+
+
+def run(ranks: Ranks, base: Path, home: Path, fuse: int | None = None) -> tuple[int, list[int], list[int]]:
+    """Exit code, steps sent to the chain, and files trained, in order; the first rank dies when the fuse has burnt."""
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks)
+    if ranks.rank:
+        ranks.shorten_wait(5.0)
+        return NonZeroRank(config_of(base, home), placement).run(), [], []
+    world = TrainersWorld(base, home)
+    world.fuse = fuse
+    made = start(world, placement)
+    return made.run(), world.sent, [one["sequence"] for one in read_records(made.records.trained_path)]
+
+
+def test_two_ranks_train_publish_and_end_together(base: Path, tmp_path: Path) -> None:
+    first, second = on_ranks(2, run, base, tmp_path, stay=False)
+    assert first == (EXIT_DONE, [0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
+    assert second[0] == EXIT_DONE
+
+
+def test_the_others_end_when_rank_0_fails_and_all_resume_together(base: Path, tmp_path: Path) -> None:
+    (failed, text), (_, other) = outcomes(2, run, base, tmp_path, 12)
+    assert failed
+    assert Killed.__name__ in text
+    assert other[0] == EXIT_LOST
+    first, _ = on_ranks(2, run, base, tmp_path, stay=False)
+    assert first[0] == EXIT_DONE
+    assert first[2] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_twenty_kills_change_no_bit_and_train_no_file_twice() -> None:
+    found = run_resume(quick=False, progress=print)
+    assert found["kills"] == 20
+    assert found["bit_equal"]
+    assert found["repeated"] == 0
+    assert set(found["ranks"]) == {"2->1", "2->4", "1->2", "4->2"}
+    assert max(found["ranks"].values()) < 1e-5

@@ -1,0 +1,559 @@
+"""The training loop of a pool: consume accepted files, take steps, publish every policy step, survive kills.
+
+Order of a step: train → guards → checkpoint and export → records → upload → chain → report. Whatever a kill interrupts
+is repeated from the checkpoint: training is bit-exact, and everything after it idempotent.
+"""
+
+import logging
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from chain.indexer.records import Submission
+from protocol.accounts import LocalAccount
+from protocol.api.work import HeartbeatRequest
+from protocol.errors import IntegrityError, MusterError
+from protocol.files import drop_old, remove_leftovers
+from protocol.rollout_file.rows import Limits
+from runtime.heartbeats import Heartbeats, heartbeat
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.pool_client import PoolClient
+from storage.s3 import Bucket
+from storage.weights.manifest import StepSites
+from trainer.base_model import base_model
+from trainer.batch import Group
+from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
+from trainer.checkpoint import checkpoint_path, checkpoints
+from trainer.config import GuardConfig, TrainerConfig
+from trainer.curriculum import MaskWriter
+from trainer.data import FileCollector, Loader, StepFiles
+from trainer.evaluate import Candidate, EvaluationProcess, Evaluations, Evaluator
+from trainer.exits import (
+    EXIT_DONE,
+    EXIT_LOST,
+    EXIT_STOPPED,
+    EXIT_UNSTABLE,
+    EXIT_WRONG,
+    RanksLostError,
+    UnstableError,
+)
+from trainer.learner import LearnerGroup, start_learners
+from trainer.metrics import IdleClock, MetricsSinks, batch_metrics, make_sinks
+from trainer.model.sharding import Placement
+from trainer.publish import StepPublisher
+from trainer.records import Records, Reports, file_id, file_record, step_record
+from trainer.step_metrics import StepMetrics, peak_flops, throughput
+from trainer.waiting import Waiting
+
+T = TypeVar("T")
+log = logging.getLogger("muster.trainer")
+_DISK_RETRY_SECONDS = 15.0
+_KEPT_CHECKPOINTS = 3
+_LEAST_HISTORY = 5
+
+Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
+"""Raises UnstableError for a step that must not be published, given the records of those before."""
+
+
+@dataclass(frozen=True)
+class TrainerServices:
+    """What the trainer works with outside its own process: chain, bucket and service of the pool, the accounts of its
+    owner and of its decoy node (None: there is none), and who measures a policy."""
+
+    client: PoolClient
+    bucket: Bucket
+    account: LocalAccount
+    decoy: LocalAccount | None
+    orchestrator: OrchestratorClient
+    evaluator: Evaluator
+
+    @classmethod
+    def connect(cls, config: TrainerConfig) -> "TrainerServices":
+        """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
+        account = config.key.open()
+        decoy = config.decoy.open() if config.decoy else None
+        client = PoolClient(config, account)
+        orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
+        evaluator = EvaluationProcess(config.evaluation, config.engine)
+        return cls(client, Bucket(config.s3), account, decoy, orchestrator, evaluator)
+
+
+class PolicyAtStep(Protocol):
+    """A policy, and the policy step it is at."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def placement(self) -> Placement: ...
+
+
+class PolicyGroup(Protocol):
+    """Who holds the policy: `trainer.learner.LearnerGroup`, or the coordinator of a DiLoCo run."""
+
+    @property
+    def learner(self) -> PolicyAtStep: ...
+
+    def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None: ...
+
+    def finish_checkpoint(self) -> None: ...
+
+    def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
+
+    def export(self, folder: Path) -> None: ...
+
+    def renew(self) -> None: ...
+
+    def end(self, code: int) -> None: ...
+
+
+class StepRunner(Protocol):
+    """Advances the policy by one step."""
+
+    @property
+    def bound(self) -> Sequence[str]:
+        """Ids of the files that the next step is bound to; none if it is free to take any."""
+        ...
+
+    def train_step(self, batch: StepFiles) -> StepMetrics | None:
+        """Train a step on these files; None if it was not taken, and is to be retried with what files there are then.
+        Raises UnstableError for one that must not be published."""
+        ...
+
+    def step_fields(self) -> dict[str, Any]:
+        """Return what the step's record says of who trained it."""
+        ...
+
+    def file_fields(self, file: str) -> dict[str, Any]:
+        """Return what the record of a file says of who trained on it."""
+        ...
+
+    def poll(self) -> None:
+        """Called again and again while something else is waited for."""
+        ...
+
+
+class LocalSteps:
+    """Steps trained by this trainer's ranks. `rewind` takes them back to a policy step. A StepRunner."""
+
+    bound: Sequence[str] = ()
+
+    def __init__(
+        self,
+        group: LearnerGroup,
+        check: Check,
+        records: Records,
+        files: FileCollector,
+        rewind: Callable[[int], None],
+    ) -> None:
+        self._group, self._check, self._records = group, check, records
+        self._files, self._rewind = files, rewind
+
+    def train_step(self, batch: StepFiles) -> StepMetrics | None:
+        """Files that made the step unstable are refused for good and the learners rewound, unless more than half of the
+        files are to blame or none is by itself."""
+        step = self._group.learner.step
+        metrics = self._group.train_step(batch.groups)
+        try:
+            self._check(metrics, self._records.metrics())
+        except UnstableError as error:
+            blamed = self._blame(batch, step)
+            self._rewind(step)
+            if not 0 < len(blamed) <= len(batch.files) / 2:
+                raise
+            for sub in blamed:
+                self._files.refuse(sub, error)
+                self._records.refuse(sub, error.what)
+            return None
+        return metrics
+
+    def step_fields(self) -> dict[str, Any]:
+        return {}
+
+    def file_fields(self, file: str) -> dict[str, Any]:
+        return {}
+
+    def poll(self) -> None:
+        pass
+
+    def _blame(self, batch: StepFiles, step: int) -> list[Submission]:
+        """The files of an unstable batch that are unstable by themselves, found by halving. A mean is never further out
+        than all its parts, so where strangers' files did it, one half of them does it too: one bad file of n takes
+        about 2·log2(n) passes."""
+        if len(batch.files) == 1:
+            return batch.files
+        middle, blamed = len(batch.files) // 2, []
+        for part in (slice(0, middle), slice(middle, None)):
+            half = StepFiles(batch.files[part], batch.groups_of[part])
+            self._rewind(step)
+            try:
+                self._check(self._group.train_step(half.groups), self._records.metrics())
+            except UnstableError:
+                blamed += self._blame(half, step)
+        return blamed
+
+
+def check_step(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UnstableError if a step's loss, entropy or gradient is not a number, if its gradient norm is far above
+    those of `earlier` steps' records, or if its entropy has suddenly gone. A step without signal is never unstable."""
+    if not metrics.groups_used:
+        return
+    sign = _not_finite(metrics) or _exploding(config, metrics, earlier) or _collapsing(config, metrics, earlier)
+    if sign:
+        raise UnstableError(
+            f"training has become unstable: step {metrics.step} has {sign}; it is not published, and the checkpoint "
+            f"of step {metrics.step - 1} is kept",
+            "look at the rollouts of its files, then name bad ones in `exclude` or change `guards`, and start again",
+        )
+
+
+def _not_finite(metrics: StepMetrics) -> str:
+    values = {"loss": metrics.loss, "entropy": metrics.entropy, "gradient norm": metrics.grad_norm}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if not math.isfinite(value))
+
+
+def _exploding(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> str:
+    norms = [entry["grad_norm"] for entry in earlier if entry["grad_norm"] > 0][-config.norm_window :]
+    if len(norms) < _LEAST_HISTORY:
+        return ""
+    usual = statistics.median(norms)
+    if metrics.grad_norm <= config.norm_factor * usual:
+        return ""
+    return f"a gradient norm of {metrics.grad_norm:.4g}, {metrics.grad_norm / usual:.0f} times that of earlier steps"
+
+
+def _collapsing(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> str:
+    if metrics.entropy < config.entropy_floor:
+        return f"an entropy of {metrics.entropy:.4g}, below `guards.entropy_floor`"
+    known = [entry["entropy"] for entry in earlier if entry["tokens"]][-_LEAST_HISTORY:]
+    if len(known) < _LEAST_HISTORY:
+        return ""
+    usual = statistics.median(known)
+    if metrics.entropy >= config.entropy_share * usual:
+        return ""
+    return f"an entropy of {metrics.entropy:.4g}, after {usual:.4g} in the steps before"
+
+
+class TrainingProgress:
+    """The learner, and what must be exactly as old as its weights, in checkpoints on disk. Starts from the newest
+    intact checkpoint in `folder`, or with the fresh learners of `group` at policy step 0.
+
+    `consumed`: ids of the files trained on. `manifests`: digests of the policy steps published so far. `document`: the
+    record of the learner's own step, empty for step 0: a restart must not report that step as empty.
+    """
+
+    def __init__(self, folder: Path, group: PolicyGroup, records: Records) -> None:
+        self._folder, self._group, self._records = folder, group, records
+        self.consumed: set[str] = set()
+        self.manifests: list[bytes] = []
+        self.document: dict[str, Any] = {}
+        remove_leftovers(folder)
+        found = checkpoints(folder)
+        if found and not any(map(self._resume, reversed(found))):
+            group.renew()  # a damaged checkpoint may have left some of its weights
+
+    @property
+    def learner(self) -> PolicyAtStep:
+        return self._group.learner
+
+    def save(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> None:
+        """Write the checkpoint of the step just trained, with its lines for the records, and call `meanwhile` while it
+        is written. Raises MusterError if the checkpoint cannot be written; it may be retried."""
+        self.document = document
+        extra = {
+            "consumed": sorted(self.consumed),
+            "manifests": [digest.hex() for digest in self.manifests],
+            "document": document,
+            "files": files,
+        }
+        self._group.start_checkpoint(checkpoint_path(self._folder, self.learner.step), extra)
+        try:
+            meanwhile()
+        finally:
+            self._group.finish_checkpoint()
+        drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
+
+    def rewind(self, step: int) -> None:
+        """Take the learners back to policy step `step`. Raises IntegrityError if its checkpoint is damaged."""
+        if step:
+            self._group.load_checkpoint(checkpoint_path(self._folder, step))
+        else:
+            self._group.renew()
+
+    def _resume(self, path: Path) -> bool:
+        try:
+            extra = self._group.load_checkpoint(path)
+        except IntegrityError as error:
+            log.warning("%s", error)
+            return False
+        self.consumed = set(extra["consumed"])
+        self.manifests = [bytes.fromhex(digest) for digest in extra["manifests"]]
+        self.document = extra["document"]
+        if self.document:
+            self._records.write(self.document, extra["files"])
+        log.info("resumed at policy step %d with %d consumed files", self.learner.step, len(self.consumed))
+        return True
+
+
+class Trainer:
+    """One pool's training run, on rank 0. `run` returns one of the codes of trainer/exits.py.
+
+    `group` and `make_steps` replace this trainer's own learners and steps, as the coordinator of a DiLoCo run does.
+    """
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        services: TrainerServices,
+        placement: Placement | None = None,
+        group: PolicyGroup | None = None,
+        make_steps: Callable[["Trainer"], StepRunner] | None = None,
+    ) -> None:
+        self.config, self.services = config, services
+        self.pool_config = pool = services.client.pool_config()
+        self.home = services.client.home
+        self.records = Records(self.home)
+        self.reports = Reports(services.orchestrator, self.records)
+        base = config.base or base_model(pool.model, pool.environments[0], config.seed)
+        placement = placement or Placement(device=config.engine.device, memory=config.memory)
+        self.group = group or start_learners(config, pool, base, placement)
+        self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
+        self.reports.catch_up()
+        self.mask_writer = MaskWriter(
+            pool, config.pool, services.client.refresh, services.bucket.get, self.home, config.confirmations,
+            config.missing_seconds,
+        )  # fmt: skip
+        loader = Loader(pool, services.bucket.get, base, self.mask_writer.on_read)
+        self.canaries = CanaryPlan.of(services.account, config.pool, services.decoy)
+        self.files = FileCollector(config, pool, services.client, self.records, loader, self.canaries.node)
+        self.publisher = StepPublisher(
+            services.client, services.bucket, services.account, pool.model.dtype, pool.weights, self.canaries
+        )
+        self.evaluations = Evaluations(
+            pool, services.client.pool_id, services.account, services.evaluator, self.reports.evaluated
+        )
+        self.sinks = MetricsSinks(make_sinks(config.metrics, self.home, f"{pool.name}-{config.pool}"))
+        self.idle = IdleClock()
+        self.stopping = threading.Event()
+        self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
+        self._phase = "starting"
+        self.check: Check = partial(check_step, config.guards)
+        self.steps = make_steps(self) if make_steps else self._local_steps()
+
+    @property
+    def learner(self) -> PolicyAtStep:
+        return self.progress.learner
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def run(self) -> int:
+        heartbeats = Heartbeats(self.services.orchestrator, self._heartbeat, self.config.heartbeat_seconds)
+        limits = Limits.of(self.pool_config.work)
+        opener = CanaryOpener(self.canaries, self.services.client, self.services.bucket.get, limits)
+        heartbeats.start()
+        opener.start()
+        self.evaluations.start()
+        self.sinks.start()
+        code = EXIT_LOST
+        try:
+            code = EXIT_DONE if self._train() else EXIT_STOPPED
+        except RanksLostError as error:
+            log.error("%s", error)
+        except UnstableError as error:
+            code = self._stop_unstable(error)
+        except MusterError:
+            code = EXIT_WRONG
+            raise
+        finally:
+            self.publisher.encoder.close()
+            self.group.end(code)
+            self.evaluations.stop()
+            opener.stop()
+            heartbeats.stop()
+            self.sinks.close()
+            self.services.client.close()
+        return code
+
+    def wait_until(
+        self, what: str, attempt: Callable[[], T | None], pause: float = 0.0, why: Callable[[], str] = str
+    ) -> T | None:
+        """Repeat `attempt` until it returns a value, and show `what` as the trainer's phase; see Waiting."""
+        self._phase = what
+        return self._waiting.until(what.removeprefix("waiting for "), attempt, pause, why)
+
+    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
+        """Save the weights with the records of their step, so that a kill after this loses neither, and export them.
+        Wait while the disk is full; return False if asked to stop meanwhile."""
+        step = self.learner.step
+
+        def attempt() -> bool:
+            self.progress.save(record, files, partial(self._export, step))
+            return True
+
+        return bool(self.wait_until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
+
+    def publish_step(self) -> None:
+        """Bring the learner's policy step to bucket and chain, retrying until it is there or we are stopped."""
+        step, started, record = self.learner.step, time.monotonic(), self.progress.document
+        self._phase = f"publishing step {step}"
+        folder = self._policy_folder(step)
+        if not folder.is_dir():
+            self.group.export(folder)
+        self.wait_until(self._phase, partial(self._upload, step))
+        if record:
+            record["timings"]["publish"] = round(time.monotonic() - started, 3)
+        self.reports.add(step, record)
+        self.reports.flush()
+        if step < len(self.progress.manifests):
+            self._offer(step)
+        pinned = self.evaluations.pinned | self.publisher.encoder.needed(step)
+        folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
+        drop_old(folders, self.config.keep_exports)
+
+    def _local_steps(self) -> LocalSteps:
+        assert isinstance(self.group, LearnerGroup), "another group brings its own steps"
+        return LocalSteps(self.group, self.check, self.records, self.files, self.progress.rewind)
+
+    def _train(self) -> bool:
+        """Train every step that is left; False if asked to stop first."""
+        for step in range(min(self.learner.step, len(self.progress.manifests))):
+            self._offer(step)
+        self.publish_step()
+        while self.learner.step < self.pool_config.train.steps:
+            if self.stopping.is_set():
+                return False
+            self._step()
+        if self.wait_until("confirming the last step", self._confirmed) is None:
+            return False
+        if self.wait_until("measuring held-out reward", self._measured) is None:
+            return False
+        self.reports.flush(patience=60.0)
+        self._phase = "finished"
+        log.info("the run is over at policy step %d", self.learner.step)
+        return True
+
+    def _stop_unstable(self, error: UnstableError) -> int:
+        """Log it, and show it on the dashboard as the trainer's last heartbeat."""
+        log.error("%s", error)
+        self._phase = f"stopped: {error.what}"
+        try:
+            self.services.orchestrator.heartbeat(self._heartbeat())
+        except MusterError as failure:
+            log.warning("%s", failure)
+        return EXIT_UNSTABLE
+
+    def _step(self) -> None:
+        started, wanted = time.monotonic(), self.pool_config.train.files_per_step
+        what = f"waiting for {wanted} accepted files for step {self.learner.step + 1}"
+        self.idle.begin()
+        batch = self.wait_until(what, self._next_batch, why=lambda: self.files.blocked_by)
+        if batch is None:
+            return
+        self.idle.end()
+        files, groups, waited = batch.files, batch.groups, time.monotonic() - started
+        self._phase = f"training step {self.learner.step + 1}"
+        metrics = self.steps.train_step(batch)
+        if metrics is None:
+            return
+        self.progress.consumed |= {file_id(sub) for sub in files}
+        record = step_record(metrics, files, waited) | self._record_fields(metrics, groups, files)
+        entries = [file_record(metrics.step, sub) | self.steps.file_fields(file_id(sub)) for sub in files]
+        if not self.checkpoint(record, entries):
+            return
+        self.records.write(record, entries)
+        self.publish_step()
+        self.sinks.write(record)
+        if not files:  # the collector logged why
+            return
+        log.info(
+            "step %d: reward %.3f, %d groups used, %d without signal, waited %.1f s, trained %.1f s",
+            metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
+        )  # fmt: skip
+
+    def _record_fields(self, metrics: StepMetrics, groups: list[Group], files: list[Submission]) -> dict[str, Any]:
+        """What the record of a step says besides the learner's own metrics."""
+        peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
+        return (
+            {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
+            | batch_metrics(groups, [sub.step for sub in files], metrics.step)
+            | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
+            | self.idle.record()
+            | self.steps.step_fields()
+        )
+
+    def _export(self, step: int) -> None:
+        folder = self._policy_folder(step)
+        self.group.export(folder)
+        try:
+            self.mask_writer.write(step, folder)
+        except MusterError as error:
+            log.debug("the step is prepared later: %s", error)
+            return
+        self.publisher.encoder.start(step, self.progress.manifests, step_sites(self.progress.document))
+
+    def _next_batch(self) -> StepFiles | None:
+        batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.steps.bound)
+        if batch is None:
+            self.idle.tick(self.files.awaited.cause)
+            self.mask_writer.read_ahead()
+            self.publisher.ensure(self.progress.manifests)
+        return batch
+
+    def _upload(self, step: int) -> bytes:
+        manifests = self.progress.manifests
+        if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
+            self.publisher.ensure(manifests[:step])
+        self.mask_writer.write(step, self._policy_folder(step))
+        digest = self.publisher.upload(step, manifests, step_sites(self.progress.document))
+        manifests[step:] = [digest]
+        self.publisher.ensure(manifests)
+        return digest
+
+    def _policy_folder(self, step: int) -> Path:
+        return self.publisher.encoder.folder(step)
+
+    def _confirmed(self) -> bool | None:
+        """Whether the last step is `confirmations` blocks deep and every canary is concluded. Steps that a
+        reorganisation removes until then are published again."""
+        client, manifests = self.services.client, self.progress.manifests
+        self.publisher.ensure(manifests)
+        pool, deep = client.pool(), client.state.head - self.config.confirmations
+        done = pool and len(pool.steps) == len(manifests) and pool.steps[-1].block <= deep
+        return True if done and not unsettled(client.state, self.config.pool, self.canaries.node) else None
+
+    def _offer(self, step: int) -> None:
+        """Have a published step measured, if the pool wants that."""
+        self.evaluations.offer(Candidate(step, self._policy_folder(step), self.progress.manifests[step]))
+
+    def _measured(self) -> bool | None:
+        """Whether every evaluation is done and recorded."""
+        self._record_evaluations()
+        return True if self.evaluations.idle else None
+
+    def _record_evaluations(self) -> None:
+        for signed in self.evaluations.collect():
+            self.reports.evaluation(signed)
+
+    def _meanwhile(self) -> None:
+        self.steps.poll()
+        self._record_evaluations()
+        self.reports.flush()
+
+    def _heartbeat(self) -> HeartbeatRequest:
+        late = {"late_files": float(len(self.files.late))}
+        return heartbeat("trainer", self.config.name, phase=self._phase, step=self.learner.step, metrics=late)
+
+
+def step_sites(record: dict[str, Any]) -> StepSites | None:
+    """Return which DiLoCo workers a step's record says trained it, None if none did."""
+    made_by = record.get("made_by")
+    if made_by is None:
+        return None
+    return StepSites.model_validate({name: made_by[name] for name in StepSites.model_fields})

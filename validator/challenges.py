@@ -1,0 +1,483 @@
+"""Node challenges: accusing a node by a series of its files.
+
+A node's evidence is recomputed from its decided files in the chain's order (`history_evidence`). A challenge names a
+whole run of a node's files: all that were accepted from the first to the last that it names. If a challenger could
+leave some out, it would choose those that prove most, and no bound would hold. Files before the run count as if they
+had taken all wealth (`NodeEvidence`: a start weighs less the later it is), so where the run begins is free to choose.
+
+Everything here is pure: a function of the chain, the pool's null model and verdict documents.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chain.contracts import MOST_FILES
+from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Terms, Trial
+from protocol.config import PoolConfig
+from protocol.errors import IntegrityError
+from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of
+from protocol.evidence.null_model import (
+    ACCUMULATORS,
+    BETS,
+    BLOCK_ACCUMULATORS,
+    LIMIT_NATS,
+    NAMES,
+    NodeEvidence,
+    PairNullModel,
+    Sum,
+    block_sums,
+    file_sums,
+    least,
+)
+from protocol.seeds import audit_sample, jury_seed
+from protocol.verdict import BallotDocument, Code, Verdict, tally
+from validator.rounds import trial_place
+
+Nats = Mapping[str, tuple[float, ...]]
+Documents = Callable[[Submission], Iterable[Verdict]]
+"""Gives the verdict documents on a file that count: published ones, or our own."""
+SPARE_NATS = 2.0
+"""What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less."""
+_SAMPLING = ("unexplained", "gaps")
+
+
+@dataclass(frozen=True)
+class DocumentSums:
+    """A file as one document saw it: engines with their versions, the same as null models name them, and the sums of
+    every accumulator over the file."""
+
+    worker: str
+    verifier: str
+    engines: tuple[str, str]
+    sums: Mapping[str, Sum]
+
+
+@dataclass(frozen=True)
+class FileEvidence:
+    """What one decided file adds. `documents`: how many were used; `notes`: why others were not; `nats`: what it pays;
+    `seen`: the used documents."""
+
+    submission: Submission
+    documents: int
+    notes: tuple[str, ...]
+    nats: dict[str, tuple[float, ...]]
+    seen: tuple[DocumentSums, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return Code(self.submission.code).is_accept
+
+
+@dataclass
+class NullModel:
+    """The null models of a pool's pairs of engines. `samples` is how many a problem has. `own_engine`: only a verifier
+    with the worker's own engine clears a file."""
+
+    pairs: Sequence[PairNullModel]
+    samples: int
+    own_engine: bool = False
+    _by_engines: dict[tuple[str, str], PairNullModel] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._by_engines = {(one.worker, one.verifier): one for one in self.pairs}
+
+    def nats(self, verdict: Verdict) -> Nats:
+        """Return what a file pays by one document. Raises IntegrityError if the document holds nothing that counts."""
+        rows, engines = rows_of(verdict), engines_of(verdict)
+        if not rows:
+            raise IntegrityError("it holds no figures of rows", "its voter refused the file")
+        if engines not in self._by_engines:
+            raise IntegrityError(f"no null model for files of {engines[0]} verified by {engines[1]}", "calibrate it")
+        return self._by_engines[engines].nats(file_sums(rows, self.samples), block_sums(blocks_in(verdict)))
+
+    def clears(self, verdict: Verdict) -> bool:
+        """Whether a document that shows nothing against an accepted file says that there is nothing."""
+        worker, verifier = engines_of(verdict)
+        return not self.own_engine or worker == verifier
+
+    def sums(self, verdict: Verdict) -> DocumentSums:
+        """Return the sums of a document that counts over its file."""
+        problems, blocks = file_sums(rows_of(verdict), self.samples), block_sums(blocks_in(verdict))
+        sums = {
+            name: Sum(math.fsum(one[name].total for one in units), math.fsum(one[name].count for one in units))
+            for names, units in ((ACCUMULATORS, problems), (BLOCK_ACCUMULATORS, blocks))
+            for name in names
+        }
+        return DocumentSums(*engine_labels(verdict), engines_of(verdict), sums)
+
+    def rates(self, seen: DocumentSums) -> dict[str, float]:
+        """Return the least rate of each accumulator that a bet takes for honest, for the engines of a document."""
+        bets = self._by_engines[seen.engines].bets
+        made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in NAMES if name in bets}
+        return {name: min(rates) for name, rates in made.items() if rates}
+
+
+def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
+    """Return the null model that a pool's configuration names; None if it names none for the audit rate of its
+    terms."""
+    if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
+        return None
+    return NullModel(config.evidence.null_models, config.work.samples_per_problem, config.evidence.own_engine)
+
+
+def no_null_model(config: PoolConfig, audit_rate: int) -> str:
+    """Return why no node challenge can convict in a pool of this configuration and audit rate (of 65536); empty if one
+    can."""
+    if config.evidence is None:
+        return "the pool's configuration names no null model"
+    if config.evidence.audit_rate != audit_rate:
+        return f"the pool's null model is of audit rate {config.evidence.audit_rate}, and its terms say {audit_rate}"
+    return ""
+
+
+def decided(files: Iterable[Submission]) -> Iterator[Submission]:
+    """Yield a node's files in order, up to the first that is not decided, and leave void ones out.
+
+    What follows an undecided file waits for it, so that the evidence never changes afterwards.
+    """
+    for file in sorted(files, key=lambda one: one.sequence):
+        if not file.votes_code and file.code != Code.LATE:
+            return
+        if Code.VOID not in (file.votes_code, file.code):
+            yield file
+
+
+def file_evidence(file: Submission, model: NullModel, documents: Documents) -> FileEvidence:
+    """Return what one decided file adds. Only accepted files count: a refused one has cost its node already."""
+    accepted = Code(file.code).is_accept
+    nats: list[Nats] = []
+    notes: list[str] = [] if accepted or file.code == Code.LATE else ["figures of files that were not accepted"]
+    seen: list[DocumentSums] = []
+    for verdict in documents(file) if accepted else ():
+        try:
+            nats.append(model.nats(verdict))
+            seen.append(model.sums(verdict))
+        except IntegrityError as error:
+            notes.append(error.what)
+    return FileEvidence(file, len(nats), tuple(notes), least(nats), tuple(seen))
+
+
+def history_evidence(
+    files: Iterable[Submission], model: NullModel, documents: Documents
+) -> tuple[NodeEvidence, list[FileEvidence]]:
+    """Return the evidence against a node, and what each of its decided files added to it."""
+    evidence = NodeEvidence()
+    found = [file_evidence(file, model, documents) for file in decided(files)]
+    for one in found:
+        evidence.add(one.nats)
+    return evidence, found
+
+
+@dataclass(frozen=True)
+class ChallengedRun:
+    """The node's decided files from the first to the last that a challenge names, and how many there are before."""
+
+    before: int
+    files: tuple[Submission, ...]
+
+
+@dataclass(frozen=True)
+class ChallengeVerdict:
+    """`code`: the vote; `why`: for the log; `evidence`: what the run adds up to, None if nothing was added up."""
+
+    code: Code
+    why: str
+    evidence: NodeEvidence | None = None
+    found: tuple[FileEvidence, ...] = ()
+
+
+def challenged_run(files: Sequence[Submission], named: Sequence[int]) -> ChallengedRun | None:
+    """Return the run between two of a node's files; None while a file up to its end is not decided."""
+    known = list(decided(files))
+    if not known or known[-1].sequence < named[-1]:
+        return None
+    before = sum(file.sequence < named[0] for file in known)
+    return ChallengedRun(before, tuple(file for file in known if named[0] <= file.sequence <= named[-1]))
+
+
+def run_evidence(
+    run: ChallengedRun, model: NullModel, verdicts: Mapping[int, Verdict]
+) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
+    """Return the evidence of a run, by verdicts on its accepted files (sequence → verdict)."""
+    evidence = NodeEvidence(files=run.before)
+    found = tuple(
+        file_evidence(file, model, lambda one: [verdicts[one.sequence]] if one.sequence in verdicts else [])
+        for file in run.files
+    )
+    for one in found:
+        evidence.add(one.nats)
+    return evidence, found
+
+
+def judge_challenge(
+    challenge: Accusation, files: Sequence[Submission], model: NullModel | None, verdicts: Mapping[int, Verdict]
+) -> ChallengeVerdict:
+    """Return a juror's vote on a challenge.
+
+    files: all of the node's in the pool. model: the pool's null model, None if it names none that holds for its terms.
+    verdicts: ours on the named files, by the rows that the jury's seed drew.
+    """
+    if model is None:
+        return ChallengeVerdict(Code.ACCEPT, "the pool names no null model")
+    missing = [name for name in challenge.sequences if verdicts[name].code is Code.UNAVAILABLE]
+    if missing:
+        return ChallengeVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} could not be judged")
+    run = challenged_run(files, challenge.sequences)
+    if run is None or any(file.disputed or file.final_time > challenge.time for file in run.files):
+        return ChallengeVerdict(Code.UNAVAILABLE, "a file of its run was not final when it was opened")
+    if tuple(file.sequence for file in run.files if Code(file.code).is_accept) != challenge.sequences:
+        return ChallengeVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
+    evidence, found = run_evidence(run, model, verdicts)
+    if evidence.accused:
+        return ChallengeVerdict(_reason(evidence), f"e^{evidence.peak:.1f}: no honest node's", evidence, found)
+    blind = [name for name in challenge.sequences if not model.clears(verdicts[name])]
+    if blind:
+        listed = ", ".join(map(str, blind))
+        why = f"e^{evidence.peak:.1f} by another engine than made files {listed}, which clears nobody"
+        return ChallengeVerdict(Code.UNAVAILABLE, why, evidence, found)
+    return ChallengeVerdict(Code.ACCEPT, f"e^{evidence.peak:.1f}: nothing shown", evidence, found)
+
+
+def _reason(evidence: NodeEvidence) -> Code:
+    """Return the reject code that names what most of the evidence is."""
+    most = max(evidence.wealth, key=evidence.nats)
+    return Code.REJECT_SAMPLING if most in _SAMPLING else Code.REJECT_WEIGHTS
+
+
+def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:
+    """Return a node's accepted files from number `first` to `last` that a challenge can name at chain time `now`.
+
+    A run may not go beyond the first file that is not final.
+    """
+    found: list[Submission] = []
+    for file in decided(files):
+        if file.disputed or file.final_time > now:
+            break
+        if first <= file.sequence <= last and Code(file.code).is_accept:
+            found.append(file)
+    return found
+
+
+@dataclass(frozen=True)
+class ProvenRun:
+    """The numbers of a run's first and last file; how many accepted `files` it has, which a challenge names; `nats`:
+    what they add up to."""
+
+    first: int
+    last: int
+    files: int
+    nats: float
+
+
+def shortest_run(found: Sequence[FileEvidence], most: int, spare: float = SPARE_NATS) -> ProvenRun | None:
+    """Return the run that a challenge should name; None without one.
+
+    It passes the bound by `spare` nats with the fewest accepted files, at most `most`; of several, the newest, whose
+    bytes are the likeliest to be there. `found`: all decided files of the node in order, from its first.
+    """
+    best: tuple[int, int, int] | None = None  # accepted files, minus the first's index, the last's index
+    runs = _OpenRuns()
+    for index, one in enumerate(found):
+        runs.add(index, one)
+        runs.keep(runs.files <= (most if best is None else min(most, best[0])))
+        # A challenge ends with a file that it names.
+        if one.accepted:
+            passed = runs.peak >= LIMIT_NATS + spare
+            shown = zip(runs.files[passed].tolist(), (-runs.first[passed]).tolist(), strict=True)
+            ended = [(files, first, index) for files, first in shown]
+            best = min(ended if best is None else [best, *ended], default=None)
+            runs.keep(~passed)
+    if best is None:
+        return None
+    files, first, last = best[0], -best[1], best[2]
+    evidence = NodeEvidence(files=first)
+    for one in found[first : last + 1]:
+        evidence.add(one.nats)
+    return ProvenRun(found[first].submission.sequence, found[last].submission.sequence, files, evidence.peak)
+
+
+class _OpenRuns:
+    """All runs that end with the last file added, side by side: one NodeEvidence for each file that may begin one. What
+    begins with file k weighs the same in each of them."""
+
+    def __init__(self) -> None:
+        self.first = np.zeros(0, np.int64)
+        self.files = np.zeros(0, np.int64)
+        self.peak = np.zeros(0)
+        self._wealth = np.zeros((0, len(NAMES) * BETS))
+
+    def add(self, index: int, one: FileEvidence) -> None:
+        """Settle the file at an index of the node's history in every run; if it was accepted, it begins one too."""
+        if one.accepted:
+            self.first = np.append(self.first, index)
+            self.files = np.append(self.files, 0) + 1
+            self.peak = np.append(self.peak, 0.0)
+            self._wealth = np.vstack([self._wealth, np.full(len(NAMES) * BETS, -math.inf)])
+        number = index + 1
+        paid = np.concatenate([one.nats.get(name, (0.0,) * BETS) for name in NAMES])
+        self._wealth = np.logaddexp(self._wealth, -math.log(number * (number + 1))) + paid
+        total = np.logaddexp.reduce(np.logaddexp(self._wealth, -math.log(number + 1)), axis=1)
+        self.peak = np.maximum(self.peak, total - math.log(len(NAMES) * BETS))
+
+    def keep(self, which: NDArray[np.bool_]) -> None:
+        """Drop all other runs."""
+        self.first, self.files, self.peak = self.first[which], self.files[which], self.peak[which]
+        self._wealth = self._wealth[which]
+
+
+@dataclass(frozen=True)
+class ChallengeRecord:
+    """What the chain and the pool say of a challenge, for replaying it.
+
+    `files`: all of the challenged node in the pool; `named`: those whose numbers the challenge names, None for a number
+    that no file has; `trials`: its juries in order; `account`: the node's; `model`: the pool's null model, None if it
+    names none that holds for its terms; `audit_rate` in 1/65536.
+    """
+
+    case: Accusation
+    files: Sequence[Submission]
+    named: Mapping[int, Submission | None]
+    trials: Sequence[Trial]
+    account: Account | None
+    model: NullModel | None
+    audit_rate: int
+    config_hash: bytes
+
+    @property
+    def trial(self) -> Trial:
+        """The jury that decides."""
+        return self.trials[-1]
+
+    def rows(self, sequence: int) -> list[int]:
+        """Return the rows of a named file that the jury's seed drew."""
+        file = self.named[sequence]
+        if file is None or not self.trial.drawn:
+            return []
+        return audit_sample(self.trial.seed, sequence, file.rows, self.audit_rate)
+
+
+@dataclass(frozen=True)
+class JurorReplay:
+    """A juror's opened vote. `judged`: what the document behind it adds up to, None where that cannot be said and
+    `note` says why; `fault`: what is wrong with vote or document, empty if nothing is."""
+
+    seat: int
+    code: Code
+    judged: ChallengeVerdict | None = None
+    note: str = ""
+    fault: str = ""
+
+
+def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> JurorReplay:
+    """Compare the opened vote of juror `member` with the document that it was bound to."""
+    code, digest = record.trial.reveals[member]
+    seat, vote = record.trial.seats[member], Code(code)
+    try:
+        verdicts = _verdicts(record, BallotDocument.parse(document, digest))
+    except IntegrityError as error:
+        return JurorReplay(seat, vote, fault=error.what)
+    judged = judge_challenge(record.case, record.files, record.model, verdicts)
+    if judged.code == vote:
+        return JurorReplay(seat, vote, judged)
+    differs = f"it voted {vote.label}, but its verdict document adds up to {judged.code.label} ({judged.why})"
+    # Nobody loses by `unavailable`: a juror that did not get the pool's null model in time owes that vote.
+    if vote is Code.UNAVAILABLE:
+        return JurorReplay(seat, vote, judged, note=differs)
+    return JurorReplay(seat, vote, judged, fault=differs)
+
+
+def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> list[str]:
+    """Return what of a challenge on chain is not as the contracts make it.
+
+    That is: files that no challenge may name, rows that were known when it was opened, an outcome that does not follow
+    from the votes. `seed_block_hash`: of the block that drew the jury, None if nobody has it any more.
+    """
+    found = _faults_of_files(record)
+    for trial in record.trials:
+        if trial.seed_block <= record.case.block:
+            found.append(f"jury {trial.trial} was drawn by block {trial.seed_block}, known when the case was opened")
+    trial = record.trial
+    if trial.drawn and seed_block_hash is not None and trial.seed != jury_seed(seed_block_hash, trial.trial):
+        found.append(f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}")
+    if record.case.outcome is not CaseOutcome.OPEN:
+        found += _faults_of_outcome(record)
+    return found
+
+
+def majority(trial: Trial) -> Code:
+    """Return what the opened votes of a jury come to; NONE without a majority."""
+    code = tally([Code(vote) for vote, _ in trial.reveals.values()], trial.size)
+    return Code.NONE if code is Code.UNDECIDED else code
+
+
+def outcome_for(code: Code) -> CaseOutcome:
+    """Return how a challenge ends by its jury's majority, as the contract decides it."""
+    if code is Code.NONE:
+        return CaseOutcome.LAPSED
+    if code is Code.UNAVAILABLE:
+        return CaseOutcome.DISMISSED
+    return CaseOutcome.UPHELD if code.is_reject else CaseOutcome.REFUTED
+
+
+def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
+    """Return why our own verdict and the outcome on chain cannot both be right; empty if they can."""
+    outcome = record.case.outcome
+    if outcome not in (CaseOutcome.UPHELD, CaseOutcome.REFUTED) or ours.code is Code.UNAVAILABLE:
+        return ""
+    should = outcome_for(ours.code)
+    if should is outcome:
+        return ""
+    return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"
+
+
+def _faults_of_files(record: ChallengeRecord) -> list[str]:
+    case, found = record.case, []
+    if not 1 <= len(case.sequences) <= MOST_FILES or list(case.sequences) != sorted(set(case.sequences)):
+        found.append(f"it names {len(case.sequences)} files, not 1 to {MOST_FILES} in ascending order")
+    for sequence, file in record.named.items():
+        if file is None:
+            found.append(f"file {sequence} is not on chain")
+        elif file.node != case.node:
+            found.append(f"file {sequence} is not the accused node's, but {file.node}'s")
+        elif not Code(file.code).is_accept:
+            found.append(f"file {sequence} was not accepted")
+    return found
+
+
+def _faults_of_outcome(record: ChallengeRecord) -> list[str]:
+    """Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence."""
+    case, found = record.case, []
+    for trial in record.trials[:-1]:
+        if (code := majority(trial)) is not Code.NONE:
+            found.append(f"jury {trial.trial} was replaced, though its votes come to {code.label}")
+    code = majority(record.trial)
+    if code != case.code or outcome_for(code) is not case.outcome:
+        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
+        found.append(f"{votes}; the chain says {Code(case.code).label}: {case.outcome.name.lower()}")
+    if case.outcome is CaseOutcome.UPHELD and not (record.account and record.account.ejected):
+        found.append("it was upheld, and the node was not ejected")
+    return found
+
+
+def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Verdict]:
+    """The verdicts of a juror's document on the named files. Raises IntegrityError unless they are of this jury, these
+    files and the rows that were drawn."""
+    trial = record.trial
+    if (document.where, document.seed) != (trial_place(trial), trial.seed.hex()):
+        raise IntegrityError(f"its verdict document is not of jury {trial.trial}", "ask its voter")
+    found = {sequence: document.on(sequence) for sequence in record.case.sequences}
+    for sequence, verdict in found.items():
+        file = record.named[sequence]
+        about = verdict.pool, verdict.node, verdict.sha256, verdict.lane_seed, verdict.config_hash
+        sha256 = file.sha256.hex() if file else ""
+        if about != (record.case.pool, record.case.node, sha256, trial.seed.hex(), record.config_hash.hex()):
+            raise IntegrityError(f"its verdict on file {sequence} is of another file, draw or pool", "ask its voter")
+        # A file that is refused before the model's pass, or that nobody has, has no rows that anybody looked at.
+        missed = set(record.rows(sequence)) - set(verdict.audited)
+        if verdict.code.is_accept and missed:
+            raise IntegrityError(f"it did not measure row {min(missed)} of file {sequence}, which was drawn", "")
+    return found

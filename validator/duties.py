@@ -1,0 +1,311 @@
+"""Collects the fees of our members and jurors, once nothing of what they judged can change."""
+
+import random
+import time
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from chain.contracts import DRAW_REACH, Committee, Court, Juries
+from chain.indexer.records import Lane, Panel, Pool, Submission, Trial
+from chain.indexer.state import State, needed, seats_in
+from chain.suite import Suite
+from protocol.api.work import HeartbeatRequest
+from protocol.config import PoolConfig
+from runtime.heartbeats import Heartbeats
+from validator import rounds
+from validator.judging.queue import TaskKey
+from validator.judging.verdicts import VerdictPublisher
+from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
+from validator.rounds import settleable, turn
+from validator.tasks import TransactionTasks
+from validator.voting import CaseVote, Committees, LaneVote, TrialVote, Vote, Voting, VotingRound, drawn_committee, ours
+
+_LONGEST_PAUSE = 60.0
+"""Seconds between two tries: what was due and could not be collected is in no hurry."""
+
+
+class FeeCollection:
+    """Asks for no fee before the moment from which the contract pays it."""
+
+    def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
+        self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
+        self._closed: set[tuple[int, int]] = set()
+
+    def is_closed(self, lane: Lane) -> bool:
+        """Whether every member of ours has got its fee."""
+        return (lane.pool, lane.lane) in self._closed
+
+    def forget(self) -> None:
+        """After a reorganisation: what was collected may not be any more."""
+        self._closed.clear()
+
+    def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
+        if not lane.round.settled:
+            return
+        # A dispute may be over long before the window in which all else could be disputed.
+        window_over = now >= lane.round.settled_time + state.pools[lane.pool].terms.challengeWindow
+        final, missing = window_over and all(file.is_final(now) for file in files), 0
+        for current in lane.rounds:
+            where, committee = rounds.lane_place(lane, current.round), drawn_committee(state, current)
+            self._publish(state, committee, current)
+            if final:  # an outcome that can still change pays nobody
+                missing += self._collect(state, where, committee, LaneVote(lane, current, files))
+        if final and not missing:
+            self._closed.add((lane.pool, lane.lane))
+
+    def collect_trial(self, state: State, trial: Trial, jury: Committee) -> None:
+        self._publish(state, jury, trial)
+        self._collect(state, rounds.trial_place(trial), jury, TrialVote(trial))
+
+    def _publish(self, state: State, committee: Committee, current: Panel) -> None:
+        """What a kill right after a reveal kept from it, or a service that did not answer."""
+        for member, _, _ in ours(committee, self._voters):
+            if member in current.reveals:
+                self._publisher.publish(current.reveals[member][1], state.head)
+
+    def _collect(self, state: State, where: str, committee: Committee, vote: Vote) -> int:
+        """Start what is due, and return how many of our members' fees are still open."""
+        missing = 0
+        for member, seat, voter in ours(committee, self._voters):
+            if member not in vote.current.closed:
+                missing += 1
+                close = vote.at(self._voters[voter]).close(vote.place, member).send
+                key, what = (where, seat, "close"), f"{where} seat {seat} collects"
+                self._tasks.run(key, state.head, what, close, quiet=True, longest=_LONGEST_PAUSE)
+        return missing
+
+
+# ~ What anybody may do and somebody must: settle, finalise, conclude. Keepers' races are harmless, but cost gas.
+
+
+_MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
+
+
+class Keeper:
+    """A keeper for one pool. Turns are taken: for each transaction one process sends it at once, the others wait a
+    few seconds and step in only if it did not."""
+
+    def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
+        self._suite, self._pool, self._tasks = suite, pool, tasks
+        self._due: dict[Hashable, float] = {}
+        self._blocks = 0
+
+    def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
+        """Tally the newest round of a lane when it can be; `seats` are ours."""
+        current = lane.round
+        if current.settled:
+            return
+        if not rounds.will_never_be_drawn(state, lane) and not settleable(current, now):
+            return
+        where = rounds.lane_place(lane, current.round)
+        settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send
+        self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
+
+    def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
+        """Record a jury's verdict at whoever summoned it; `file`: the one it judges, or the first that a case names."""
+        case = state.case_of(trial.trial)
+        wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
+        key = rounds.trial_place(trial), "conclude"
+        if case is not None:
+            self._do(key, state, what, self._suite.node_challenges.conclude(case.case).send, wait)
+            return
+        place = (file.pool, file.sequence)
+        # A canary's opening ends a dispute of its file.
+        planted = place in state.canaries and not state.canaries[place].concluded
+        conclude = self._suite.canaries.conclude if planted else self._suite.appeals.conclude
+        self._do(key, state, what, conclude(file).send, wait)
+
+    def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
+        """For a jury that its jurors leave undrawn: draw it before its one seed lapses, or have the case dismissed."""
+        epochs = state.head // self._epoch_blocks() - trial.seed_block // self._epoch_blocks()
+        if epochs > DRAW_REACH:
+            self.conclude(state, trial, file, seats)
+        elif epochs == DRAW_REACH - 1:
+            what = f"trial {trial.trial} is drawn"
+            self._do((rounds.trial_place(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
+
+    def _epoch_blocks(self) -> int:
+        if not self._blocks:
+            self._blocks = self._suite.seats.epoch_blocks()
+        return self._blocks
+
+    def finish_overdue(self, state: State, now: int) -> None:
+        """Finalise refusals, resolve disputes and canaries whose time is up, open the pool once it has its seats."""
+        suite, ours = self._suite, state.pools[self._pool]
+        if ours.status == "understaffed" and len(seats_in(state, ours)) >= needed(ours.terms):
+            self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
+        for file in rounds.to_finalize(state, self._pool, now):
+            what = f"submission {file.sequence} is finalised"
+            self._do(("finalize", self._pool, file.sequence), state, what, suite.pools.finalize(file).send)
+        for (pool, sequence), dispute in state.disputes.items():
+            over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
+            over = over and (pool, sequence) not in state.canaries
+            if pool == self._pool and not dispute.resolved and over:
+                file, what = state.submissions[pool, sequence], f"the dispute of submission {sequence} is resolved"
+                self._do(("dispute", pool, sequence), state, what, suite.appeals.conclude(file).send)
+        for (pool, sequence), canary in state.canaries.items():
+            if pool == self._pool and not canary.concluded and not canary.contester:
+                file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
+                self._do(("canary", pool, sequence), state, what, suite.canaries.conclude(file).send)
+
+    def _review(self) -> object:
+        return self._suite.pools.review_seats(self._pool).send() if self._suite.court.staffed(self._pool) else None
+
+    def _wait(self, current: Panel, number: int, seats: set[int]) -> float:
+        """Seconds before we step in: none for the seat whose turn it is."""
+        if current.seats and current.seats[turn(number, len(current.seats))] in seats:
+            return 0.0
+        return _MEMBERS_WAIT if seats & set(current.seats) else _OTHERS_WAIT
+
+    def _do(self, key: Hashable, state: State, what: str, task: Callable[[], Any], wait: float | None = None) -> None:
+        delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
+        if time.monotonic() >= self._due.setdefault(key, time.monotonic() + delay):
+            self._tasks.run(key, state.head, what, task, quiet=True)
+
+
+# ~ Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect.
+
+
+_LIKELY = 0.5
+
+
+class LaneHandler:
+    def __init__(self, court: Court, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
+        self._committees, self._voting, self._fees, self._keeper = Committees(court), voting, fees, keeper
+
+    def advance(self, state: State, pool: Pool, now: int) -> None:
+        """Do what is due in every lane of the pool that may still need us, oldest first."""
+        seats = rounds.seats_of(state, self._voting.voters)
+        for (number, _), lane in sorted(state.lanes.items()):
+            if number != pool.pool or self._fees.is_closed(lane):
+                continue
+            files = state.files_of(lane)
+            if not lane.round.settled:
+                self._vote(state, pool, lane, files, now)
+            self._keeper.settle(state, lane, files, seats, now)
+            self._fees.collect_lane(state, lane, files, now)
+
+    def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
+        current, where = lane.round, rounds.lane_place(lane, lane.round.round)
+        judged = rounds.judged_files(lane, files)
+        vote = LaneVote(lane, current, files, judged)
+        committee = self._committees.of(state, current, vote.place)
+        if committee is not None:
+            self._voting.advance(state, pool, VotingRound(where, committee, judged, vote, committee.seed), now)
+        elif rounds.chance(state, self._voting.voters, pool) >= _LIKELY:
+            self._voting.look_ahead(pool, where, judged or files)
+
+
+# ~ Trials: vote where our seats are jurors, of a file or of a node case; have the jury's verdict recorded, collect the
+# ~ fees.
+
+
+class TrialHandler:
+    """`config`: the pool's configuration; None where it could not be had, and no file is judged."""
+
+    def __init__(
+        self,
+        juries: Juries,
+        voting: Voting,
+        fees: FeeCollection,
+        keeper: Keeper,
+        config: PoolConfig | None = None,
+    ) -> None:
+        self._committees, self._voting, self._fees, self._keeper = Committees(juries), voting, fees, keeper
+        self._config = config
+
+    def advance(self, state: State, pool: Pool, now: int) -> None:
+        """Do what is due in every trial of the pool."""
+        for trial in state.trials.values():
+            if trial.pool == pool.pool:
+                self._advance(state, pool, trial, now)
+
+    def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
+        if trial.settled and not trial.drawn:
+            return  # nobody's duty
+        files, vote = self._judged(state, trial)
+        file = files[0]
+        jury = self._committees.of(state, trial, vote.place)
+        if not trial.drawn and not trial.settled:
+            self._keeper.draw_or_dismiss(state, trial, file, rounds.seats_of(state, self._voting.voters))
+        if jury is None:
+            return
+        if trial.settled:
+            self._fees.collect_trial(state, trial, jury)
+            return
+        # Jurors look at the rollouts that the committee looked at; of a node case at those that their own draw names,
+        # which nobody knew when the case was opened.
+        own_draw = state.case_of(trial.trial) is not None
+        audit_seed = jury.seed if own_draw else rounds.deciding_round(state, file).seed
+        voting = VotingRound(rounds.trial_place(trial), jury, files, vote, audit_seed)
+        self._voting.advance(state, pool, voting, now)
+        if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
+            self._keeper.conclude(state, trial, file, rounds.seats_of(state, self._voting.voters))
+
+    def _judged(self, state: State, trial: Trial) -> tuple[list[Submission], TrialVote]:
+        """The files that a jury judges, and how it votes."""
+        case = state.case_of(trial.trial)
+        if case is not None:
+            return rounds.named_files(state, case), CaseVote(trial, case, state, self._config)
+        file = state.submissions[trial.pool, trial.sequence]
+        return [file], TrialVote(trial, rounds.acceptance_at_stake(state, file))
+
+
+# ~ Everything that our seats have to do in one pool.
+
+
+MakeVoting = Callable[[ValidatorCollaborators, PoolCollaborators, VerdictPublisher], Voting]
+
+
+class PoolDuties:
+    """Lanes, trials and what is overdue, of one pool. What needs no more than the chain is done where the pool could
+    not be opened too: cast votes are shown, answers given, lanes settled, fees collected."""
+
+    def __init__(
+        self,
+        shared: ValidatorCollaborators,
+        number: int,
+        pool: PoolCollaborators | UnopenedPool,
+        make_voting: MakeVoting = Voting,
+    ) -> None:
+        self._number, self._pool = number, pool if isinstance(pool, PoolCollaborators) else None
+        service = self._pool.orchestrator if self._pool else None
+        publisher, suite = VerdictPublisher(service, shared.verdicts), shared.chain.suite
+        self._publisher = publisher
+        self._voting = make_voting(shared, self._pool, publisher) if self._pool else Voting(shared, pool, publisher)
+        self._fees = FeeCollection(shared, publisher)
+        self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
+        self._lanes = LaneHandler(suite.court, self._voting, self._fees, self._keeper)
+        config = self._pool.config if self._pool else None
+        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper, config)
+        self._beats: Heartbeats | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why our last vote there was no judgement; empty if it was one."""
+        return self._voting.trouble
+
+    def start(self, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
+        """Begin to tell the pool's service how this process is (`beat`)."""
+        if self._pool is not None:
+            self._beats = Heartbeats(self._pool.orchestrator, beat, seconds)
+            self._beats.start()
+
+    def advance(self, state: State, now: int) -> set[TaskKey]:
+        """Start whatever is due; returns the tasks that are to be judged, now or ahead."""
+        pool = state.pools[self._number]
+        self._lanes.advance(state, pool, now)
+        self._trials.advance(state, pool, now)
+        self._keeper.finish_overdue(state, now)
+        return self._voting.end_turn()
+
+    def forget(self) -> None:
+        """After a reorganisation."""
+        self._fees.forget()
+
+    def close(self) -> None:
+        self._publisher.close()
+        if self._beats is not None:
+            self._beats.stop()
+        if self._pool is not None:
+            self._pool.close()

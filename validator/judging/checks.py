@@ -1,0 +1,314 @@
+"""The checks of one rollout file, in the order in which they run.
+
+A check is a pure function of a `CheckContext` and returns one `Finding`. `FILE_CHECKS` look at the file alone; the
+first refusal among them ends the judgement, because what follows would rest on false ground. `PREFILL_CHECKS` look at
+the verifier's own pass over the audited rows, and all of them run.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from engines.base import FINISH_EOS, FINISH_LENGTH
+from environments.pool import Score
+from protocol.evidence.figures import engine_key
+from protocol.rollout_file.rows import Rollout, commit
+from protocol.seeds import assignments
+from protocol.toploc.codec import MalformedProof, parse_many
+from protocol.verdict import Code, Finding, Measurement
+from validator.judging.context import CheckContext
+
+Check = Callable[[CheckContext], Finding]
+
+MAX_LOGPROB = 1e-3
+"""A log-probability may exceed 0 by rounding only."""
+
+
+def accept(check: str, **measurements: Measurement) -> Finding:
+    return Finding(check, Code.ACCEPT, measurements)
+
+
+def refuse(check: str, code: Code, note: str, **measurements: Measurement) -> Finding:
+    return Finding(check, code, measurements, note)
+
+
+def largest(values: Iterable[float]) -> float:
+    """Return the maximum, or NaN as soon as one value is NaN (the built-in `max` may hide it)."""
+    kept = list(values)
+    return math.nan if any(map(math.isnan, kept)) else max(kept)
+
+
+def by_threshold(
+    check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **measurements: Measurement
+) -> Finding:
+    """Judge measurements by their reject thresholds; `measured` maps a name to (measurement, threshold).
+
+    A measurement at its threshold or beyond (or NaN) gives `code`. One at `band` times its threshold or beyond is
+    unsure. Anything else is accepted.
+    """
+    shown: dict[str, Measurement] = {name: measurement for name, (measurement, _) in measured.items()}
+    shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | measurements
+    over = [name for name, (measurement, threshold) in measured.items() if not measurement < threshold]
+    if over:
+        return Finding(check, code, shown, f"{', '.join(over)} at the reject threshold or beyond")
+    near = [name for name, (measurement, threshold) in measured.items() if measurement >= band * threshold]
+    if near:
+        return Finding(check, Code.UNSURE, shown, f"{', '.join(near)} in the unsure band")
+    return Finding(check, Code.ACCEPT, shown)
+
+
+def check_schema(context: CheckContext) -> Finding:
+    """Check the bounds that the reader of rollout files cannot know: vocabulary and sign of log-probabilities."""
+    vocabulary = context.environment.vocabulary
+    for number, rollout in enumerate(context.rollouts):
+        if max(max(rollout.prompt_tokens), max(rollout.output_tokens)) >= vocabulary:
+            return refuse("schema", Code.MALFORMED, f"row {number}: a token outside the vocabulary", row=number)
+        if max(rollout.logprobs) > MAX_LOGPROB:
+            return refuse("schema", Code.MALFORMED, f"row {number}: a log-probability above 0", row=number)
+    return accept("schema", rows=len(context.rollouts), bytes=len(context.data))
+
+
+def check_header(context: CheckContext) -> Finding:
+    """Check the header against the chain: whose file this is, and from which randomness and weights.
+
+    A wrong network, step seed or manifest is malformed, since a reorganisation changes the last two under an honest
+    worker. Another node, step or counter never happens to an honest worker: the contract orders counters and binds the
+    rest. In a pool with a null model, an engine that the model does not know is malformed too, because its files would
+    add up to nothing.
+    """
+    header, claimed, known = context.header, context.header.work, context.facts.work
+    differing = claimed.id.differing(known.id)
+    for name in ("node", "step", "counter"):
+        if name in differing:
+            note = f"the file is of {name} {claimed.id.flat()[name]}, the submission of {known.id.flat()[name]}"
+            return refuse("header", Code.REJECT_ASSIGNMENT, note, field=name)
+    differing += [name for name in ("step_seed", "manifest") if getattr(claimed, name) != getattr(known, name)]
+    if differing:
+        return refuse("header", Code.MALFORMED, f"{differing[0]} is not the chain's", field=differing[0])
+    evidence, engine = context.config.evidence, engine_key(header.engine, header.dtype, header.device)
+    if evidence is not None and (why := evidence.refuses(engine)):
+        return refuse("header", Code.MALFORMED, why[:300], field="engine")
+    return accept("header", engine=header.engine, dtype=header.dtype, device=header.device)
+
+
+def check_commitment(context: CheckContext) -> Finding:
+    """Check Merkle root, rows and paid units against the chain. (The SHA-256 is checked when the file is fetched.)"""
+    committed, actual = context.facts.commitment, commit(context.data, context.rollouts)
+    if actual.root != committed.root:
+        note = "the rows do not hash to the committed Merkle root"
+        return refuse("commitment", Code.REJECT_COMMITMENT, note, root=actual.root.hex())
+    if committed.units > actual.units:
+        note = f"{committed.units} units were claimed for {actual.units} output tokens"
+        return refuse("commitment", Code.REJECT_REWARD, note, units=actual.units)
+    if committed.units < actual.units or committed.rows != actual.rows:
+        note = "units or rows on chain are not those of the file"
+        return refuse("commitment", Code.MALFORMED, note, units=actual.units, rows=actual.rows)
+    return accept("commitment", units=actual.units, rows=actual.rows)
+
+
+def check_assignment(context: CheckContext) -> Finding:
+    """Check that step seed, node, counter and the step's curriculum mask assign these problems and target lengths."""
+    work = context.config.work
+    assigned = assignments(context.facts.work, context.config, context.environment.mask)
+    wrong = [
+        number
+        for number, rollout in enumerate(context.rollouts)
+        if (rollout.slot, rollout.sample) != divmod(number, work.samples_per_problem)
+        or rollout.problem_seed != assigned[rollout.slot].problem_seed
+        or rollout.target_length != assigned[rollout.slot].target_length
+    ]
+    if wrong or len(context.rollouts) != work.rows:
+        note = f"{len(wrong)} rows are not the assigned problem or target length"
+        return refuse("assignment", Code.REJECT_ASSIGNMENT, note, rows=wrong)
+    return accept("assignment", problems=work.problems_per_file)
+
+
+def check_prompts(context: CheckContext) -> Finding:
+    """Check that every prompt is exactly what the assigned problem gives."""
+    prompt = cache(context.environment.prompt)  # all samples of a problem share one prompt
+    wrong = [
+        number
+        for number, rollout in enumerate(context.rollouts)
+        if rollout.prompt_tokens != prompt(rollout.problem_seed, rollout.target_length)
+    ]
+    if wrong:
+        note = f"{len(wrong)} prompts are not the problem's"
+        return refuse("prompts", Code.REJECT_ASSIGNMENT, note, rows=wrong)
+    return accept("prompts", prompts=len(context.rollouts))
+
+
+def check_termination(context: CheckContext) -> Finding:
+    """Check that every rollout ends at the EOS after which no turn follows, or at the length limit.
+
+    Which turns there are follows from the sampled tokens, because the environment's replies are recomputed. A missing
+    or an extra turn is therefore found in every row, audited or not. The file holds no replies; who sampled after a
+    false reply is found by proofs and noise, as after a false prompt.
+
+    No honest engine begins a rollout that its model cannot take to the length limit. A row beyond the model's context
+    is refused here, since nobody's prefill could judge it.
+    """
+    limit = context.config.work.max_new_tokens
+    wrong = [number for number, row in enumerate(context.rollouts) if not _ends_rightly(row, context)]
+    if wrong:
+        note = f"{len(wrong)} rollouts end neither at the last turn's EOS nor at {limit} tokens that the model can take"
+        return refuse("termination", Code.REJECT_TERMINATION, note, rows=wrong)
+    return accept("termination", at_limit=sum(row.finish == FINISH_LENGTH for row in context.rollouts))
+
+
+def _ends_rightly(row: Rollout, context: CheckContext) -> bool:
+    transcript = context.transcript(row)
+    if transcript.excess:
+        return False
+    replies, positions = sum(map(len, transcript.replies)), context.environment.positions
+    if positions is not None and len(row.prompt_tokens) + len(row.output_tokens) + replies > positions:
+        return False
+    at_limit = len(row.output_tokens) == context.config.work.max_new_tokens
+    if row.output_tokens[-1] in context.environment.eos_ids:
+        return row.finish == FINISH_EOS and (transcript.due is None or at_limit)
+    return row.finish == FINISH_LENGTH and at_limit
+
+
+def check_rewards(context: CheckContext) -> Finding:
+    """Recompute rewards with the environment's own scorer and compare them bit for bit in float32."""
+    wrong = []
+    for number, rollout in enumerate(context.rollouts):
+        claimed = Score(rollout.task_reward, rollout.length_penalty, rollout.reward)
+        if claimed != context.environment.score(rollout.problem_seed, rollout.target_length, rollout.output_tokens):
+            wrong.append(number)
+    if wrong:
+        first = context.environment.where(context.rollouts[wrong[0]].problem_seed)
+        note = f"{len(wrong)} rewards are not the scorer's, the first in {first}"
+        return refuse("rewards", Code.REJECT_REWARD, note, rows=wrong)
+    mean = sum(rollout.task_reward for rollout in context.rollouts) / len(context.rollouts)
+    return accept("rewards", mean_task_reward=mean)
+
+
+def check_proofs(context: CheckContext) -> Finding:
+    """Check that proofs are well formed before any arithmetic: their number, modulus and coefficients."""
+    for number, rollout in enumerate(context.rollouts):
+        try:
+            parse_many(rollout.proofs, len(rollout.output_tokens))
+        except MalformedProof as error:
+            return refuse("proofs", Code.REJECT_WEIGHTS, f"row {number}: {error.what}", row=number)
+    return accept("proofs", proofs=sum(len(rollout.proofs) for rollout in context.rollouts))
+
+
+def check_duplicates(context: CheckContext) -> Finding:
+    """Refuse the same improbable text submitted for two samples of one file.
+
+    The noise of every completion is keyed by node, step, counter, slot and sample, so two rows are independent samples:
+    they agree with probability exp(−surprisal). Honest rows may repeat; samples of an easy problem are often equal.
+    One proof under several texts is no fraud by itself, since a completion that loops has chunk after chunk of equal
+    activations. Such rows are always audited (`CheckContext.audited`). Copies of other submissions are found by the
+    sampling check, because a verdict depends on the chain and this file alone.
+    """
+    copied = context.repeats.copied
+    if copied:
+        row, first = copied[0]
+        note = f"row {row} repeats the text of row {first}, too improbable for chance"
+        return refuse("duplicates", Code.REJECT_DUPLICATE, note, row=row, first=first, copied=len(copied))
+    return accept("duplicates", ambiguous=list(context.repeats.ambiguous))
+
+
+def check_logprobs(context: CheckContext) -> Finding:
+    """Compare claimed log-probabilities with the verifier's: largest and mean difference over the audited rows."""
+    checks = context.config.checks
+    differences = [
+        abs(claimed - own)
+        for row in context.measured
+        for claimed, own in zip(context.rollouts[row.row].logprobs, row.logprobs, strict=True)
+    ]
+    measured = {
+        "largest": (largest(differences), checks.logprob_error_reject),
+        "mean": (sum(differences) / len(differences), checks.logprob_mean_reject),
+    }
+    return by_threshold("logprobs", Code.REJECT_WEIGHTS, checks.unsure_band, measured, tokens=len(differences))
+
+
+def check_toploc(context: CheckContext) -> Finding:
+    """Compare claimed activations (TOPLOC) with the verifier's, by the worst chunk and by the mean over all chunks.
+
+    The mean is the sharper instrument: a small change of the weights moves every chunk a little.
+    """
+    checks = context.config.checks
+    mismatches = [count for row in context.measured for count in row.mismatches]
+    mantissas = [error for row in context.measured for error in row.mantissas]
+    chunks = len(mismatches)
+    # One value next to a power of two is no rate: in a short file a single mismatch never decides by the mean.
+    rate = max(0, sum(mismatches) - 1) / chunks
+    measured = {
+        "mismatches_mean": (rate, checks.exponent_mismatches_reject),
+        "mismatches_largest": (float(max(mismatches)), checks.exponent_mismatches_chunk_reject),
+        "mantissa_mean": (sum(mantissas) / chunks, checks.mantissa_mean_reject),
+        "mantissa_largest": (largest(mantissas), checks.mantissa_mean_chunk_reject),
+    }
+    return by_threshold("toploc", Code.REJECT_WEIGHTS, checks.unsure_band, measured, chunks=chunks)
+
+
+def check_eos(context: CheckContext) -> Finding:
+    """Refuse an EOS that is improbable by the verifier's logits and not what the seeded noise picks.
+
+    Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times, and honest workers must not
+    lose their stake by that. With the noise known, the two together prove that the EOS was put there.
+    """
+    checks = context.config.checks
+    least = 1.0
+    forced = []
+    for row in context.measured:
+        if row.eos_probability is None:
+            continue
+        least = min(least, row.eos_probability)
+        if row.eos_probability < checks.eos_probability_min and not row.gaps[-1] < checks.sampling_gap_reject:
+            forced.append(row.row)
+    if forced:
+        note = f"{len(forced)} completions were cut by an EOS that neither model nor noise chose"
+        return refuse("eos", Code.REJECT_TERMINATION, note, rows=forced, least_probability=least)
+    return accept("eos", least_probability=least)
+
+
+def check_sampling(context: CheckContext) -> Finding:
+    """Check that every token is the one that the seeded noise picks: the largest score gap, and the rate of misses.
+
+    A rounding difference makes a few near-ties go the other way with a gap near 0. A token chosen by other means loses
+    by about as much as the noise varies.
+    """
+    checks = context.config.checks
+    gaps = [gap for row in context.measured for gap in row.gaps]
+    misses = sum(not gap <= 0 for gap in gaps)
+    # One near-tie in a short file is no rate: a single miss never decides by its share.
+    rate = max(0, misses - 1) / len(gaps)
+    measured = {
+        "gap": (largest(gaps), checks.sampling_gap_reject),
+        "miss_rate": (rate, checks.sampling_miss_rate_reject),
+    }
+    return by_threshold("sampling", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=len(gaps), misses=misses)
+
+
+def check_distribution(context: CheckContext) -> Finding:
+    """Check that the chosen tokens are as probable as samples of this model.
+
+    Text of another model is more surprising than samples; greedy text is less so (overconfidence). Both measurements
+    are logarithms of e-values (`validator.judging.measurements`): under honest sampling the probability that one
+    reaches x is at most exp(−x), whatever the text.
+    """
+    checks = context.config.checks
+    measured = {
+        "surprise": (sum(row.surprise for row in context.measured), checks.distribution_nats_reject),
+        "dullness": (sum(row.dullness for row in context.measured), checks.distribution_nats_reject),
+    }
+    tokens = sum(len(row.gaps) for row in context.measured)
+    return by_threshold("distribution", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=tokens)
+
+
+FILE_CHECKS: tuple[Check, ...] = (
+    check_schema,
+    check_header,
+    check_commitment,
+    check_assignment,
+    check_prompts,
+    check_termination,
+    check_rewards,
+    check_proofs,
+    check_duplicates,
+)
+PREFILL_CHECKS: tuple[Check, ...] = (check_logprobs, check_toploc, check_eos, check_sampling, check_distribution)

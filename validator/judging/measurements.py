@@ -1,0 +1,135 @@
+"""One prefill of the audited rows, and from it every measurement that the checks judge.
+
+Surprise and dullness are log e-values of the chosen tokens (Ville's inequality; Shafer, "Testing by betting", 2021):
+for tokens v drawn from p, the product over t of p_t(v_t)^(−λ) / Σ_u p_t(u)^(1−λ) has mean 1 whatever the text, so that
+it reaches exp(x) with probability at most exp(−x). λ = ½ grows when tokens are less probable than samples, λ = −1 when
+they are more probable.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from engines.base import Engine, Prefilled
+from protocol.evidence.coherence import blocks_of
+from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded, unexplained
+from protocol.rollout_file.rows import Inserted, Rollout, interleaved, sampled_places
+from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
+from protocol.seeds import noise_key
+from protocol.toploc.codec import CHUNK
+from protocol.toploc.proofs import ChunkErrors, compare_many
+from protocol.verdict import Finding
+from validator.judging.context import CheckContext, RowMeasurements
+
+_TOGETHER = 1 << 22
+"""Logits that are judged in one go: rows of a small vocabulary cost more in calls than in arithmetic."""
+
+
+@torch.inference_mode()
+def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...]:
+    """Measurements of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
+    rows = context.audited
+    inserted = [context.transcript(context.rollouts[row]).inserted for row in rows]
+    sequences = [
+        (context.rollouts[row].prompt_tokens, interleaved(context.rollouts[row].output_tokens, replies))
+        for row, replies in zip(rows, inserted, strict=True)
+    ]
+    out: list[RowMeasurements] = []
+    waiting: dict[int, Prefilled] = {}
+    # Logits are large: they are used up a few rows at a time.
+    for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
+        waiting[row] = _sampled(prefilled, len(context.rollouts[row].output_tokens), replies)
+        if sum(one.logits.numel() for one in waiting.values()) >= _TOGETHER:
+            out += _measured(context, waiting)
+            waiting.clear()
+    return (*out, *_measured(context, waiting))
+
+
+def _sampled(prefilled: Prefilled, tokens: int, inserted: Inserted) -> Prefilled:
+    """The rows that produced sampled tokens: nobody sampled or proved what the environment put in between."""
+    if not inserted:
+        return prefilled
+    places = sampled_places(tokens, inserted)
+    return Prefilled(prefilled.hidden[places], prefilled.logits[places])
+
+
+def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
+    """Measurements of some rows, by their numbers."""
+    if not prefilled:
+        return
+    seen = list(prefilled.values())
+    compared = compare_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
+    choices, start = _choices(context, prefilled), 0
+    for row, (chunks, drift) in zip(prefilled, compared, strict=True):
+        rollout = context.rollouts[row]
+        tokens = len(rollout.output_tokens)
+        own, start = slice(start, start + tokens), start + tokens
+        logprobs = choices.logprobs[own]
+        ended = rollout.output_tokens[-1] in context.environment.eos_ids
+        yield RowMeasurements(
+            row=row,
+            mismatches=tuple(error.exponent_mismatches for error in chunks),
+            mantissas=_mantissas(chunks, tokens),
+            gaps=tuple(choices.gaps[own].tolist()),
+            logprobs=tuple(logprobs.tolist()),
+            expected=tuple(choices.best_logprobs[own].tolist()),
+            surprise=float((-logprobs / 2 - choices.log_root_sums[own]).sum()),
+            dullness=float((logprobs - choices.log_square_sums[own]).sum()),
+            eos_probability=math.exp(min(0.0, logprobs[-1])) if ended else None,
+            drift=drift,
+        )
+
+
+def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
+    """The races of all tokens of some rows, one row after another."""
+    tokens: list[int] = []
+    keys: list[NoiseKey] = []
+    positions: list[int] = []
+    for row in prefilled:
+        rollout = context.rollouts[row]
+        count = len(rollout.output_tokens)
+        tokens += rollout.output_tokens
+        keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * count
+        positions += range(count)
+    parts = [one.logits for one in prefilled.values()]
+    # Logits of one row of a large vocabulary are not copied once more.
+    logits = (parts[0] if len(parts) == 1 else torch.cat(parts)).numpy()
+    return verify_rows(logits, tokens, keys, positions, context.config.work.temperature)
+
+
+def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
+    """Of each chunk of a completion. A single token's proof takes every value of a hidden state of 128, and one that
+    lies next to zero has no relative precision: an honest mantissa may then be anything, so it is not judged."""
+    left = range(tokens, 0, -CHUNK)
+    return tuple(error.mantissa_mean if rest > 1 else 0.0 for error, rest in zip(errors, left, strict=True))
+
+
+# ~ The figures of every audited row, for the evidence that a node's files add up to (docs/evidence.md). No check: they
+# ~ judge nothing by themselves.
+
+
+def evidence(context: CheckContext) -> Finding:
+    """The finding that publishes them."""
+    rows = [row_figures(context.rollouts[row.row], row) for row in context.measured]
+    drifts = {row.row: row.drift for row in context.measured[:MOST_ROWS]}
+    return finding(rows, blocks_of(drifts, context.config.work.samples_per_problem))
+
+
+def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
+    """What is published of one row."""
+    tokens = len(measured.gaps)
+    return RowFigures(
+        row=measured.row,
+        tokens=tokens,
+        chunks=len(measured.mantissas) - (tokens % CHUNK == 1),
+        mantissas=rounded(math.fsum(measured.mantissas)),
+        errors=rounded(math.fsum(abs(a - b) for a, b in zip(rollout.logprobs, measured.logprobs, strict=True))),
+        gaps=rounded(math.fsum(measured.gaps)),
+        unexplained=rounded(_unexplained(rollout, measured)),
+    )
+
+
+def _unexplained(rollout: Rollout, measured: RowMeasurements) -> float:
+    tokens = zip(measured.gaps, rollout.logprobs, measured.logprobs, measured.expected, strict=True)
+    return math.fsum(unexplained(*token) for token in tokens if token[0] > 0)

@@ -1,0 +1,351 @@
+"""From a submission's bytes to a verdict: read, check, prefill once, check again.
+
+Total on hostile input: whatever the bytes, the result is a verdict. Only faults of this machine (the reader's sandbox,
+the engine) raise. Time is bounded by the pool's limits: the reader's, and one prefill of at most a full file.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from engines.base import Engine
+from engines.runtime import arithmetic_of, vllm_installed
+from environments.following import FollowingEnvironments
+from environments.pool import PoolEnvironments
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError, MusterError, printable
+from protocol.evidence.figures import engine_key
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, MalformedFile
+from protocol.seeds import Work
+from protocol.verdict import Code, Finding, Verdict, combine
+from runtime.pool_client import PoolClient
+from runtime.process import EngineConfig, EngineName
+from runtime.weights_ahead import WeightsAhead
+from storage.keys import MissingObjectError
+from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS, refuse
+from validator.judging.context import CheckContext, SubmissionFacts, verdict_on
+from validator.judging.measurements import evidence, measure
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
+from validator.retention import KeptFiles
+
+
+def judge(
+    facts: SubmissionFacts,
+    data: bytes | None,
+    config: PoolConfig,
+    environment: PoolEnvironments,
+    engine: Engine,
+) -> Verdict:
+    """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
+    weights. Nothing else counts: whoever judges later or alone finds the same. Raises MusterError if reader or engine
+    fails."""
+    context, findings = _open(facts, data, config, environment)
+    audited: list[int] = []
+    if context is not None:
+        findings = _before_prefill(context)
+        if findings[-1].code.is_accept:
+            context = replace(context, measurements=measure(context, engine))
+            findings += [*(check(context) for check in PREFILL_CHECKS), evidence(context)]
+            audited = context.audited
+    info = engine.info
+    arithmetic = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
+    return verdict_on(facts, config, combine(findings), arithmetic, audited, findings)
+
+
+def _open(
+    facts: SubmissionFacts, data: bytes | None, config: PoolConfig, environment: PoolEnvironments
+) -> tuple[CheckContext | None, list[Finding]]:
+    if data is None:
+        return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
+    if hashlib.sha256(data).digest() != facts.commitment.sha256:
+        return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves bytes of the committed SHA-256")]
+    try:
+        header, rollouts = read(data, Limits.of(config.work))
+    except MalformedFile as error:
+        return None, [refuse("read", Code.MALFORMED, error.what[:300])]
+    return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
+
+
+def _before_prefill(context: CheckContext) -> list[Finding]:
+    """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
+    findings = []
+    for check in FILE_CHECKS:
+        findings.append(check(context))
+        if not findings[-1].code.is_accept:
+            break
+    return findings
+
+
+# ~ The engines that a machine judges with: one for everything, others for files of node cases whose worker used them.
+# ~
+# ~ Two engines differ by more than small cheats change; one engine differs from itself by far less. So a file of a node
+# ~ case is measured by the engine that its header names, where this machine has it and the pool's law knows that pair
+# ~ (docs/evidence.md). A worker that names an engine which it does not use only makes its own errors larger.
+
+
+log = logging.getLogger("muster.validator")
+
+
+class OtherEngines:
+    """Engines besides the one that judges everything: each is started when a file first needs it, and kept."""
+
+    def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
+        self._configs = {engine_key(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
+        self._made: dict[str, LoadedEngine] = {}
+
+    def of(self, key: str) -> "LoadedEngine | None":
+        """The engine with this arithmetic; None where there is none, or it did not start, which is tried once."""
+        if key in self._configs:
+            log.info("starting the engine %s for a file that was made with it", key)
+            config = self._configs.pop(key)
+            try:
+                self._made[key] = LoadedEngine(config.make())
+            except Exception as error:  # an engine's library raises anything, and the one that judges is left
+                log.warning("the engine %s does not start: %s", key, printable(str(error) or repr(error)))
+        return self._made.get(key)
+
+
+class LoadedEngine:
+    """An engine that the judges of several pools share, and whose weights it has loaded; `others` are what the machine
+    holds besides."""
+
+    def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
+        self.engine, self.others = engine, others or OtherEngines()
+        self._loaded = b""
+        self._refused: set[bytes] = set()
+
+    @property
+    def key(self) -> str:
+        """Its arithmetic, as laws name it."""
+        info = self.engine.info
+        return engine_key(info.name, info.dtype, info.device)
+
+    def has(self, manifest: bytes) -> bool:
+        return self._loaded == manifest
+
+    def load(self, manifest: bytes, folder: Path) -> None:
+        self._loaded = b""
+        self._refused.add(manifest)
+        self.engine.load(folder)
+        self._refused.discard(manifest)
+        self._loaded = manifest
+
+    def refused(self, manifest: bytes) -> bool:
+        """Whether it could not load these weights when it last tried, which may have taken minutes."""
+        return manifest in self._refused
+
+
+def installed() -> tuple[EngineName, ...]:
+    """The engines that can be started here."""
+    return ("transformers", "vllm") if vllm_installed() else ("transformers",)
+
+
+def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tuple[EngineConfig, ...]:
+    """What a machine that judges with `own` holds besides, in the same dtype on the same device; without `names` all
+    that are installed. Raises ConfigError for one that is not."""
+    here = installed()
+    used = (here[-1] if own.name == "auto" else own.name,)
+    for name in names or ():
+        if name not in here:
+            raise ConfigError(f"`case_engines` names {name}, which is not installed", "install it, or leave it out")
+    return tuple(
+        own.model_copy(update={"name": name}) for name in (here if names is None else names) if name not in used
+    )
+
+
+# ~ The one way from a submission to its verdict, for validators, jurors and replays.
+
+
+JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
+
+
+class MissingFileError(MissingObjectError):
+    """No source has a rollout file (yet)."""
+
+
+class FileJudge:
+    """Judges submissions of one pool, one at a time, with the weights that `weights` brings. What was judged is kept in
+    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the
+    pipeline."""
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        engine: LoadedEngine,
+        sources: Sources,
+        weights: Callable[[Work], Path],
+        verdicts: VerdictStore | None = None,
+        files: KeptFiles | None = None,
+        judge_one: JudgeOne = judge,
+    ) -> None:
+        self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
+        self._verdicts, self._files, self._judge_one = verdicts, files, judge_one
+        self._following = FollowingEnvironments(config)
+        self._environment: PoolEnvironments | None = None
+        self._manifest = b""
+        self._lacking: dict[bytes, str] = {}
+        self.judged = 0
+
+    def verdict(
+        self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True, as_worker: bool = False
+    ) -> Verdict:
+        """What nobody has is unavailable, or MissingFileError unless that is `final`. `as_worker`: measured by the
+        engine that the file names, where this machine has it and the pool's law knows the pair. Raises MusterError
+        where a source, the weights or this machine fail."""
+        kept = None if as_worker else self._known(facts, self._engine)
+        if kept is not None and self._is_kept(facts):
+            return kept
+        # Who votes on a file answers for its bytes, so a verdict alone is not enough. A node case's are final, and
+        # hundreds of them would take the room of those that a committee's seat has to be able to show.
+        data = self._fetch(facts, announced, keep=not as_worker)
+        if data is None and not final:
+            raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
+        engine = self._engine
+        if as_worker and data is not None:
+            engine = self._workers(facts, data)
+            kept = self._known(facts, engine)
+        if data is not None and kept is not None:
+            return kept
+        engine, verdict = self._judged(facts, data, engine)
+        self.judged += 1
+        # A file that nobody has now may be there later.
+        if self._verdicts and verdict.code is not Code.UNAVAILABLE:
+            self._verdicts.keep(facts, verdict, self._kept_as(engine))
+        return verdict
+
+    def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:
+        """Whether a file's bytes can be had now. Raises MusterError where its sources fail."""
+        return self._fetch(facts, announced, keep=False) is not None
+
+    def unjudged(self, facts: SubmissionFacts, why: str) -> Verdict:
+        """`unavailable`, for a file that was not looked at."""
+        finding = Finding("answer", Code.UNAVAILABLE, {}, why)
+        return verdict_on(facts, self._config, Code.UNAVAILABLE, {}, findings=(finding,))
+
+    def to_vote(self, verdict: Verdict) -> Verdict:
+        """What a seat that will have to show the bytes says: `unavailable` where it would accept and cannot keep them.
+        Otherwise whoever fills its disk has it fined for every file that comes then."""
+        place, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
+        if not verdict.code.is_accept or self._files is None or self._files.has(place, sha256):
+            return verdict
+        note = f"was {verdict.code.label}, but there is no room to keep its bytes"
+        finding = Finding("keep", Code.UNAVAILABLE, {}, note)
+        return replace(verdict, code=Code.UNAVAILABLE, findings=(*verdict.findings, finding))
+
+    def lacks(self, sha256: bytes) -> str:
+        """Why the bytes of a file could not be had when they were last asked for; empty if they were had, or never
+        asked for."""
+        return self._lacking.get(sha256, "")
+
+    def warm(self, work: Work) -> None:
+        """Load the weights of a policy step, so that the first verdict need not wait for them."""
+        self._load(work, self._engine)
+
+    def prepare(self, facts: SubmissionFacts) -> None:
+        """Bring the weights that the submission will be judged with."""
+        self._weights(facts.work)
+
+    def _fetch(self, facts: SubmissionFacts, announced: Sequence[str], keep: bool) -> bytes | None:
+        sha256, limit = facts.commitment.sha256, Limits.of(self._config.work).file_bytes
+        # A process killed before it had judged has the file, and its owner may not serve it a second time.
+        kept = self._files.read(sha256) if self._files is not None and self._is_kept(facts) else None
+        if kept is not None and hashlib.sha256(kept).digest() == sha256:
+            return kept
+        try:
+            data = self._sources.fetch("rollouts", sha256, limit, announced)
+        except MusterError as error:
+            self._lacking[sha256] = str(error)
+            raise
+        if data is None:
+            self._lacking[sha256] = "no source serves the file"
+        else:
+            self._lacking.pop(sha256, None)
+            if self._files is not None and keep:
+                self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
+        return data
+
+    def _is_kept(self, facts: SubmissionFacts) -> bool:
+        place = facts.work.id.pool.pool, facts.sequence
+        return self._files is None or self._files.has(place, facts.commitment.sha256)
+
+    def _known(self, facts: SubmissionFacts, engine: LoadedEngine) -> Verdict | None:
+        return self._verdicts.find(facts, self._config.digest, self._kept_as(engine)) if self._verdicts else None
+
+    def _kept_as(self, engine: LoadedEngine) -> str:
+        return "" if engine is self._engine else engine.key
+
+    def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
+        """The engine that a file's header names; ours where the law does not know that engine by itself, or this
+        machine does not have it."""
+        models = self._config.evidence.null_models if self._config.evidence else ()
+        try:
+            header, _ = read(data, Limits.of(self._config.work))
+        except MalformedFile:
+            return self._engine
+        named = engine_key(header.engine, header.dtype, header.device)
+        if named == self._engine.key or all((one.worker, one.verifier) != (named, named) for one in models):
+            return self._engine
+        found = self._engine.others.of(named)
+        if found is None or found.refused(facts.work.manifest):
+            what = (
+                "file %d was made with %s, which this machine does not have (`case_engines`) or start: judged with %s"
+            )
+            log.warning(what, facts.sequence, named, self._engine.key)
+            return self._engine
+        return found
+
+    def _judged(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> tuple[LoadedEngine, Verdict]:
+        """The verdict, and the engine that it is by: ours where another one fails. It may have no memory left beside
+        ours, or hold a model of another kind, and a file that ours can measure must not go unjudged for that."""
+        if engine is not self._engine:
+            self._weights(facts.work)  # where these are missing, no engine is to blame
+            try:
+                return engine, self._judge_with(facts, data, engine)
+            except Exception as error:
+                what = "file %d cannot be measured with %s, which made it: judged with %s (%s)"
+                log.warning(what, facts.sequence, engine.key, self._engine.key, printable(str(error) or repr(error)))
+        return self._engine, self._judge_with(facts, data, self._engine)
+
+    def _judge_with(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> Verdict:
+        environment = self._load(facts.work, engine)
+        return self._judge_one(facts, data, self._config, environment, engine.engine)
+
+    def _load(self, work: Work, engine: LoadedEngine) -> PoolEnvironments:
+        if self._environment is None or self._manifest != work.manifest or not engine.has(work.manifest):
+            folder = self._weights(work)
+            environment = self._following.of(folder)
+            engine.load(work.manifest, folder)
+            self._environment, self._manifest = environment, work.manifest
+        return self._environment
+
+
+# ~ The weights that a pool's files are judged with.
+
+
+_REACH = 4
+"""Policy steps beyond the newest that was asked for, which are still fetched ahead."""
+
+
+class JudgedWeights:
+    """Brings the weights of a file's policy step, every byte checked each time: a verdict rests on them. As long as the
+    pool gives us files to judge, each new step is fetched once it is published, so that no file waits for a download; a
+    pool that never asks for us costs nothing. `keep`: how many steps stay in the cache.
+    """
+
+    def __init__(self, client: PoolClient, poll_seconds: float, keep: Callable[[], int]) -> None:
+        self._client, self._keep, self._asked = client, keep, -1
+        self._ahead = WeightsAhead(client, poll_seconds, self._wanted, keep)
+        client.before_close.append(self._ahead.stop)
+        self._ahead.start()
+
+    def __call__(self, work: Work) -> Path:
+        """Raises what `PoolClient.weights` raises. A fetch of the same step under way is waited for."""
+        self._asked = max(self._asked, work.id.step)
+        return self._client.weights(work, self._keep())
+
+    def _wanted(self, step: int) -> bool:
+        return self._asked >= 0 and step - self._asked <= _REACH

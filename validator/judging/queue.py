@@ -1,0 +1,281 @@
+"""The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
+
+What is asked for comes first. A task of which a file is missing, or cannot be judged yet, is put aside and tried again
+between the others, which it never holds up. Nor does one of many files, a node case's: it lets go first, after each of
+them, what has no more than a lane has. While nothing is asked for, it judges ahead: files whose committee is not drawn
+yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed
+before the draw.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.errors import MusterError
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.verdict import LANE, BallotDocument, Code, Verdict
+from validator.judging.context import SubmissionFacts
+from validator.judging.pipeline import FileJudge, MissingFileError
+from validator.judging.verdicts import VerdictStore
+
+log = logging.getLogger("muster.validator")
+_RETRY_SECONDS = 1.0
+
+TaskKey = tuple[str, bytes, bytes]
+"""The round or trial, the seed of its draw, and the digest of its files."""
+
+
+@dataclass(frozen=True)
+class JudgeTask:
+    """Files for `judge` to judge together: a lane's, a trial's one, or those of a node case. `mirrors[i]` are further
+    URLs of file i. A file that no source has counts as unavailable after `patience` seconds, counted from when the task
+    is asked for. `to_show`: whoever accepts a file will have to show its bytes, as committees do. `as_worker`: each is
+    measured by its worker's own engine, where that can be had. `whole`: all are needed, and none is measured before
+    they are there: whoever withholds one would have the others measured for nothing."""
+
+    key: TaskKey
+    facts: tuple[SubmissionFacts, ...]
+    mirrors: tuple[tuple[str, ...], ...]
+    judge: FileJudge
+    patience: float = 0.0
+    to_show: bool = False
+    as_worker: bool = False
+    whole: bool = False
+
+    @property
+    def where(self) -> str:
+        return self.key[0]
+
+
+@dataclass(frozen=True)
+class LaneVerdict:
+    """A judged task: codes in the files' order, the hash of the document that says why, and the verdicts in it."""
+
+    codes: tuple[Code, ...]
+    verdict_hash: bytes
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass
+class _Request:
+    """`until`: when missing files become unavailable; `not_before`: when it is tried again; both monotonic seconds.
+    `there` (of a whole task), `found` and `failures` (how often in vain) by the files' order; `problem`: what last kept
+    it from its end."""
+
+    task: JudgeTask
+    ahead: bool
+    until: float
+    not_before: float = 0.0
+    there: set[int] = field(default_factory=set)
+    found: dict[int, Verdict] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+    problem: str = ""
+    future: Future[Any] = field(default_factory=Future)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def large(self) -> bool:
+        """Whether it has more files than a lane: a node case's, whose window is longer."""
+        return len(self.task.facts) > LANE
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        self.future.cancel()
+
+
+class JudgeQueue:
+    """Judges tasks one after another and remembers each until `retain` drops it; what they rest on is kept in
+    `verdicts`. `done` is called after everything that was asked for."""
+
+    def __init__(self, verdicts: VerdictStore, done: Callable[[], None] = lambda: None) -> None:
+        self._verdicts, self._done = verdicts, done
+        self._requests: dict[TaskKey, _Request] = {}
+        self._running: _Request | None = None
+        self._stopped = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+
+    @property
+    def current(self) -> str:
+        """What is being judged that was asked for; empty while nothing is."""
+        running = self._running
+        return running.task.where if running and not running.ahead else ""
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            for request in self._requests.values():
+                request.cancel()
+            self._changed.notify()
+        self._thread.join(timeout=30)
+
+    def ask(self, task: JudgeTask) -> "Future[LaneVerdict]":
+        """The verdict on a task, now or later: what fails is tried again until nobody wants it any more."""
+        with self._changed:
+            request = self._requests.get(task.key)
+            if request is None:
+                request = self._add(task, ahead=False)
+                if self._running is not None and self._running.ahead:
+                    self._running.cancelled.set()
+            elif request.task.mirrors != task.mirrors:
+                # Somebody has just said where a file is: look there at once.
+                request.task, request.not_before = task, 0.0
+                self._changed.notify()
+            return request.future
+
+    def prepare(self, task: JudgeTask) -> None:
+        """Do beforehand, once, what can be done of a task whose draw is still to come; its key has no seed yet."""
+        with self._changed:
+            if task.key not in self._requests:
+                self._add(task, ahead=True)
+
+    def so_far(self, key: TaskKey) -> tuple[dict[int, Verdict], str]:
+        """Of a task that has no end yet: the verdicts that were found, by the files' order, and what last kept it from
+        its end (empty if nothing did but time)."""
+        with self._changed:
+            request = self._requests.get(key)
+            return (dict(request.found), request.problem) if request else ({}, "")
+
+    def retain(self, keys: Collection[TaskKey]) -> None:
+        """Forget all other tasks: settled without us, or drawn anew. What is being judged ends after the file at
+        hand."""
+        with self._changed:
+            for key in [key for key in self._requests if key not in keys]:
+                self._requests.pop(key).cancel()
+
+    def _add(self, task: JudgeTask, ahead: bool) -> _Request:
+        until = time.monotonic() + (0.0 if ahead else task.patience)
+        self._requests[task.key] = request = _Request(task, ahead, until)
+        self._changed.notify()
+        return request
+
+    def _next(self) -> _Request | None:
+        """The oldest of what is asked for, then what was put aside, else what can be prepared; None at the end."""
+        with self._changed:
+            self._running = None
+            while not self._stopped:
+                now, waiting = time.monotonic(), [r for r in self._requests.values() if not r.future.done()]
+                ready = [request for request in waiting if request.not_before <= now]
+                if ready:
+                    self._running = min(ready, key=lambda request: (request.ahead, request.not_before))
+                    return self._running
+                self._changed.wait(min((r.not_before - now for r in waiting), default=None))
+            return None
+
+    def _run(self) -> None:
+        while (request := self._next()) is not None:
+            started, pause = time.monotonic(), _RETRY_SECONDS
+            try:
+                if self._gather(request) and self._judge_files(request):
+                    self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
+                else:
+                    request.not_before = time.monotonic()
+                continue
+            except CancelledError as error:
+                log.debug("%s: %s", request.task.where, error)
+            except MissingFileError as error:
+                request.problem = str(error)
+                log.debug("%s: %s", request.task.where, error)
+            except MusterError as error:
+                request.problem = str(error)
+                level = logging.DEBUG if request.ahead else logging.WARNING
+                log.log(level, "%s cannot be judged yet: %s", request.task.where, error)
+            except Exception as error:  # a fault of ours must not end the thread, nor cost a stranger's stake
+                request.problem = f"judging failed: {error!r}"
+                log.exception("%s: judging failed", request.task.where)
+                pause = 10 * _RETRY_SECONDS
+            if request.ahead:
+                self._finish(request, None)
+            # Slow sources of one pool leave most of the time to the others.
+            now = time.monotonic()
+            request.not_before = now + max(pause, 3 * (now - started))
+
+    def _finish(self, request: _Request, result: LaneVerdict | None) -> None:
+        with self._changed:
+            if not request.future.cancelled():
+                request.future.set_result(result)
+        if not request.ahead:
+            self._done()
+
+    def _gather(self, request: _Request) -> bool:
+        """Of a whole task: look whether as many more files as a lane has are there, no further one while a smaller task
+        waits. Returns whether all of them are, or it has come to its end because one is not. Raises MissingFileError
+        where that one may appear later."""
+        task, final = request.task, time.monotonic() >= request.until
+        left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
+        for at in left[:LANE]:
+            if request.cancelled.is_set():
+                raise CancelledError
+            sequence = task.facts[at].sequence
+            if not task.judge.is_there(task.facts[at], task.mirrors[at]):
+                if not final:
+                    raise MissingFileError(f"no source has file {sequence}", "it may appear later")
+                why = f"file {sequence} cannot be had, and without it the others decide nothing"
+                request.found = {place: task.judge.unjudged(facts, why) for place, facts in enumerate(task.facts)}
+                return True
+            request.there.add(at)
+            if request.large and self._smaller_waits():
+                break
+        return not task.whole or len(request.there) == len(task.facts)
+
+    def _judge_files(self, request: _Request) -> bool:
+        """As many files as a lane has, of those that are there, by steps so that each step's weights are loaded once,
+        and those first that failed least, so that one which fails never keeps the others from their turn; of a large
+        task no further one while a smaller waits. Returns whether all are judged. Raises MissingFileError at the end if
+        one was not there."""
+        task, final, failures = request.task, time.monotonic() >= request.until, request.failures
+        missing: MissingFileError | None = None
+
+        def order(at: int) -> tuple[int, int, int]:
+            return failures.get(at, 0), task.facts[at].work.id.step, task.facts[at].sequence
+
+        left = sorted((at for at in range(len(task.facts)) if at not in request.found), key=order)
+        for at in left[:LANE]:
+            if request.cancelled.is_set():
+                raise CancelledError
+            facts = task.facts[at]
+            if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
+                task.judge.prepare(facts)  # which rows to look at is not known yet, but with which model
+            else:
+                failures[at] = failures.get(at, 0) + 1
+                try:
+                    request.found[at] = task.judge.verdict(
+                        facts, task.mirrors[at], final=final, as_worker=task.as_worker
+                    )
+                except MissingFileError as error:
+                    missing = error
+            if request.large and self._smaller_waits():
+                break
+        if missing is not None:
+            raise missing
+        return request.ahead or len(request.found) == len(task.facts)
+
+    def _smaller_waits(self) -> bool:
+        """Whether what was asked for and can be tried now includes a task of no more files than a lane has."""
+        now = time.monotonic()
+        with self._changed:
+            return any(
+                not (one.ahead or one.large or one.future.done()) and one.not_before <= now
+                for one in self._requests.values()
+            )
+
+    def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:
+        verdicts = tuple(found[at] for at in range(len(task.facts)))
+        if task.to_show:
+            verdicts = tuple(map(task.judge.to_vote, verdicts))
+        for verdict in verdicts:
+            why = "; ".join(f"{finding.check}: {finding.note}" for finding in verdict.findings if finding.note)
+            log.info("%s submission %d: %s %s", task.where, verdict.sequence, verdict.code.label, why)
+        document = BallotDocument(task.where, task.key[1].hex(), verdicts)
+        codes = tuple(verdict.code for verdict in verdicts)
+        return LaneVerdict(codes, self._verdicts.keep_document(document), verdicts)

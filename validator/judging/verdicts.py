@@ -1,0 +1,107 @@
+"""Verdicts on disk: a submission is judged once per process, for all its seats and through restarts."""
+
+import logging
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+from protocol.encoding import canonical_json, keccak
+from protocol.errors import IntegrityError
+from protocol.files import write_atomic
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.verdict import BallotDocument, Verdict
+from runtime.orchestrator_client import OrchestratorClient
+from validator.judging.context import SubmissionFacts
+from validator.tasks import TransactionTasks
+
+log = logging.getLogger("muster.validator")
+
+
+def _name(digest: bytes) -> str:
+    return f"{digest.hex()}.json"
+
+
+class VerdictStore:
+    """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited), the pool's
+    configuration, and `engine` where it is another one than what the process judges everything with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting, self._published = folder / "documents", folder / "published"
+        for part in (self._waiting, self._published):
+            part.mkdir(parents=True, exist_ok=True)
+
+    def find(self, facts: SubmissionFacts, config_hash: bytes, engine: str = "") -> Verdict | None:
+        path = self._path(facts, config_hash, engine)
+        try:
+            return replace(Verdict.parse(path.read_bytes()), lane_seed=facts.lane_seed.hex())
+        except FileNotFoundError:
+            return None
+        except (OSError, IntegrityError) as error:
+            log.warning("the kept verdict %s is damaged (%s): judging again", path, error)
+            return None
+
+    def keep(self, facts: SubmissionFacts, verdict: Verdict, engine: str = "") -> None:
+        write_atomic(self._path(facts, bytes.fromhex(verdict.config_hash), engine), verdict.canonical())
+
+    def keep_document(self, document: BallotDocument) -> bytes:
+        """Store what a ballot's verdict hash stands for; returns the hash."""
+        if not (self._published / _name(document.digest)).exists():
+            write_atomic(self._waiting / _name(document.digest), document.canonical())
+        return document.digest
+
+    def document(self, digest: bytes) -> bytes | None:
+        """A document that waits for its publication."""
+        try:
+            return (self._waiting / _name(digest)).read_bytes()
+        except OSError:
+            return None
+
+    def is_unpublished(self, digest: bytes) -> bool:
+        """Whether a document is here that nobody else has yet."""
+        return (self._waiting / _name(digest)).exists()
+
+    def published(self, digest: bytes) -> None:
+        """Everybody can have this document now, also after a restart."""
+        (self._waiting / _name(digest)).rename(self._published / _name(digest))
+
+    def _path(self, facts: SubmissionFacts, config_hash: bytes, engine: str) -> Path:
+        work, committed = facts.work, asdict(facts.commitment)
+        hashes = {"step_seed": work.step_seed, "manifest": work.manifest, "lane_seed": facts.lane_seed}
+        fields = work.id.flat() | {"sequence": facts.sequence, "audit_rate": facts.audit_rate} | hashes | committed
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in fields.items()}
+        if facts.audit_rate >= AUDIT_EVERYTHING:
+            # The seed draws the audit sample and nothing else: where all is audited, a second draw changes nothing.
+            del fields["lane_seed"]
+        fields |= {"engine": engine} if engine else {}
+        key = keccak(canonical_json(fields) + config_hash)
+        return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
+
+
+# ~ Publishes the documents behind our revealed votes: evidence for everybody, secret until then.
+
+
+class VerdictPublisher:
+    """Brings a pool's documents to its service (None: there is none to bring them to), in a thread of its own: a
+    service that drags out its answers must not keep votes waiting, least of all another pool's. Thread-safe."""
+
+    def __init__(self, orchestrator: OrchestratorClient | None, verdicts: VerdictStore) -> None:
+        self._orchestrator, self._verdicts = orchestrator, verdicts
+        self._tasks = TransactionTasks(1)
+
+    def publish(self, digest: bytes, head: int) -> None:
+        """Upload the document of a revealed vote, unless that is done, now or in a former life of this process. What
+        fails is tried again when it is called again."""
+        if self._orchestrator is not None and self._verdicts.is_unpublished(digest):
+            what = f"verdict {digest.hex()[:12]} is published"
+            self._tasks.run(digest, head, what, partial(self._upload, self._orchestrator, digest), quiet=True)
+
+    def close(self) -> None:
+        """Publish nothing more."""
+        self._tasks.stop()
+
+    def _upload(self, orchestrator: OrchestratorClient, digest: bytes) -> None:
+        document = self._verdicts.document(digest)
+        if document is not None:
+            orchestrator.upload_verdict(document)
+            self._verdicts.published(digest)

@@ -1,0 +1,286 @@
+"""Whether a seat takes on a pool's judging: not where its programs could take longer than the pool's windows. Pure."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Pool, Seat, further_lanes
+from chain.indexer.state import State
+from chain.suite import Suite
+from environments.judging_time import SlowPool, too_slow
+from protocol.accounts import LocalAccount
+from protocol.config import PoolConfig
+from protocol.encoding import canonical_json
+from protocol.errors import ConfigError, MusterError, printable
+from protocol.files import write_atomic
+from protocol.identity import WorkId
+from protocol.seeds import Work
+from runtime.chain_connection import ChainConnection
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.pool_client import PoolClient
+from runtime.process import PoolSource
+from runtime.relay import serve_as_peer
+from validator.ballots import BallotBox
+from validator.config import ENGINES, READY, ValidatorConfig
+from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others
+from validator.judging.queue import JudgeQueue
+from validator.judging.sources import Sources
+from validator.judging.verdicts import VerdictStore
+from validator.retention import Holdings, KeptFiles, open_shelf, tenant_of
+from validator.tasks import TransactionTasks
+
+
+def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
+    """Why the pool's files could not be judged in time; None where they can. Raises ConfigError for a configuration
+    with a wrong parameter."""
+    return too_slow(config, pool.terms.commitWindow, pool.terms.juryCommitWindow)
+
+
+def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
+    """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is fined,
+    so it judges as fast as it can."""
+    if pool.validator_group != pool.pool:
+        return False
+    return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)
+
+
+# ~ What the validator works with outside its own loop: what all pools share, and what each has of its own.
+
+
+log = logging.getLogger("muster.validator")
+_OPENING_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class ValidatorCollaborators:
+    """What all pools share. `voters`: for each voting key the contracts, sending as it. `wake` is set when there is
+    something to do before the next look at the chain."""
+
+    chain: ChainConnection
+    voters: Mapping[str, Suite]
+    ballots: BallotBox
+    verdicts: VerdictStore
+    holdings: Holdings
+    queue: JudgeQueue
+    tasks: TransactionTasks
+    wake: threading.Event
+
+    @classmethod
+    def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
+        """Those that a configuration names. Raises ConfigError or UnreachableError."""
+        chain, wake = ChainConnection(config), threading.Event()
+        verdicts = VerdictStore(chain.home / "verdicts")
+        room = int(config.keep_gib * (1 << 30))
+        files = KeptFiles(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool, chain.now))
+        return cls(
+            chain=chain,
+            voters={str(account.address): chain.account_suite(account) for account in accounts},
+            ballots=BallotBox(chain.home / "ballots"),
+            verdicts=verdicts,
+            holdings=Holdings(files, open_shelf(config, files)),
+            queue=JudgeQueue(verdicts, wake.set),
+            tasks=TransactionTasks(2 * len(accounts) + 4),
+            wake=wake,
+        )
+
+    def close(self) -> None:
+        self.tasks.stop()
+        self.queue.stop()
+        self.holdings.close()
+        self.chain.close()
+
+
+@dataclass(frozen=True)
+class PoolCollaborators:
+    """What belongs to one pool. `config`: its configuration document; `patience`, `jury_patience`: seconds for which a
+    missing file of it is asked for, by a committee and by a jury of one file."""
+
+    pool_client: PoolClient
+    orchestrator: OrchestratorClient
+    judge: FileJudge
+    config: PoolConfig
+    patience: float
+    jury_patience: float
+
+    def jury_patience_for(self, files: int) -> float:
+        """The same for a jury of so many files, which has the longer window."""
+        return self.jury_patience + further_lanes(files) * self.patience
+
+    def close(self) -> None:
+        self.orchestrator.close()
+        self.pool_client.close()
+
+
+@dataclass(frozen=True)
+class UnopenedPool:
+    """A pool of which only the chain is known yet; `problem` says why."""
+
+    problem: Callable[[], str]
+
+
+class PoolOpener:
+    """Connects to pools: `account` signs requests to their services, all of them are judged by one engine, and files of
+    node cases by their workers' own, of those that this machine holds."""
+
+    def __init__(
+        self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
+    ) -> None:
+        self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
+        besides = others(config.engine, config.case_engines)
+        self._engine = LoadedEngine(config.engine.make(), OtherEngines(besides))
+        write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(one.name for one in besides)]))
+        self._count = 0
+
+    def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
+        """The pool at `source`, which a stranger `announced` or the configuration names. Blocks while its configuration
+        document is fetched, and the first pool's weights where no seat is at stake; raises MusterError if they cannot
+        be had."""
+        config = self._config.model_copy(update=source.model_dump())
+        client = PoolClient(config, None, self._shared.chain, announced)
+        try:
+            if source.pool == self._config.pool:
+                serve_as_peer(client, self._account)
+            return self._opened(client, announced)
+        except BaseException:
+            client.close()
+            raise
+
+    def _opened(self, client: PoolClient, announced: bool) -> PoolCollaborators:
+        config, pool = client.config, client.pool()
+        private = config.allow_private_sources
+        document = client.pool_config(_OPENING_SECONDS)
+        self._refuse_slow(client, document)
+        judge = FileJudge(
+            document,
+            self._engine,
+            Sources(client.objects),
+            JudgedWeights(client, self._config.poll_seconds, self._kept),
+            self._shared.verdicts,
+            self._shared.holdings.files,
+            self._judge_one,
+        )
+        orchestrator = OrchestratorClient(
+            config.orchestrator, self._account, client.pool_id, allow_private=private, announced=announced
+        )
+        if not self._count:
+            self._warm(client, judge)
+        self._count += 1
+        windows = (pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool else (0, 0)
+        # Half of the commit window, so that the vote is in time.
+        patience = (max(1.0, (window - self._config.deadline_margin) / 2) for window in windows)
+        return PoolCollaborators(client, orchestrator, judge, document, *patience)
+
+    def _refuse_slow(self, client: PoolClient, document: PoolConfig) -> None:
+        """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat
+        of ours promised to judge this very one."""
+        pool, state = client.pool(), client.state
+        slow = slow_pool(document, pool) if pool is not None else None
+        if pool is None or slow is None:
+            return
+        if not promised(pool, (seat for voter in self._shared.voters for seat in state.seats_of_voter(voter))):
+            raise ConfigError(slow.what, f"its owner can mend that: {slow.hint}")
+        log.warning(
+            "pool %d may be TOO SLOW to judge in time (muster validator judge --stop): %s", pool.pool, slow.what
+        )
+
+    def _warm(self, client: PoolClient, judge: FileJudge) -> None:
+        """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.
+        Raises MusterError where they cannot be had: nobody should bond on that. With seats at stake nothing waits for
+        them: votes may have to be opened."""
+        pool, at_stake = client.pool(), any(map(client.state.seats_of_voter, self._shared.voters))
+        try:
+            if pool is not None and pool.steps and not at_stake:
+                newest = pool.steps[-1]
+                work_id = WorkId(client.pool_id, str(self._account.address), newest.step, 0)
+                judge.warm(Work(work_id, bytes(32), newest.manifest))
+        except MusterError as error:
+            log.warning("not ready to judge pool %d yet: %s; trying again", client.config.pool, error)
+            raise
+        write_atomic(self._config.home / READY, b"")
+        log.info("ready to judge pool %d", client.config.pool)
+
+    def _kept(self) -> int:
+        """No pool's steps push another's out of the cache. The first pool is warmed before it counts."""
+        return self._config.keep_steps * max(1, self._count)
+
+
+# ~ Which pools our seats may be drawn for, and the connections to all of them that can be served.
+
+
+_REMIND_SECONDS = 60.0
+_AT_STAKE, _AT_LEISURE = 2.0, 30.0
+"""The longest pause, in seconds, before a pool that could not be opened is tried again."""
+
+OpenPool = Callable[[PoolSource, bool], PoolCollaborators]
+"""From where a pool is, and whether a stranger said so."""
+
+
+def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> set[int]:
+    """The pools that a seat of these keys may be drawn for, or has an open duty in."""
+    ours = [seat for seat in state.seats.values() if seat.voter in voters and not seat.closed]
+    numbers, classes = {seat.seat for seat in ours}, set[int]()
+    for seat in ours:
+        classes.update(seat.groups if seat.active else ())
+        classes.update(one for one, last in seat.left_groups.items() if epoch <= last + DRAW_REACH)
+    found = {pool.pool for pool in state.pools.values() if pool.validator_group in classes and pool.status != "settled"}
+    for lane in state.lanes.values():
+        if lane.pool not in found and any(numbers & one.duties for one in lane.rounds):
+            found.add(lane.pool)
+    return found | {trial.pool for trial in state.trials.values() if numbers & trial.duties}
+
+
+class ServedPools:
+    """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it. A pool
+    that cannot be served is said again and again, in `problems` and in the log: its seats are fined for what they miss.
+    """
+
+    def __init__(self, sources: Mapping[int, PoolSource], open_pool: OpenPool, tasks: TransactionTasks) -> None:
+        self._sources, self._open_pool, self._tasks = sources, open_pool, tasks
+        self._opened: dict[int, PoolCollaborators] = {}
+        self._told: dict[int, tuple[str, float]] = {}
+        self.problems: dict[int, str] = {}
+
+    def advance(self, state: State, wanted: set[int]) -> None:
+        """Start to open what is missing; pools that the configuration names are opened in any case."""
+        for number in sorted(wanted | self._sources.keys()):
+            if number not in self._opened and number in state.pools:
+                what, opening = f"pool {number} is opened", partial(self._open, state.pools[number])
+                tried = _AT_STAKE if number in wanted else _AT_LEISURE
+                self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=tried)
+        for number in tuple(self.problems):
+            if number in wanted:
+                self._remind(number)
+            elif number not in self._sources:
+                self.problems.pop(number, None)  # no seat of ours may be drawn for it any more
+
+    def unopened(self, number: int) -> UnopenedPool:
+        """What stands for a pool until it is opened."""
+        return UnopenedPool(lambda: self.problems.get(number, ""))
+
+    def take(self) -> Iterator[tuple[int, PoolCollaborators]]:
+        """The pools that have been opened so far."""
+        yield from sorted(self._opened.items())
+
+    def _open(self, pool: Pool) -> None:
+        announced = pool.pool not in self._sources
+        try:
+            if announced and not pool.service_url:
+                raise ConfigError("its owner announced no service", "name it in `pools`, or opt out of its class")
+            source = PoolSource(pool=pool.pool, orchestrator=pool.service_url) if announced else None
+            self._opened[pool.pool] = self._open_pool(source or self._sources[pool.pool], announced)
+            self.problems.pop(pool.pool, None)
+        except MusterError as error:
+            self.problems[pool.pool] = printable(str(error), 300)
+            raise
+
+    def _remind(self, number: int) -> None:
+        problem, now = self.problems.get(number, ""), time.monotonic()
+        said, when = self._told.get(number, ("", 0.0))
+        if problem and (said != problem or now > when + _REMIND_SECONDS):
+            self._told[number] = problem, now
+            log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)
