@@ -517,12 +517,12 @@ def _seats_chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class PoolLook:
-    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pool_view), `free` (base_units,
-    not reserved and not owed), `file` (base_units of the largest file), `now` and `settle_at` (chain time), `refused`
-    (the newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
-    service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's
-    processes that do not run on this machine, where that is known, by their roles, with their last messages.
-    `no_null_model`: why no node challenge can convict in it, empty if one can or nobody knows."""
+    """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pool_view), `free`
+    (base_units, not reserved and not owed), `file` (base_units of the largest file), `now` and `settle_at` (chain
+    time), `refused` (the newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence,
+    who, amount). The service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`:
+    the owner's processes that do not run on this machine, where that is known, by their roles, with their last
+    messages. `no_null_model`: why no node challenge can convict in it, empty if one can or nobody knows."""
 
     pool: int
     now: float

@@ -58,6 +58,7 @@ WHY = {
     "memory": "a model and its rollouts must fit",
     "engine": "files are made and judged with it",
     "precision": "pools in float32 refuse files that were multiplied in less",
+    "scoring": "a machine that scores differently hands in rewards that are refused as forged",
     "gpu": "the engine of the profile computes there",
     "clock": "the service refuses requests whose time is off, and windows are judged by the chain's",
     "deployment": "it names the contracts, and the chain that they are on",
@@ -275,6 +276,14 @@ def hardware(device: str) -> Iterator[Check]:
     else:
         yield ok("precision", "float32 products are computed in full precision")
     yield judge_gpu(device, gpus(), torch["gpus"])
+    yield judged("scoring", _scoring)
+
+
+def _scoring() -> str:
+    from environments.conformance import quick_check
+
+    quick_check()
+    return "this machine scores as every other"
 
 
 def judge_gpu(device: str, found: Sequence[Gpu], usable: int) -> Check:

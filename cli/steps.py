@@ -32,8 +32,8 @@ class UpDo(Enum):
 
 @dataclass(frozen=True)
 class UpStep:
-    """`why` is a line for people. `amount`: wei or base units that are missing, or base units to stake or bond; `address`:
-    whose."""
+    """`why` is a line for people. `amount`: wei or base units that are missing, or base units to stake or bond;
+    `address`: whose."""
 
     do: UpDo
     why: str
@@ -152,8 +152,9 @@ def _member_step(facts: NodeFacts) -> UpStep:
 
 @dataclass(frozen=True)
 class ValidatorFacts:
-    """What is known of a validator. Wei and base units. `voters`: address → wei; those in `seated` vote for an active seat
-    of ours that judges the pool, those in `idle` for one that does not yet; `foreign`: for somebody else's."""
+    """What is known of a validator. Wei and base units. `voters`: address → wei; those in `seated` vote for an
+    active seat of ours that judges the pool, those in `idle` for one that does not yet; `foreign`: for somebody
+    else's."""
 
     pool: int
     owner: str = ""

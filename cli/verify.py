@@ -294,7 +294,8 @@ def published_history(state: "State", pool: int, node: str, service: str) -> dic
 
 
 def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
-    """The model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
+    """The model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit
+    rate."""
     from validator.challenges import no_null_model, null_model_of
 
     model = null_model_of(config, terms)

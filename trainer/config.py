@@ -1,4 +1,5 @@
-"""The configuration files of the trainer's process (`muster pool train`) and of fine-tuning (`muster pool train --sft`)."""
+"""The configuration files of the trainer's process (`muster pool train`) and of fine-tuning (`muster pool train
+--sft`)."""
 
 from pathlib import Path
 from typing import Literal, Self

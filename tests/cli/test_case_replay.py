@@ -1,5 +1,5 @@
-"""`muster verify challenge` on a real chain, after validators judged a case: by the documents that they published, from a
-bucket that is honest, swaps a document, or has lost them."""
+"""`muster verify challenge` on a real chain, after validators judged a case: by the documents that they published,
+from a bucket that is honest, swaps a document, or has lost them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
