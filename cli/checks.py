@@ -208,7 +208,7 @@ def _attributes(folder: Path) -> str:
 
 def isolation(image: str) -> Check:
     """What `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
-    from sandbox.choose import choose
+    from sandbox.launch import choose
     from sandbox.policy import Mode
 
     choice = choose("auto", image)

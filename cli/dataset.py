@@ -97,9 +97,9 @@ def verify(
         "signer": made.signer or None,
         "newer_submissions": made.newer,
         "wrong": made.findings.count,
-        "findings": made.findings.told,
+        "findings": made.findings.messages,
     }
-    lines = [f"WRONG  {one}" for one in made.findings.told]
+    lines = [f"WRONG  {one}" for one in made.findings.messages]
     if made.findings.count > len(lines):
         lines.append(f"{made.findings.count - len(lines)} more things are wrong")
     lines += [_summary(made.document, made.rows, made.newer)]
@@ -111,7 +111,7 @@ def verify(
 def check_curriculum(step: int, look: PoolReading) -> None:
     """Recompute a policy step's curriculum mask from chain and bucket, and compare it with the published one. Exits
     with 1 if they differ."""
-    from dataset.curriculum import check_table
+    from dataset.curriculum import check_mask
     from protocol.api.endpoints import OBJECTS
     from storage.transfers import HttpObjects
 
@@ -119,7 +119,7 @@ def check_curriculum(step: int, look: PoolReading) -> None:
     pool, orchestrator = look.number(session), look.service(session)
     objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
     try:
-        found = check_table(_source(session, pool, 0), objects, step)
+        found = check_mask(_source(session, pool, 0), objects, step)
     finally:
         objects.close()
     findings = found.findings
@@ -127,19 +127,19 @@ def check_curriculum(step: int, look: PoolReading) -> None:
         "sound": not findings.count,
         "step": step,
         "files": found.files,
-        "left_out": list(found.table.left_out),
+        "left_out": list(found.mask.left_out),
         "environments": {
             name: {"problems": problems, "hard": hard, "easy": easy} for name, problems, hard, easy in found.rows()
         },
         "wrong": findings.count,
-        "findings": findings.told,
+        "findings": findings.messages,
     }
     lines = [table(("environment", "problems", "paused as too hard", "as too easy"), found.rows())]
-    lines += [f"WRONG  {one}" for one in findings.told]
-    if findings.count > len(findings.told):
-        lines.append(f"{findings.count - len(findings.told)} more things are wrong")
-    lines.append(f"counted from {found.files} files" + (f", without {len(found.table.left_out)} that the owner could "
-                 "not have" if found.table.left_out else ""))  # fmt: skip
+    lines += [f"WRONG  {one}" for one in findings.messages]
+    if findings.count > len(findings.messages):
+        lines.append(f"{findings.count - len(findings.messages)} more things are wrong")
+    lines.append(f"counted from {found.files} files" + (f", without {len(found.mask.left_out)} that the owner could "
+                 "not have" if found.mask.left_out else ""))  # fmt: skip
     lines += [] if findings.count else ["the mask is the one that follows from chain and bucket"]
     emit(shown, look.json, lambda: "\n".join(lines))
     if findings.count:

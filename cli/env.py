@@ -13,8 +13,7 @@ from protocol.errors import ConfigError
 if TYPE_CHECKING:
     from cli.env_target import CheckTarget
     from environments.base import Problem
-    from environments.checking.compare import EnvironmentCheck
-    from environments.genesys.screen import ScreenReport
+    from environments.checking import EnvironmentCheck, ScreenReport
     from protocol.config import PoolConfig
     from trainer.problem_filter import FilterReport
 
@@ -28,7 +27,7 @@ def new(
     json: JsonOption = False,
 ) -> None:
     """Write a small program that makes problems and scores answers, to start from."""
-    from environments.program import template
+    from environments import program
     from protocol.files import explained, write_atomic
 
     if file.suffix != ".py":
@@ -36,7 +35,7 @@ def new(
     if file.exists() and not force:
         raise ConfigError(f"{file} exists", "choose another name, or pass --force")
     with explained(f"write {file}", "check the folder"):
-        write_atomic(file, template.read().encode())
+        write_atomic(file, program.read().encode())
     emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster env check {file}")
 
 
@@ -64,9 +63,9 @@ def install(
 ) -> None:
     """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
     from cli.pool_config import parameter
-    from environments.data import data_folder
+    from environments.registry import data_folder
+    from environments.verifiers.environment import AskedPackage, lock_package, pinned_name
     from environments.verifiers.install import wheel_requirement
-    from environments.verifiers.locking import AskedPackage, lock_package, pinned_name
     from protocol.files import explained, write_atomic
 
     wheels, path = list(wheel or ()), Path(package).expanduser()
@@ -107,7 +106,7 @@ def check(
     cannot be made."""
     from cli.env_target import keep_file, targets
     from cli.pool_config import parameter
-    from environments.checking.compare import check_environment, sample_seeds
+    from environments.checking import check_environment, sample_seeds
 
     path = Path(target).expanduser()
     with targets(target, dict(map(parameter, param or ()))) as found:
@@ -224,7 +223,7 @@ def screen(
     A row is kept if it has the schema, is no duplicate, is not too long, its reference answer is worth 1 and its
     question alone is not. What is dropped, and why, is written beside it."""
     from cli.env_target import keep_file
-    from environments.genesys.screen import Screen, screen_file
+    from environments.checking import Screen, screen_file
     from protocol.files import file_sha256
 
     if (pool_config is None) != (weights is None):
@@ -240,7 +239,7 @@ def screen(
 
 
 def _emit_screen(report: "ScreenReport", about: dict[str, "str | Path | None"], json: bool) -> None:
-    from environments.genesys.screen import REASONS
+    from environments.checking import REASONS
 
     kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
     summary = {"rows": total, "kept": kept, "task_types": dict(report.kept)}

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from environments.base import Environment
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
 
@@ -43,7 +43,7 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
 
 def keep_file(path: Path, content: str) -> Path:
     """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
-    from environments.data import data_folder
+    from environments.registry import data_folder
     from protocol.environments import MAX_FILE_BYTES
     from protocol.files import explained, read_bounded, write_atomic
 
@@ -86,7 +86,7 @@ def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
     kind = _KINDS[path.suffix]
     config = _checked(name=kind, params=params, content=content)
     if kind == "genesys":
-        from environments.genesys.datafile import ProblemFile
+        from environments.genesys import ProblemFile
 
         config = config.model_copy(update={"rows": len(ProblemFile(folder / content, content))})
     if kind == "verifiers":
@@ -96,8 +96,8 @@ def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
 
 def _locked(folder: Path, content: str) -> int:
     """How many rows a lock names. The wheels that it carries come from the user's cache."""
-    from environments.data import data_folder
-    from environments.verifiers.lock import read_lock
+    from environments.registry import data_folder
+    from environments.verifiers.install import read_lock
 
     lock = read_lock(folder / content, content)
     for one in lock.carried:

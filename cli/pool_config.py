@@ -448,7 +448,7 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
 
 def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
     """Programs that could take longer than committees or juries have."""
-    from environments.judging_time import too_slow
+    from environments.program import too_slow
 
     try:
         slow = too_slow(config, terms.commitWindow, terms.juryCommitWindow)
@@ -510,8 +510,8 @@ def _tries(config: PoolConfig, one: EnvironmentConfig, learn: Curriculum) -> flo
 def world_problems(config: PoolConfig, folder: Path | None = None) -> list[PoolProblem]:
     """Return what of the world does not fit: an environment or model that does not exist, a parameter that an
     environment does not have. `folder`: where the model lies, if not under its `source`."""
-    from environments.catalogue import load_environment
-    from environments.checking.compare import sample_seeds
+    from environments.checking import sample_seeds
+    from environments.registry import load_environment
 
     found = []
     others = [one.environment for one in config.evaluation.sets if one.environment is not None]
@@ -623,7 +623,7 @@ def load_terms(path: Path, config_hash: bytes) -> Terms:
 
 def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> "PoolConfig":
     """The configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
-    from environments.conformance import scoring_versions
+    from environments.registry import scoring_versions
     from protocol.config import BF16_CHECKS, ChecksConfig
     from protocol.environments import EnvironmentConfig
 
@@ -685,7 +685,8 @@ def task_parameters(task: str) -> dict[str, Any]:
 
     from reasoning_gym.factory import DATASETS
 
-    from environments.gym.environment import RESERVED, THRESHOLD
+    from environments.base import THRESHOLD
+    from environments.gym import RESERVED
 
     _, config = DATASETS[task.partition("/")[2]]
     found: dict[str, Any] = {}

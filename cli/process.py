@@ -216,7 +216,7 @@ def with_isolation(profile: Profile, wanted: str | None) -> Profile:
 def isolation_words(config_path: Path) -> str:
     """The mode that a worker's configuration comes to on this machine, and what that protects. Raises ConfigError when
     the one asked for does not work here."""
-    from sandbox.choose import choose
+    from sandbox.launch import choose
     from worker.config import WorkerConfig
     from worker.main import absolute, words, worker_policy
 

@@ -15,6 +15,7 @@ from protocol.training import AdvantageName
 MAX_ROWS = 1 << 22
 MAX_ENVIRONMENTS = 64
 MAX_FILE_BYTES = 1 << 28
+MAX_ROW_BYTES = 4 << 20
 
 
 class EnvironmentConfig(Document):

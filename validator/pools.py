@@ -12,7 +12,7 @@ from chain.contracts import DRAW_REACH
 from chain.indexer.records import Pool, Seat, further_lanes
 from chain.indexer.state import State
 from chain.suite import Suite
-from environments.judging_time import SlowPool, too_slow
+from environments.program import SlowPool, too_slow
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json

@@ -9,8 +9,8 @@ from cli import checks as doctor
 from cli.process import isolation_words, with_isolation
 from cli.profile import Profile, load_profile, option_values, profile_text
 from protocol.errors import ConfigError
-from sandbox import choose as choosing
-from sandbox.choose import Probed
+from sandbox import launch as choosing
+from sandbox.launch import Probed
 from sandbox.policy import Mode
 
 IMAGE = "sha256:" + "12" * 32

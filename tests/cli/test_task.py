@@ -1,4 +1,4 @@
-"""`muster task`: a program to start from, and what keeps an environment from being fit for a pool."""
+"""`muster env`: a program to start from, and what keeps an environment from being fit for a pool."""
 
 import hashlib
 from pathlib import Path
@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from cli.pool_config import world_problems
-from environments.data import data_folder
+from environments.registry import data_folder
 from localnet.plan import pool_config
 from protocol.environments import EnvironmentConfig
 from tests.cli.muster import CompletedCommand, Muster
@@ -115,7 +115,7 @@ def test_a_program_that_fails_on_some_seeds_is_refused_by_pool_check(
     source = (PROBLEM.replace("str(seed)", "str(1 // (seed < 9))") + SCORE).encode()
     config = EnvironmentConfig(name="program", content=hashlib.sha256(source).hexdigest())
     (tmp_path / config.content).write_bytes(source)
-    monkeypatch.setattr("environments.data.user_cache", lambda part: tmp_path)
+    monkeypatch.setattr("environments.registry.user_cache", lambda part: tmp_path)
     (problem,) = world_problems(pool_config(7, 30).model_copy(update={"environments": (config,)}))
     assert "makes no problem of seed 18446744073709551615: ZeroDivisionError" in problem.line
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import localnet.real as real
-from environments.catalogue import load_environment
 from environments.prompts import completion_text
+from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan, unpermuted
 from protocol.config import BF16_CHECKS, PoolConfig

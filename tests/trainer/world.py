@@ -7,8 +7,7 @@ from typing import Any
 
 from chain.indexer.records import Account, Pool, Step, Submission
 from chain.indexer.state import State
-from environments.pool import PoolEnvironments
-from environments.rewards import float32
+from environments.pool import PoolEnvironments, float32
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account as KeyPair
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, SetResult, StepRequest

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, ScoringUnavailable, UnreachableError
 from protocol.rollout_file.rows import MalformedFile
 from protocol.sites.layout import Tensors
 from protocol.sites.notes import MAX_NAMED

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from engines.base import Engine
 from engines.runtime import arithmetic_of, vllm_installed
-from environments.following import FollowingEnvironments
-from environments.pool import PoolEnvironments
+from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError, printable
 from protocol.evidence.figures import engine_key
