@@ -147,9 +147,9 @@ def unserved_pools(home: Path) -> dict[str, str]:
 
 
 def _retained(home: Path) -> dict[str, Any]:
-    from validator.config import KEPT
+    from validator.config import RETAINED
 
-    found = _document(home / KEPT)
+    found = _document(home / RETAINED)
     try:
         counts: dict[str, Any] = {name: int(found[name]) for name in ("files", "bytes", "oldest")}
         return counts | {name: printable(str(found[name]), 500) for name in ("where", "problem")}

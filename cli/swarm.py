@@ -12,7 +12,6 @@ from cli.output import emit, fields
 from protocol.errors import ConfigError
 
 app = Commands(help="Train a policy of your own, and learn from what others share.", no_args_is_help=True)
-app.callback()(lambda: None)
 
 CONFIG = "member.json"
 HomeOption = Annotated[Path, typer.Option("--home", help="Folder of the member's state.", file_okay=False)]
@@ -43,7 +42,9 @@ class Sharing:
         return {"exchange": _absolute(self.exchange), "s3": bucket, "gate": gate}
 
 
-@app.command("init")
+@app.command(
+    "init", "muster swarm init --home me --document swarm.json --model model --keystore key.json --exchange all"
+)
 def init(
     home: HomeOption,
     document: DocumentOption,
@@ -87,7 +88,7 @@ def init(
     emit(joined, json, lambda: fields(joined) + f"\nnext: muster swarm run --home {home}")
 
 
-@app.command("run")
+@app.command("run", "muster swarm run --home me")
 def run(home: HomeOption) -> None:
     """Generate, share, draw, train, until it is stopped (SIGTERM ends after the round); a kill costs one round."""
     from swarm.main import run as run_member
@@ -95,7 +96,7 @@ def run(home: HomeOption) -> None:
     run_member(_config(home))
 
 
-@app.command("gate")
+@app.command("gate", "muster swarm gate --config gate.json")
 def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
     """Let members share who hold no key of the swarm's bucket: sign upload URLs for them and list what lies there."""
     from swarm.gate.main import run as run_gate
@@ -103,7 +104,7 @@ def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help=
     run_gate(config)
 
 
-@app.command("status")
+@app.command("status", "muster swarm status --home me")
 def status(home: HomeOption, json: JsonOption = False) -> None:
     """How far the member is, what it earned in reward, and who shared what with it."""
     from swarm.journal import JOURNAL, STATUS, measured, read_journal
