@@ -167,7 +167,7 @@ def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, InFligh
     from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
     from storage.relay.server import RelayApp, RelayLimits
 
-    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster relay run` does
+    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster weights serve` does
     cache, sources = RelayCache(folder, 1 << 40), asked(options)
     fetches = InFlightFetches(sources, cache, 512 << 20)
     app = RelayApp(cache, fetches, RelayLimits(1e6, 1e6, 1000))
