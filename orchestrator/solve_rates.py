@@ -2,7 +2,7 @@
 
 The database holds what each file says; which files count follows from the chain at every look: those that were final,
 undisputed, when the newest policy step was published. So a restart loses nothing, and a reorganisation takes back what
-it took from the chain. The curriculum itself trusts none of this (docs/protocol.md, section 3).
+it took from the chain. The curriculum itself trusts none of this (docs/reference/protocol.md, section 3).
 """
 
 import json
