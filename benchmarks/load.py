@@ -38,8 +38,8 @@ from chain.indexer.records import Terms, pack_work
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
+from orchestrator.chain import PoolView
 from orchestrator.db import Database
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from protocol.accounts import Account

@@ -17,12 +17,11 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
-from orchestrator.attestor import Attestor
 from orchestrator.auth import NonceStore, RequestGuard
-from orchestrator.background import BackgroundTask, ChainWatcher, Leader
+from orchestrator.background import BackgroundTask, Leader
+from orchestrator.chain import Attestor, ChainWatcher, PoolView
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads

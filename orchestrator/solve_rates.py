@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from chain.indexer.records import Submission
+from orchestrator.chain import PoolView
 from orchestrator.db import Database, SolveCountsRow
-from orchestrator.pool_view import PoolView
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
 from protocol.curriculum import Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
