@@ -51,8 +51,8 @@ from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
 from protocol.verdict import Code
-from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import serve
+from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.s3 import AccessKey, Presigner, S3Settings
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cli.answers import StatusPart
 from cli.last_seen import LastSeen
 from protocol.errors import MusterError, UnreachableError, printable
-from runtime.presence import last_line, last_said, last_sign, runs
+from runtime.presence import last_line, crash_message, last_sign, runs
 
 if TYPE_CHECKING:
     from cli.options import Reading
@@ -95,7 +95,7 @@ def look_at_process(home: Path | None, role: str) -> Look:
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, log)
     why = "it does not run on this machine" if seen else "it was never started on this machine"
-    if seen and (said := last_said(home)):
+    if seen and (said := crash_message(home)):
         why += f"; it said last: {said}"
     return Look(StatusPart("process", why, seen), facts)
 

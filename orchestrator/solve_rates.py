@@ -25,7 +25,7 @@ from protocol.encoding import canonical_json
 from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
-from runtime.solve_rates import published_mask, read_tries, undisputed
+from runtime.curriculum import published_mask, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import ManifestScope

@@ -11,7 +11,7 @@ from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
 from protocol.config import PoolConfig
-from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import Heartbeats
 from validator import rounds
 from validator.judging.queue import TaskKey
 from validator.judging.verdicts import VerdictPublisher
