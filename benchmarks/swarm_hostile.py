@@ -26,7 +26,7 @@ from benchmarks.swarm_members import (
     member_account,
 )
 from environments.base import Problem
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
 from protocol.swarm.sampling import Offer
 from protocol.swarm.seeds import round_problem

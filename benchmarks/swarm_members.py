@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.factory import make_engine
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument

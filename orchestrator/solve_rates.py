@@ -146,7 +146,7 @@ class SolveRates:
             try:
                 found = published_mask(self._config, self._open, digest, ManifestScope(self._pool, owner))
             except MusterError as error:
-                log.info("the newest table of resting problems cannot be read: %s", error)
+                log.info("the newest curriculum mask cannot be read: %s", error)
                 return
             with self._lock:
                 self._table = digest, found

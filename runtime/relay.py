@@ -291,7 +291,7 @@ class PoolRelay:
         return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}
 
 
-# ---- `muster relay run`
+# ---- `muster weights serve`
 
 
 def run(config_path: Path) -> NoReturn:

@@ -1,6 +1,6 @@
 """A swarm's document and its environments, as a member's machine has them."""
 
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from protocol.swarm.document import SwarmDocument

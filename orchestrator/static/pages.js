@@ -147,7 +147,7 @@ const disputesPage = {
         {n: true}], ["Opened"]], disputes.rows.map(one => [disputeLink(one.sequence), el("code", {title: one.disputer},
         one.disputer.slice(0, 10)), pill(one.outcome), one.resolved ? one.overturned ? pill("overturned", "warn")
         : pill("upheld", "good") : pill("open", ""), tokens(one.reward), when(one.time, now)]), "Nobody has disputed a file.")),
-      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify case NUMBER."},
+      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify challenge NUMBER."},
         table("Cases against nodes", [["Case", {main: true}], ["Accused"], ["By"], ["Files"], ["State"], ["Votes"],
           ["Taken", {n: true}], ["Opened"]], cases.rows.map(one => [count(one.case), address("node", one.node),
           code(one.accuser), one.sequences.flatMap(sequence => [fileLink(sequence), " "]), [pill(one.outcome,
@@ -302,8 +302,8 @@ const joinPage = {
           ["Later", "muster node status"]])),
         card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
         card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
-          `muster verify --orchestrator ${url} --deployment deployment.json`],
-        ["Keep this run as one page", `muster run report --orchestrator ${url}`]]))),
+          `muster verify files --pool ${url} --deployment deployment.json`],
+        ["Keep this run as one page", `muster pool report --pool ${url}`]]))),
     ];
   },
 };
@@ -319,27 +319,27 @@ const difficultyPage = {
   view: found => [
     heading("Difficulty"),
     lead("How often the run's models solved its problems, counted from accepted files that nothing can change any more. Where "
-      + "the pool has a curriculum, problems that are solved nearly always or hardly ever rest for a while."),
+      + "the pool has a curriculum, problems that are solved nearly always or hardly ever are masked for a while."),
     tiles([["Files counted", count(found.files), {sub: found.unread ? `${count(found.unread)} not read yet` : null}],
       ["As of policy step", stepLink(found.step)]]),
     card("Environments", {wide: true}, table("Environments", [["Environment", {main: true}], ["Problems", {n: true}],
-      ["Tried", {n: true}], ["Never solved", {n: true}], ["Always solved", {n: true}], ["Resting, too hard", {n: true}],
-      ["Resting, too easy", {n: true}], ["Resting in all", {n: true}]],
+      ["Tried", {n: true}], ["Never solved", {n: true}], ["Always solved", {n: true}], ["Masked, too hard", {n: true}],
+      ["Masked, too easy", {n: true}], ["Masked in all", {n: true}]],
     found.environments.map(one => [words(one.environment), one.problems == null ? "from any seed" : count(one.problems),
       count(one.tried), part(one.solved[0], one.tried), part(one.solved.at(-1), one.tried), part(one.hard, one.problems),
-      part(one.easy, one.problems), part(resting(one), one.problems)]))),
-    el("div", {class: "grid"}, ...found.environments.map(one => card(words(one.environment), {note: rests(one)}, shares(one)))),
+      part(one.easy, one.problems), part(masked(one), one.problems)]))),
+    el("div", {class: "grid"}, ...found.environments.map(one => card(words(one.environment), {note: maskedNote(one)}, shares(one)))),
   ],
 };
 
-const resting = ({hard, easy}) => hard == null ? null : hard + easy;
+const masked = ({hard, easy}) => hard == null ? null : hard + easy;
 // "12 (3%)"; a dash where nothing is known.
 const part = (number, whole) => number == null ? "–" : whole ? `${count(number)} (${share(number / whole)})` : count(number);
 
-function rests(one) {
-  if (one.hard == null) return "No curriculum: no problem rests.";
-  return `${plural(resting(one), "problem")} of ${count(one.problems)} (${share(resting(one) / one.problems)}) ${
-    resting(one) === 1 ? "rests" : "rest"}: ${count(one.hard)} too hard, ${count(one.easy)} too easy.`;
+function maskedNote(one) {
+  if (one.hard == null) return "No curriculum: no problem is masked.";
+  return `${plural(masked(one), "problem")} of ${count(one.problems)} (${share(masked(one) / one.problems)}) ${
+    masked(one) === 1 ? "is masked" : "are masked"}: ${count(one.hard)} too hard, ${count(one.easy)} too easy.`;
 }
 
 // The kinds that are counted: never, ten tenths, always.

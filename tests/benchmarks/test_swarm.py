@@ -9,7 +9,7 @@ import pytest
 from benchmarks import swarm
 from benchmarks.swarm import spread, summary
 from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder
 from trainer.base_model import Recipe, warm_up

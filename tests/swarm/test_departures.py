@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from environments.errors import ScoringUnavailable
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, ScoringUnavailable
 from protocol.swarm.envelope import seal
 from swarm.config import MixConfig
 from swarm.exchange import envelope_key

@@ -8,9 +8,8 @@ import torch
 
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
-from environments.errors import ScoringUnavailable
 from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.swarm.seeds import heldout_noise, heldout_problem, round_problem
 from swarm.assembly import AssembledMember, assemble
 from swarm.config import MeasuringConfig

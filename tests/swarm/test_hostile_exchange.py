@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from environments.errors import ScoringUnavailable
-from environments.texts import TextEnvironments
-from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from environments.pool import TextEnvironments
+from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable, UnreachableError
 from protocol.swarm.envelope import seal
 from storage.keys import object_key
 from swarm import inbox as inbox_module

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.files import write_folder
 from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
 from protocol.swarm.plausibility import Shape

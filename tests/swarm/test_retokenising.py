@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from environments.pool import TextEnvironments
 from environments.prompts import completion_text
-from environments.texts import TextEnvironments
 from protocol.models import EOS
 from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
 from protocol.swarm.sampling import Offer
