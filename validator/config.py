@@ -12,17 +12,17 @@ from storage.s3 import S3Settings
 from storage.transfers import check_url
 
 READY = "ready"
-"""A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""
+"""A file in `home` that appears once the process can judge: it has its engine and a pool's newest weights."""
 
 
 UNSERVED = "unserved.json"
-"""A file in `home` that says of every pool that our seats may be drawn for and that cannot be served: why."""
+"""A file in `home` that says why pools that our seats may be drawn for cannot be served."""
 
 RETAINED = "retained.json"
-"""A file in `home` that says how many files are kept for juries, and where they are shown."""
+"""A file in `home` that says how many files are retained for juries, and where they are served."""
 
 ENGINES = "engines.json"
-"""A file in `home` that names the engines of this machine: what it judges with, then those for node cases."""
+"""A file in `home` that names the engines of this machine: what it judges with, then those for node challenges."""
 
 _KEY_CHARACTERS = 100
 
@@ -41,14 +41,14 @@ PublicUrl = Annotated[str, AfterValidator(_public_url)]
 
 
 class ServeConfig(Document):
-    """The process itself serves kept files at `listen` (HOST:PORT), which strangers reach at `public_url`."""
+    """The process itself serves retained files at `listen` (HOST:PORT), which strangers reach at `public_url`."""
 
     listen: str
     public_url: PublicUrl
 
 
 class RepublishConfig(S3Settings):
-    """Kept files that are disputed go to a bucket of the validator's own, which anybody can read at `public_url`."""
+    """Disputed files go to a bucket of the validator's own, which anybody can read at `public_url`."""
 
     public_url: PublicUrl
 
