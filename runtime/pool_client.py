@@ -36,8 +36,8 @@ class PoolClient:
     `objects`: the pool's files, from the orchestrator or a mirror, which have to be public if a stranger `announced`
     them and the configuration does not allow others.
 
-    Only `state`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be used from
-    several threads. The constructor raises what that of `ChainConnection` does.
+    Only `state`, `refresh`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be
+    used from several threads. The constructor raises what that of `ChainConnection` does.
     """
 
     def __init__(
