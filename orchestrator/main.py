@@ -1,4 +1,4 @@
-"""`muster orchestrator run`: the service in one process, or in several workers that share its port."""
+"""`muster pool serve`: the service in one process, or in several workers that share its port."""
 
 import contextlib
 import logging

@@ -22,7 +22,7 @@ from runtime.process import ProcessConfig
 from storage.keys import object_key
 from storage.transfers import HttpObjects
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import BringObject, fetch
+from storage.weights.fetch import FetchObject, fetch
 from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
@@ -54,7 +54,7 @@ class PoolClient:
         private = config.allow_private_sources
         self.objects = HttpObjects(bases, OBJECT_SECONDS, allow_private=private, announced=announced)
         self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, private, announced)
-        self.bring_weights: BringObject = self.sources.spread.bring
+        self.fetch_shard: FetchObject = self.sources.spread.fetch
         """Where `weights` come from; a process that serves them to others puts its relay in between."""
         self.newest_weights = -1
         """The newest policy step whose weights were fetched and checked."""
@@ -149,7 +149,7 @@ class PoolClient:
             step,
             keep,
             open_manifest=opened,
-            bring=self.bring_weights,
+            fetch_object=self.fetch_shard,
         )
         self.newest_weights = max(self.newest_weights, step)
         return folder

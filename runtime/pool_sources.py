@@ -14,7 +14,7 @@ from protocol.http.reach import Reach
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from runtime.signed_client import ClientLimits, SignedClient
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 
 log = logging.getLogger("muster.sources")
@@ -39,7 +39,7 @@ class PoolSources:
         transport = bounded_transport(Reach(private=private)) if announced else None
         self._service = next(iter(self._fixed))
         self._client = SignedClient(service, limits=limits, transport=transport)
-        self.spread = SpreadSources(self._fixed)
+        self.spread = MultiSource(self._fixed)
         self.own, self.first_hand = "", False
         self._lock = threading.Lock()
         self._announced: dict[str, HttpObjects] = {}

@@ -184,7 +184,9 @@ class PoolOpener:
             return
         if not promised(pool, (seat for voter in self._shared.voters for seat in state.seats_of_voter(voter))):
             raise ConfigError(slow.what, f"its owner can mend that: {slow.hint}")
-        log.warning("pool %d may be TOO SLOW to judge in time (muster validator opt-out): %s", pool.pool, slow.what)
+        log.warning(
+            "pool %d may be TOO SLOW to judge in time (muster validator judge --stop): %s", pool.pool, slow.what
+        )
 
     def _warm(self, client: PoolClient, judge: FileJudge) -> None:
         """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.

@@ -203,10 +203,10 @@ def objects(pool: LearningPool) -> Iterator[str]:
 
 
 def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -> CompletedCommand:
-    """`muster dataset curriculum STEP`."""
+    """`muster verify curriculum STEP`."""
     deployed = pool.game.deployed
     muster = Muster(home, deployed.folder, deployed.chain.url)
-    return muster.run("dataset", "curriculum", step, "--pool", pool.game.pool, "--orchestrator", objects, *more)
+    return muster.run("verify", "curriculum", step, "--pool", pool.game.pool, "--pool", objects, *more)
 
 
 def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import Kind, MissingObjectError, object_key
-from storage.partial import PartialObject
+from storage.partial import PartialDownload
 from storage.transfers import HttpObjects
 
 log = logging.getLogger("muster.validator")
@@ -61,7 +61,7 @@ class Sources:
         end = time.monotonic() + seconds
         answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
-        def ask(url: str, begun: PartialObject) -> bytes | None:
+        def ask(url: str, begun: PartialDownload) -> bytes | None:
             try:
                 return self._objects.elsewhere(url, key, limit, seconds, begun)
             except MusterError as error:
@@ -70,7 +70,7 @@ class Sources:
                 log.exception("an announced mirror failed")
             return None
 
-        begun = {url: PartialObject(url) for url in announced}
+        begun = {url: PartialDownload(url) for url in announced}
         asked = [_in_background(partial(ask, *one)) for one in begun.items()]
         asked += [own] if own is not None else []
         for answer in asked:
