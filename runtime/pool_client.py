@@ -26,10 +26,10 @@ from runtime.environment_files import fetch_files
 from runtime.process import ProcessConfig
 from runtime.signed_client import ClientLimits, SignedClient
 from storage.keys import object_key
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import BringObject, fetch
+from storage.weights.fetch import FetchObject, fetch
 from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
@@ -58,7 +58,7 @@ class PoolSources:
         transport = bounded_transport(Reach(private=private)) if announced else None
         self._service = next(iter(self._fixed))
         self._client = SignedClient(service, limits=limits, transport=transport)
-        self.spread = SpreadSources(self._fixed)
+        self.spread = MultiSource(self._fixed)
         self.own, self.first_hand = "", False
         self._lock = threading.Lock()
         self._announced: dict[str, HttpObjects] = {}
@@ -125,8 +125,8 @@ class PoolClient:
     `objects`: the pool's files, from the orchestrator or a mirror, which have to be public if a stranger `announced`
     them and the configuration does not allow others.
 
-    Only `state`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be used from
-    several threads. The constructor raises what that of `ChainConnection` does.
+    Only `state`, `refresh`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be
+    used from several threads. The constructor raises what that of `ChainConnection` does.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class PoolClient:
         private = config.allow_private_sources
         self.objects = HttpObjects(bases, OBJECT_SECONDS, allow_private=private, announced=announced)
         self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, private, announced)
-        self.bring_weights: BringObject = self.sources.spread.bring
+        self.fetch_shard: FetchObject = self.sources.spread.fetch
         """Where `weights` come from; a process that serves them to others puts its relay in between."""
         self.newest_weights = -1
         """The newest policy step whose weights were fetched and checked."""
@@ -238,7 +238,7 @@ class PoolClient:
             step,
             keep,
             open_manifest=opened,
-            bring=self.bring_weights,
+            fetch_object=self.fetch_shard,
         )
         self.newest_weights = max(self.newest_weights, step)
         return folder

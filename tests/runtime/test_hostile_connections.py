@@ -18,9 +18,9 @@ from protocol.http.limits import rate_limit_key
 from runtime import server
 from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
-from storage.relay.cache import Flights, RelayShelf
+from storage.relay.cache import InFlightFetches, RelayCache
 from storage.relay.server import RelayApp, RelayLimits
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from tests.conftest import free_port
 
 BIG = 32 << 20
@@ -35,11 +35,11 @@ class BesiegedRelay:
     """A relay that holds one large object, at `port`; `held` counts its connections."""
 
     def __init__(self, folder: Path, per_client: int | None) -> None:
-        shelf, data = RelayShelf(folder, 1 << 30), bytes(BIG)
+        cache, data = RelayCache(folder, 1 << 30), bytes(BIG)
         self.key = object_key("shards", hashlib.sha256(data).digest())
-        shelf.name([(self.key, BIG)])
-        shelf.put(self.key, data)
-        app = RelayApp(shelf, Flights(SpreadSources({"": nobody}), shelf, 1 << 20), RelayLimits(1e6, 1e6, 64))
+        cache.name([(self.key, BIG)])
+        cache.put(self.key, data)
+        app = RelayApp(cache, InFlightFetches(MultiSource({"": nobody}), cache, 1 << 20), RelayLimits(1e6, 1e6, 64))
         self.port = free_port()
         self.server = uvicorn.Server(server_options(app, 20, per_client))
         listener = bound("127.0.0.1", self.port)
