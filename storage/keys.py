@@ -69,10 +69,11 @@ def parse_key(text: str) -> ObjectKey:
 
 
 def check_place(text: str) -> str:
-    """A place of something that is signed: it follows from what is signed there, not from a hash. Raises ConfigError
-    for anything but an entry of a DiLoCo run's log, a message of a worker, or a member's envelope."""
+    """Return the path of a signed document. Raises ConfigError for anything but an entry of a DiLoCo run's log, a
+    worker's message, or a swarm member's envelope."""
     if len(text) > 160 or not _PLACE.fullmatch(text):
-        raise ConfigError(f"{text[:160]!r} is no place of a signed document", "use those of docs/reference/protocol.md section 1")
+        hint = "use a path of docs/reference/protocol.md section 1"
+        raise ConfigError(f"{text[:160]!r} is no place of a signed document", hint)
     return text
 
 
