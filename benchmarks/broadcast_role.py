@@ -163,7 +163,7 @@ def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "InFlightFet
 
 def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, InFlightFetches, MultiSource]":
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
-    from runtime.http_server import HttpServer, bound, server_options
+    from runtime.server import HttpServer, bound, server_options
     from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
     from storage.relay.server import RelayApp, RelayLimits
 

@@ -43,20 +43,20 @@ class ChainConnection:
 
     @property
     def now(self) -> int:
-        """Chain time as of the last refresh, for which nothing is asked."""
+        """Chain time as of the last refresh."""
         return self._follower.time
 
     def refresh(self) -> State:
-        """Poll the chain once. After a rollback nothing read before holds."""
+        """Poll the chain once and return the newest state. After a reorganisation nothing read before holds."""
         with self._refreshing:
             before = self.state.generation
             self.projection.refresh()
             if self.state.generation != before:
-                log.info("the chain was reorganised: going on from block %d", self.state.head)
+                log.info("the chain was reorganised: continuing from block %d", self.state.head)
             return self.state
 
     def account_suite(self, account: LocalAccount) -> Suite:
-        """The same contracts, sending as another account."""
+        """Return the same contracts, sending as another account."""
         client = ChainClient(self._config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
         return Suite(client, self.deployment, check=False)
 

@@ -18,9 +18,9 @@ from protocol.api.endpoints import ANNOUNCE
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.http.signing import AuthScope
-from runtime.http_server import HttpServer, bound, server_options
 from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
+from runtime.server import HttpServer, bound, server_options
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload

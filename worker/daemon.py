@@ -8,7 +8,7 @@ from protocol.api.work import HeartbeatRequest, NoLease, WorkLease
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
-from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import Heartbeats
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide

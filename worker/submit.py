@@ -20,8 +20,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import engine_key
 from protocol.receipts import UploadReceipt
 from protocol.waits import WAITS
-from runtime.heartbeats import heartbeat
-from runtime.orchestrator_client import OrchestratorClient
+from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
 from runtime.weights_ahead import WeightsAhead

@@ -11,8 +11,8 @@ from protocol.encoding import load_document
 from protocol.http.signing import AuthScope
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import DOMAIN, EnvelopeLimits
-from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
+from runtime.server import HttpServer, bound, server_options
 from storage.s3 import Bucket
 from swarm.gate.config import GateConfig
 from swarm.gate.index import EnvelopeIndex

@@ -6,8 +6,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from orchestrator.auth import BodyMemory, RequestGuard, RequestLimits, Sender, SignedRoute
-from orchestrator.errors import HttpError, add_error_handlers, documented
+from orchestrator.auth import (
+    BodyMemory,
+    HttpError,
+    RequestGuard,
+    RequestLimits,
+    Sender,
+    SignedRoute,
+    add_error_handlers,
+    documented,
+)
 from protocol.api import endpoints, work
 from protocol.api.run import Health
 from protocol.api.swarm import ENVELOPES, SHARE, EnvelopeListing, EnvelopeUpload

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from orchestrator.errors import HttpError
+from orchestrator.auth import HttpError
 from protocol.api.swarm import MOST_LISTED, PLACE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
 from protocol.api.work import UploadExists, UploadNeeded, UploadResponse, UploadTicket
 from protocol.errors import IntegrityError

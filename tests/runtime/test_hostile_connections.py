@@ -15,8 +15,8 @@ import pytest
 import uvicorn
 
 from protocol.http.limits import rate_limit_key
-from runtime import http_server
-from runtime.http_server import BoundedProtocol, bound, server_options
+from runtime import server
+from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
 from storage.relay.cache import InFlightFetches, RelayCache
 from storage.relay.server import RelayApp, RelayLimits
@@ -72,7 +72,7 @@ def per_client() -> int | None:
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_client: int | None) -> Iterator[BesiegedRelay]:
     for name in ("HEAD_SECONDS", "STUCK_SECONDS"):
-        monkeypatch.setattr(http_server, name, 1.0)
+        monkeypatch.setattr(server, name, 1.0)
     made = BesiegedRelay(tmp_path, per_client)
     yield made
     made.server.should_exit = made.server.force_exit = True
@@ -144,7 +144,7 @@ def test_a_client_that_is_closed_and_takes_nothing_is_let_go_of(served: Besieged
 
 
 def test_who_takes_the_bytes_slowly_gets_them(served: BesiegedRelay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "LEAST_RATE", 1 << 10)
+    monkeypatch.setattr(server, "LEAST_RATE", 1 << 10)
     with served.line() as line:
         line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         got, end = 0, time.monotonic() + 4

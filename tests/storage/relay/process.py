@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from protocol.lifetime import die_with_parent
-from runtime.http_server import HttpServer, bound, server_options
+from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.relay import cache
 from storage.relay.cache import InFlightFetches, RelayCache

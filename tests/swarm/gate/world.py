@@ -10,7 +10,7 @@ from orchestrator.auth import RequestGuard
 from protocol.api.swarm import EnvelopeUpload
 from protocol.http.signing import AuthScope
 from protocol.swarm.envelope import DOMAIN, seal
-from runtime.http_server import HttpServer, bound, server_options
+from runtime.server import HttpServer, bound, server_options
 from swarm.gate.index import EnvelopeIndex
 from swarm.gate.nonces import RecentNonces
 from swarm.gate.routes import create_app
