@@ -1,4 +1,4 @@
-"""What a stranger shares moves a policy by as much as the policy itself would say it, and one sharer no more than its
+"""What a stranger shares moves a policy by as much as the policy itself would say it, and one peer no more than its
 part of a round: real weights, without the judge."""
 
 import math
@@ -8,18 +8,16 @@ import pytest
 from pydantic import ValidationError
 
 from attacks.swarm import POISONS, Poisoner
-from protocol.swarm.envelope import EnvelopeLimits
-from protocol.swarm.places import usual_part
-from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.training import AlgorithmConfig, DppoConfig
-from swarm.assembly import AssembledMember
-from swarm.config import MixConfig
-from swarm.environments import load_swarm
+from swarm.config import MixConfig, PlausibilityConfig
+from swarm.envelope import EnvelopeLimits
 from swarm.exchange import FolderExchange
-from swarm.inbox import LATELY
-from swarm.inspection import FoundGroup, Inspector
-from swarm.journal import JOURNAL, read_journal
+from swarm.inbox import RECENT_ROUNDS
+from swarm.inspection import InspectedGroup, Inspector
+from swarm.member import AssembledMember, load_swarm
 from swarm.plausibility import PlausibilityJudge
+from swarm.sampling import usual_use
+from swarm.state import JOURNAL, read_journal
 from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
 from trainer.batch import Group
 
@@ -37,9 +35,9 @@ def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
     return envelopes
 
 
-def groups_in(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> list[tuple[FoundGroup, Group]]:
+def groups_in(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
-    found = Inspector(LIMITS, load_swarm(world.config(0))[1], lambda _: True).inspect(envelope).groups
+    found = Inspector(LIMITS, load_swarm(world.config(0))[1]).inspect(envelope).groups
     groups = [(one, made.member.parts.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 
@@ -50,10 +48,14 @@ def surprise(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> float
     return PlausibilityJudge(PlausibilityConfig(), made.learner, 0, 48).shapes(found, group)[0].worst
 
 
-@pytest.mark.parametrize(("certainty", "learns"), [(None, True), (1.0, False)])
-def test_what_the_policy_never_says_it_does_not_learn(world: SwarmWorld, certainty: float | None, learns: bool) -> None:
+@pytest.mark.parametrize(("assumed_behaviour_prob", "learns"), [(None, True), (1.0, False)])
+def test_what_the_policy_never_says_it_does_not_learn(
+    world: SwarmWorld, assumed_behaviour_prob: float | None, learns: bool
+) -> None:
     *envelopes, last = poison(world, 1, range(ROUNDS + 1))
-    made = world.member(0, mix=MixConfig(own=1, shared=5, plausibility=None, certainty=certainty))
+    made = world.member(
+        0, mix=MixConfig(own=1, shared=5, plausibility=None, assumed_behaviour_prob=assumed_behaviour_prob)
+    )
     before = surprise(world, made, last)
     for envelope in [*envelopes] * 3:
         made.learner.train_step([group for _, group in groups_in(world, made, envelope)])
@@ -62,15 +64,15 @@ def test_what_the_policy_never_says_it_does_not_learn(world: SwarmWorld, certain
     assert fallen > 0.7 if learns else fallen < 0.1, fallen
 
 
-def test_a_sharer_has_no_more_than_its_part_of_a_round(world: SwarmWorld) -> None:
+def test_a_peer_has_no_more_than_its_part_of_a_round(world: SwarmWorld) -> None:
     for name in (1, 2, 3):
         poison(world, name, range(3) if name == 1 else range(1))
     mix = MixConfig(own=2, shared=4, plausibility=None)
     made = world.member(0, mix=mix)
     one_round(made)
     (line,) = read_journal(made.progress.home / JOURNAL)
-    sharers = [name.partition("/")[0] for name in line["shared"]]
-    assert sorted(map(sharers.count, set(sharers))) == [1, 1, 1]
+    peers = [name.partition("/")[0] for name in line["shared"]]
+    assert sorted(map(peers.count, set(peers))) == [1, 1, 1]
 
 
 def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world: SwarmWorld) -> None:
@@ -79,33 +81,33 @@ def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world
     mix = MixConfig(own=2, shared=3, plausibility=None, window=16)
     made = world.member(0, mix=mix)
     greedy, *others = (world.account(name).address for name in (1, 2, 3))
-    made.inbox.state.drawn = [[greedy, *others], [greedy], [greedy]]
+    made.inbox.state.trained = [[greedy, *others], [greedy], [greedy]]
     one_round(made)
     again = world.member(0, mix=mix)
-    assert again.inbox.state.drawn == made.inbox.state.drawn
+    assert again.inbox.state.trained == made.inbox.state.trained
     one_round(again)
-    assert [set(sharers) for sharers in again.inbox.state.drawn[3:]] == [set(others), set(others)]
+    assert [set(peers) for peers in again.inbox.state.trained[3:]] == [set(others), set(others)]
     one_round(again)
-    assert greedy in again.inbox.state.drawn[-1]
+    assert greedy in again.inbox.state.trained[-1]
 
 
 def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(world: SwarmWorld) -> None:
     """Over a restart too; and for as many rounds as it is compared by, so that nobody lives on an old record."""
     for name in (1, 2):
         poison(world, name, range(1))
-    mix = MixConfig(own=2, shared=2, window=LATELY + 2)
+    mix = MixConfig(own=2, shared=2, window=RECENT_ROUNDS + 2)
     strict = PlausibilityConfig(token_slack=0.0, slack=0.0, odd=0.99, brief=0, least=1)
     doubting = world.member(0, mix=mix.model_copy(update={"plausibility": strict}))
     one_round(doubting)
-    sharers = {world.account(name).address for name in (1, 2)}
-    assert doubting.inbox.lately().keys() == sharers
-    assert all(one.trained == 0 < one.doubted for one in doubting.inbox.lately().values())
+    peers = {world.account(name).address for name in (1, 2)}
+    assert doubting.inbox.recent_use().keys() == peers
+    assert all(one.trained == 0 < one.doubted for one in doubting.inbox.recent_use().values())
     again = world.member(0, mix=mix)
-    assert again.inbox.lately() == doubting.inbox.lately()
-    assert usual_part(again.inbox.lately()) is None
-    for _ in range(LATELY):
+    assert again.inbox.recent_use() == doubting.inbox.recent_use()
+    assert usual_use(again.inbox.recent_use()) is None
+    for _ in range(RECENT_ROUNDS):
         again.inbox.use([], [], [])
-    assert not again.inbox.lately()
+    assert not again.inbox.recent_use()
 
 
 def test_own_texts_weigh_what_they_did(world: SwarmWorld) -> None:
@@ -118,9 +120,9 @@ def test_own_texts_weigh_what_they_did(world: SwarmWorld) -> None:
 
 def test_a_loss_without_weights_is_refused(world: SwarmWorld, tmp_path: Path) -> None:
     without = TRAIN.model_copy(update={"algorithm": AlgorithmConfig(importance_cap=0.0)})
-    with pytest.raises(ValidationError, match="certainty"):
+    with pytest.raises(ValidationError, match="assumed_behaviour_prob"):
         world.config(0, train=without)
     other = TRAIN.model_copy(update={"algorithm": AlgorithmConfig(loss=DppoConfig())})
-    with pytest.raises(ValidationError, match="certainty"):
+    with pytest.raises(ValidationError, match="assumed_behaviour_prob"):
         world.config(0, train=other)
-    world.config(0, train=other, mix=MixConfig(certainty=None))
+    world.config(0, train=other, mix=MixConfig(assumed_behaviour_prob=None))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swarm.progress import MemberProgress
+from swarm.state import MemberProgress
 
 
 def test_what_kills_left_of_policies_and_checkpoints_is_removed(tmp_path: Path) -> None:

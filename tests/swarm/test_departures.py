@@ -6,14 +6,13 @@ from pathlib import Path
 
 from environments.errors import ScoringUnavailable
 from protocol.errors import IntegrityError
-from protocol.swarm.envelope import seal
 from swarm.config import MixConfig
-from swarm.exchange import envelope_key
-from swarm.inbox import LATELY, EnvelopeInbox
-from swarm.inbox_state import InboxState
+from swarm.envelope import seal
+from swarm.exchange import ListingEntry, envelope_key
+from swarm.inbox import RECENT_ROUNDS, EnvelopeInbox
 from swarm.inspection import Allow, Inspected, Inspector
-from swarm.listing import ListingEntry
-from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
+from swarm.state import InboxState
+from tests.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
 from tests.swarm.test_hostile_exchange import BAD, FailingExchange
 
 FIRST, OTHER = (seal(honest_envelope(key), KEYS[key]) for key in (0, 1))
@@ -23,7 +22,7 @@ class FaultyInspector(Inspector):
     """Judges nothing while `away`, and never what is `beyond` it."""
 
     def __init__(self) -> None:
-        super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
+        super().__init__(LIMITS, ENVIRONMENTS)
         self.away, self.beyond, self.looks = False, b"", 0
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
@@ -48,24 +47,24 @@ def test_who_departed_takes_no_place(tmp_path: Path) -> None:
     """Places are dealt among those who share: one who has gone would leave its own empty for ever."""
     inbox = inbox_in(tmp_path)
     inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
-    assert inbox.sharers == 2
-    for number in range(1, LATELY + 1):
+    assert inbox.active_peers == 2
+    for number in range(1, RECENT_ROUNDS + 1):
         new = seal(honest_envelope(0, number), KEYS[0])
         inbox.collect(FailingExchange([new], {}), number)
-    assert inbox.sharers == 2, "it may just have nothing to share for a while"
-    inbox.collect(FailingExchange([], {}), LATELY + 1)
-    assert inbox.sharers == 1
-    assert restarted(inbox, tmp_path).sharers == 1
+    assert inbox.active_peers == 2, "it may just have nothing to share for a while"
+    inbox.collect(FailingExchange([], {}), RECENT_ROUNDS + 1)
+    assert inbox.active_peers == 1
+    assert restarted(inbox, tmp_path).active_peers == 1
     back = seal(honest_envelope(1, 1), KEYS[1])
-    inbox.collect(FailingExchange([back], {}), LATELY + 2)
-    assert inbox.sharers == 2
+    inbox.collect(FailingExchange([back], {}), RECENT_ROUNDS + 2)
+    assert inbox.active_peers == 2
 
 
 def test_who_is_found_out_takes_no_place(tmp_path: Path) -> None:
     inbox = inbox_in(tmp_path)
     inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
     inbox.state.records[KEYS[1].address] = replace(inbox.state.records[KEYS[1].address], breaches=1)
-    assert inbox.sharers == 1
+    assert inbox.active_peers == 1
 
 
 def test_what_cannot_be_judged_at_the_start_is_judged_later_and_not_drawn_twice(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_nothing_is_remembered_as_used_of_what_is_gone(tmp_path: Path) -> None:
     assert not again.unused(), "what was looked at before is not taken again"
     again.collect(FailingExchange([], {}), 9)
     assert not again.state.used
-    assert not again.state.kept
+    assert not again.state.stored
 
 
 def test_what_is_gone_is_forgotten_although_another_cannot_be_judged(tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_what_is_gone_is_forgotten_although_another_cannot_be_judged(tmp_path: P
     again = restarted(inbox, tmp_path, inspector)
     assert again.state.used
     again.collect(FailingExchange([], {}), 5)
-    assert list(again.state.kept) == [envelope_key(OTHER)]
+    assert list(again.state.stored) == [envelope_key(OTHER)]
     assert not again.state.used
 
 

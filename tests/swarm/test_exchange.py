@@ -8,14 +8,21 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.swarm.envelope import seal
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
-from swarm.exchange import BucketExchange, Exchange, FolderExchange, RefusedForGood, envelope_key, place_of
-from swarm.listing import ListingEntry
-from swarm.outbox import EnvelopeOutbox
-from tests.protocol.swarm.samples import KEYS, honest_envelope
+from swarm.envelope import seal
+from swarm.exchange import (
+    BucketExchange,
+    Exchange,
+    FolderExchange,
+    ListingEntry,
+    RefusedForGood,
+    envelope_key,
+    own_entry,
+)
+from swarm.member import EnvelopeOutbox
 from tests.storage.conftest import bucket, s3
+from tests.swarm.samples import KEYS, honest_envelope
 
 __all__ = ["bucket", "s3"]
 
@@ -41,7 +48,7 @@ def test_left_and_found(exchange: Exchange) -> None:
     assert exchange.get(entry, 10_000) == data
     with pytest.raises(IntegrityError):
         exchange.get(entry, 10)
-    for elsewhere in (ListingEntry(key), ListingEntry(object_key("envelopes", bytes(32)), entry.sharer)):
+    for elsewhere in (ListingEntry(key), ListingEntry(object_key("envelopes", bytes(32)), entry.peer)):
         with pytest.raises(MissingObjectError):
             exchange.get(elsewhere, 100)
 
@@ -63,7 +70,7 @@ def test_a_listing_that_begins_anywhere_has_every_envelope_once(
     found = list(exchange.listed())
     assert sorted(found) == sorted(there | left)
     if isinstance(exchange, BucketExchange):
-        places = [one.place for one in found]
+        places = [one.path for one in found]
         assert places == sorted(places, key=lambda place: (place <= f"envelopes/{kind}{start}", place))
 
 
@@ -77,12 +84,12 @@ def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(bucket: Bucket) ->
 
 
 def test_changed_bytes_are_noticed(exchange: Exchange, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    entry = place_of(shared(0, 5))
+    entry = own_entry(shared(0, 5))
     if isinstance(exchange, FolderExchange):
         exchange.publish(shared(0, 5))
-        (tmp_path / entry.place).write_bytes(b"wrong")
+        (tmp_path / entry.path).write_bytes(b"wrong")
     else:
-        request.getfixturevalue("bucket").put_first(entry.place, b"wrong")
+        request.getfixturevalue("bucket").put_first(entry.path, b"wrong")
     with pytest.raises(IntegrityError):
         exchange.get(entry, 100)
 
@@ -91,13 +98,13 @@ def test_a_folder_of_what_is_no_envelope_lists_those_that_are(tmp_path: Path) ->
     """A link to another folder, a folder that cannot be read, a file with an address for its name, other names."""
     exchange, inside = FolderExchange(tmp_path), tmp_path / "envelopes"
     exchange.publish(shared(0))
-    entry = place_of(shared(0))
-    (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.sharer)
+    entry = own_entry(shared(0))
+    (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.peer)
     (inside / ("0x" + "b" * 40)).write_bytes(b"")
     (inside / ("0x" + "c" * 40)).symlink_to("nowhere")
     (inside / "notes").mkdir()
-    (inside / entry.sharer / "notes.txt").write_bytes(b"")
-    (inside / entry.sharer / "deeper").mkdir()
+    (inside / entry.peer / "notes.txt").write_bytes(b"")
+    (inside / entry.peer / "deeper").mkdir()
     assert list(exchange.listed()) == [entry]
 
 
@@ -133,6 +140,6 @@ def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path:
     outbox.put(second)
     exchange = RefusingExchange(tmp_path, seal(first, KEYS[0]))
     outbox.send(exchange)
-    assert list(exchange.listed()) == [place_of(seal(second, KEYS[0]))]
+    assert list(exchange.listed()) == [own_entry(seal(second, KEYS[0]))]
     assert not outbox.waiting
     assert outbox.signed == 1

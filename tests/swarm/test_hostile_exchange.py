@@ -11,16 +11,15 @@ import pytest
 from environments.errors import ScoringUnavailable
 from environments.texts import TextEnvironments
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.swarm.envelope import seal
 from storage.keys import object_key
 from swarm import inbox as inbox_module
-from swarm import inspection, turns
+from swarm import inspection
 from swarm.config import MixConfig
-from swarm.exchange import FolderExchange, envelope_key
+from swarm.envelope import seal
+from swarm.exchange import FolderExchange, ListingEntry, envelope_key
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Allow, Inspected, Inspector
-from swarm.listing import ListingEntry
-from tests.protocol.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
+from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
 BAD = object_key("envelopes", bytes(32))
 HONEST = seal(honest_envelope(), KEYS[0])
@@ -42,22 +41,22 @@ class FailingExchange:
 
 
 class UnscorableSharers(Inspector):
-    """As on a machine on which the texts of some sharers can never be scored."""
+    """As on a machine on which the texts of some peers can never be scored."""
 
-    def __init__(self, sharers: set[str]) -> None:
-        super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
-        self._sharers, self.looks = sharers, 0
+    def __init__(self, peers: set[str]) -> None:
+        super().__init__(LIMITS, ENVIRONMENTS)
+        self._peers, self.looks = peers, 0
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
         found = super().inspect(data, allow)
-        if found.envelope.member in self._sharers:
+        if found.envelope.member in self._peers:
             self.looks += 1
             raise ScoringUnavailable("the sandbox was not done")
         return found
 
 
 def inbox_of(inspector: Inspector | None = None, **mix: int) -> EnvelopeInbox:
-    usual = Inspector(LIMITS, ENVIRONMENTS, lambda _: True)
+    usual = Inspector(LIMITS, ENVIRONMENTS)
     return EnvelopeInbox(inspector or usual, MixConfig.model_validate(mix), KEYS[2].address, bytes(32))
 
 
@@ -90,7 +89,7 @@ def test_one_object_that_cannot_be_read_is_refused_alone() -> None:
 def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inbox_module, "LISTING", 100)
+    monkeypatch.setattr(inbox_module, "LISTING_SHARE", 100)
     exchange, inbox = FailingExchange([], {}), inbox_of()
     exchange.listed = lambda: map(ListingEntry, [*map("envelopes/{:064}".format, range(150_000)), envelope_key(HONEST)])  # type: ignore[method-assign]
     exchange.held[envelope_key(HONEST)] = HONEST
@@ -98,7 +97,7 @@ def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(
 
 
 def test_a_listing_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_module, "LISTING", 0.05)
+    monkeypatch.setattr(inbox_module, "LISTING_SHARE", 0.05)
     exchange, inbox = FailingExchange([HONEST], {}), inbox_of()
     exchange.listed = lambda: map(ListingEntry, chain([envelope_key(HONEST)], map("envelopes/{}".format, count())))  # type: ignore[method-assign]
     assert inbox.collect(exchange, 0) == 1
@@ -112,7 +111,7 @@ def test_one_object_that_is_never_answered_for_holds_up_one_round_and_no_other()
     exchange.held[envelope_key(later)] = later
     with pytest.raises(UnreachableError):
         inbox.collect(exchange, 1)
-    assert len(inbox.state.kept) == 2, "what answers is asked first"
+    assert len(inbox.state.stored) == 2, "what answers is asked first"
     with pytest.raises(UnreachableError):
         inbox.collect(exchange, 2)
     inbox.collect(exchange, 3)
@@ -121,7 +120,7 @@ def test_one_object_that_is_never_answered_for_holds_up_one_round_and_no_other()
 def test_what_cannot_be_scored_keeps_no_place_from_others() -> None:
     bad = [seal(honest_envelope(1, number), KEYS[1]) for number in range(4)]
     inspector = UnscorableSharers({KEYS[1].address})
-    inbox, exchange = inbox_of(inspector, fetch=2, window=2), FailingExchange([*bad, HONEST], {})
+    inbox, exchange = inbox_of(inspector, fetched=2, window=2), FailingExchange([*bad, HONEST], {})
     taken = sum(inbox.collect(exchange, number) for number in range(4))
     assert taken == 1
     for number in range(4, 20):
@@ -133,7 +132,7 @@ def test_what_cannot_be_scored_keeps_no_place_from_others() -> None:
 
 def test_one_envelope_takes_no_longer_than_a_round_has_for_all() -> None:
     with pytest.raises(ScoringUnavailable, match="0 of 2 groups took 0 s"):
-        Inspector(LIMITS, ENVIRONMENTS, lambda _: True).inspect(HONEST, lambda _: 0)
+        Inspector(LIMITS, ENVIRONMENTS).inspect(HONEST, lambda _: 0)
 
 
 class ScoringClock:
@@ -166,20 +165,20 @@ def slow_envelope(number: int) -> bytes:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ScoringClock:
     made = ScoringClock()
-    for module in (turns, inspection, inbox_module):
+    for module in (inspection, inbox_module):
         monkeypatch.setattr(module, "time", made)
     return made
 
 
-def test_one_sharer_of_slow_texts_does_not_take_the_time_of_all(clock: ScoringClock) -> None:
+def test_one_peer_of_slow_texts_does_not_take_the_time_of_all(clock: ScoringClock) -> None:
     """Five times as many envelopes as an honest member's, each of which takes more than half of a round's time."""
     slow = [slow_envelope(number) for number in range(20)]
     honest = [seal(honest_envelope(0, number), KEYS[0]) for number in range(4)]
-    inspector = Inspector(LIMITS, SlowTexts(clock), lambda _: True)
-    inbox, exchange = inbox_of(inspector, seconds=20), FailingExchange([*slow, *honest], {})
+    inspector = Inspector(LIMITS, SlowTexts(clock))
+    inbox, exchange = inbox_of(inspector, inspection_seconds=20), FailingExchange([*slow, *honest], {})
     assert inbox.collect(exchange, 0) == 4
-    assert set(inbox.state.heard) == {KEYS[0].address}
-    assert clock.now <= turns.PART * 20 + 3
+    assert set(inbox.state.seen) == {KEYS[0].address}
+    assert clock.now <= inbox_module.PEER_SHARE * 20 + 3
     assert inbox.state.records[KEYS[0].address].breaches == 0
     spent = clock.now
     inbox.collect(exchange, 1)
@@ -188,13 +187,10 @@ def test_one_sharer_of_slow_texts_does_not_take_the_time_of_all(clock: ScoringCl
 
 def test_who_had_its_time_is_convicted_all_the_same(clock: ScoringClock) -> None:
     """A second envelope of a round needs no scoring, so slow ones before it do not hide it."""
-    inbox = inbox_of(Inspector(LIMITS, SlowTexts(clock), lambda _: True), seconds=20)
+    inbox = inbox_of(Inspector(LIMITS, SlowTexts(clock)), inspection_seconds=20)
     first, second = (seal(honest_envelope(1, 3, slots), KEYS[1]) for slots in ((0,), (1,)))
     inbox.collect(FailingExchange([first], {}), 0)
     slow = [slow_envelope(number) for number in range(4, 24)]
     inbox.collect(FailingExchange([*slow, second], {}), 0)
-    assert clock.now > turns.PART * 20
+    assert clock.now > inbox_module.PEER_SHARE * 20
     assert inbox.state.records[KEYS[1].address].breaches == 1
-    assert inbox._rank(ListingEntry(envelope_key(second))) > min(
-        (False, inbox._rank(ListingEntry(key))[1]) for key in inbox._later
-    ), "it came late"

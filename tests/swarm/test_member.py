@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from protocol.errors import ConfigError
-from protocol.swarm.envelope import EnvelopeLimits, open_envelope, seal
 from storage.keys import check_content
 from swarm.config import MixConfig
+from swarm.envelope import EnvelopeLimits, open_envelope, seal
 from swarm.exchange import FolderExchange
-from swarm.journal import JOURNAL, STATUS, read_journal
+from swarm.state import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 from trainer.checkpoint import checkpoints
 
@@ -57,10 +57,10 @@ def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
     made, away = world.member(0), world.root / "away"
     world.exchange.rename(away)
     waiting: list[int] = []
-    while len(waiting) < 2 and made.progress.state.next < 40:
+    while len(waiting) < 2 and made.progress.next < 40:
         one_round(made)
         waiting = [int(path.stem) for path in sorted((made.progress.home / "outbox").glob("[0-9]*.json"))]
-    rounds = made.progress.state.next
+    rounds = made.progress.next
     assert all(line["alone"] for line in read_journal(made.progress.home / JOURNAL))
     assert len(waiting) == made.member.status(rounds)["unsent"] == 2
     away.rename(world.exchange)
@@ -112,7 +112,7 @@ def test_status_and_checkpoints_are_kept(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(3):
         one_round(made)
-        made.progress.show(made.member.status(made.progress.state.next))
+        made.progress.show(made.member.status(made.progress.next))
     assert [path.name for path in checkpoints(made.progress.home / "checkpoints")] == ["step-000002", "step-000003"]
     assert json.loads((made.progress.home / STATUS).read_bytes())["round"] == 3
 

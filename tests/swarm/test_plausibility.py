@@ -10,17 +10,14 @@ import pytest
 from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
 from environments.catalogue import load_environment
 from protocol.files import write_folder
-from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
-from protocol.swarm.plausibility import Shape
-from protocol.swarm.sampling import Offer
-from protocol.swarm.seeds import round_problem
-from swarm.assembly import AssembledMember
 from swarm.config import MixConfig
-from swarm.environments import load_swarm
+from swarm.envelope import EnvelopeLimits, SharedGroup, round_problem
 from swarm.exchange import FolderExchange
-from swarm.inspection import FoundGroup
-from swarm.journal import JOURNAL, read_journal
-from swarm.plausibility import PlausibilityJudge
+from swarm.inspection import InspectedGroup
+from swarm.member import AssembledMember, load_swarm
+from swarm.plausibility import PlausibilityJudge, Shape
+from swarm.sampling import Offer
+from swarm.state import JOURNAL, read_journal
 from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
 from trainer.base_model import Recipe, warm_up, worked_sum
 from trainer.tiny_model import END_OF_THOUGHT
@@ -59,18 +56,18 @@ def judge_of(made: AssembledMember) -> PlausibilityJudge:
     return judge
 
 
-def found_group(world: SwarmWorld, texts: list[Text], slot: int = 0) -> FoundGroup:
+def found_group(world: SwarmWorld, texts: list[Text], slot: int = 0) -> InspectedGroup:
     address = world.account(1).address
     seed = round_problem(DOCUMENT.digest, address, 0, slot)
     group = scored_group(load_swarm(world.config(1))[1], seed, slot, texts)
-    return FoundGroup(Offer(address, 0, slot, "", group.rewards), seed, group)
+    return InspectedGroup(Offer(address, 0, slot, "", group.rewards), seed, group)
 
 
-def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list[FoundGroup]:
+def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list[InspectedGroup]:
     address = world.account(1).address
     seeds = [round_problem(DOCUMENT.digest, address, number, one.slot) for one in groups]
     return [
-        FoundGroup(Offer(address, number, one.slot, "", one.rewards), seed, one)
+        InspectedGroup(Offer(address, number, one.slot, "", one.rewards), seed, one)
         for one, seed in zip(groups, seeds, strict=True)
     ]
 
@@ -104,14 +101,14 @@ def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
     judge = judge_of(made)
     shapes: list[Shape] = []
     for number in range(4):
-        shapes = judge.usual_with(shapes, made.member.parts.rounds.make(parts.engine, number, range(6)))
+        shapes = judge.with_own(shapes, made.member.parts.rounds.make(parts.engine, number, range(6)))
     doubts = []
     for number in range(4):
         own = [one.shared for one in parts.rounds.make(parts.engine, number, range(6)) if one.shared is not None]
         for found in shared_by(world, own, number):
             group = made.member.parts.retokeniser.group(found)
             assert group is not None
-            doubts.append(judge.doubts(found, group, shapes))
+            doubts.append(judge.doubt(found, group, shapes))
     assert len(doubts) == 24
     assert sum(one is not None for one in doubts) <= 3, [one for one in doubts if one]
 
@@ -138,7 +135,7 @@ def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> 
     own = parts.rounds.make(parts.engine, 0, range(4))
     found = shared_by(world, [one.shared for one in own if one.shared is not None], 0)
     theirs = [shape for one, group in zip(found, own, strict=True) for shape in judge.shapes(one, group.group)]
-    ours = judge.usual_with([], own)
+    ours = judge.with_own([], own)
     assert len(ours) == len(theirs) == 24
     for first, second in zip(ours, theirs, strict=True):
         assert first[:3] == pytest.approx(second[:3], abs=1e-3)
@@ -149,7 +146,7 @@ def test_with_few_completions_of_its_own_it_believes_nothing(world: SwarmWorld) 
     found = found_group(world, [Text(f"{END_OF_THOUGHT}1"), Text(f"{END_OF_THOUGHT}2")])
     group = made.member.parts.retokeniser.group(found)
     assert group is not None
-    assert "too few" in str(judge_of(made).doubts(found, group, []))
+    assert "too few" in str(judge_of(made).doubt(found, group, []))
 
 
 def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) -> None:
@@ -157,8 +154,8 @@ def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) 
     parts = made.member.parts
     (own,) = parts.rounds.make(parts.engine, 0, range(1))
     broken = replace(own, logprobs=((math.nan,), (-math.inf, -1.0), *own.logprobs[2:]))
-    assert len(judge_of(made).usual_with([], [broken])) == len(own.logprobs) - 2
-    assert len(judge_of(made).usual_with([], [own] * 200)) == 512, "no more than the history"
+    assert len(judge_of(made).with_own([], [broken])) == len(own.logprobs) - 2
+    assert len(judge_of(made).with_own([], [own] * 200)) == 512, "no more than the history"
 
 
 def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:

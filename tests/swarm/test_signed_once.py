@@ -2,7 +2,7 @@
 
 import shutil
 
-from protocol.swarm.envelope import EnvelopeLimits, open_envelope
+from swarm.envelope import EnvelopeLimits, open_envelope
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 
 LIMITS = EnvelopeLimits.of(DOCUMENT)
@@ -25,8 +25,8 @@ def test_a_copy_of_a_home_signs_nothing_that_the_exchange_has(world: SwarmWorld)
     backup = shutil.copytree(made.progress.home, world.root / "backup")
     world.share(made, 2)
     restored = world.member(0, home=backup, temperature=0.98)
-    assert restored.progress.state.next == 1
-    while restored.progress.state.next < made.progress.state.next:
+    assert restored.progress.next == 1
+    while restored.progress.next < made.progress.next:
         one_round(restored)
     check(rounds_of(world, 0))
 
@@ -39,7 +39,7 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
     away = world.exchange.rename(world.root / "away")
     one_round(anew)
     away.rename(world.exchange)
-    while anew.progress.state.next < made.progress.state.next:
+    while anew.progress.next < made.progress.next:
         one_round(anew)
     check(rounds_of(world, 0))
-    assert not anew.member.status(made.progress.state.next)["unsent"]
+    assert not anew.member.status(made.progress.next)["unsent"]

@@ -1,6 +1,6 @@
 """A problem follows from the swarm's document, the member, its round and the slot."""
 
-from protocol.swarm.seeds import round_problem
+from swarm.envelope import round_problem
 
 DOCUMENT, OTHER, MEMBER = bytes(31) + b"\x01", bytes(31) + b"\x02", "0x" + "11" * 20
 

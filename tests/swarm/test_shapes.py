@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.swarm.plausibility import (
-    PlausibilityConfig,
-    Shape,
-    finite,
-    implausible,
-    shape_of,
-    surprise_of_not,
-    usual,
-)
+from swarm.config import PlausibilityConfig
+from swarm.plausibility import Shape, implausible, shape_of, surprise_of_not, usual
 
 CONFIG = PlausibilityConfig(slack=2.0, token_slack=3.0, stop_slack=2.0, window=4, odd=0.0, longer=1.25, brief=0)
 ORDINARY = [0.1, 1.5, 0.0, 3.0, 0.2, 0.0, 0.4, 0.1]
@@ -63,7 +56,7 @@ def test_numbers_that_are_none_are_never_plausible(bad: float) -> None:
 
 def test_an_engine_s_mistake_does_not_make_everything_usual() -> None:
     broken = [shape_of([math.nan, 0.1], 4), *OWN]
-    assert not finite(broken[0])
+    assert not broken[0].finite
     assert usual(broken, 0.0) == usual(OWN, 0.0)
     assert doubt([9.0], own=broken) is not None
 

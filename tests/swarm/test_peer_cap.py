@@ -7,82 +7,90 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from protocol.swarm.places import DrawnLately, RoundPlaces, part_of, usual_part
+from swarm.sampling import PeerCap, RecentUse, usual_use
 
-PLACES, LATELY = 4, 16
+PLACES, RECENT_ROUNDS = 4, 16
 HONEST = [f"honest-{number}" for number in range(5)]
 
 
-def open_to(lately: dict[str, DrawnLately], sharer: str) -> bool:
-    return RoundPlaces(PLACES, len(lately), lately).open_to(sharer)
+def open_to(lately: dict[str, RecentUse], peer: str) -> bool:
+    return PeerCap(PLACES, len(lately), lately).allows(peer)
 
 
-def of(**trained: int) -> dict[str, DrawnLately]:
-    return {name: DrawnLately(count) for name, count in trained.items()}
+def of(**trained: int) -> dict[str, RecentUse]:
+    return {name: RecentUse(count) for name, count in trained.items()}
 
 
-def test_a_sharers_part_of_a_round_is_one_place_at_least_and_no_more_than_all_alike() -> None:
-    assert [part_of(4, sharers) for sharers in (0, 1, 2, 3, 4, 7, 1000)] == [4, 4, 2, 1, 1, 1, 1]
-    assert all(part_of(places, many) * many <= places for places in range(1, 30) for many in range(1, places + 1))
+def most_of_one(places: int, peers: int) -> int:
+    cap, taken = PeerCap(places, peers, {}), 0
+    while cap.allows("a"):
+        cap.take("a")
+        taken += 1
+    return taken
 
 
-def test_a_round_has_so_many_places_and_a_sharer_its_part_of_them() -> None:
-    places = RoundPlaces(4, 2, {})
-    for sharer, left in (("a", 3), ("a", 2), ("b", 1)):
-        assert places.open_to(sharer)
-        places.take(sharer)
+def test_a_peers_part_of_a_round_is_one_place_at_least_and_no_more_than_all_alike() -> None:
+    assert [most_of_one(4, peers) for peers in (0, 1, 2, 3, 4, 7, 1000)] == [4, 4, 2, 1, 1, 1, 1]
+    assert all(most_of_one(places, n) * n <= places for places in range(1, 30) for n in range(1, places + 1))
+
+
+def test_a_round_has_so_many_places_and_a_peer_its_part_of_them() -> None:
+    places = PeerCap(4, 2, {})
+    for peer, left in (("a", 3), ("a", 2), ("b", 1)):
+        assert places.allows(peer)
+        places.take(peer)
         assert places.left == left
-    assert (places.open_to("a"), places.open_to("b")) == (False, True)
+    assert (places.allows("a"), places.allows("b")) == (False, True)
     places.take("b")
-    assert not places.open_to("c")
-    anybody = RoundPlaces(2, 9, of(a=50, b=1, c=1), even=False)
+    assert not places.allows("c")
+    anybody = PeerCap(2, 9, of(a=50, b=1, c=1), even=False)
     anybody.take("a")
-    assert anybody.open_to("a"), "without parts, who comes first"
+    assert anybody.allows("a"), "without parts, who comes first"
     anybody.take("a")
-    assert not anybody.open_to("a")
+    assert not anybody.allows("a")
 
 
 def test_who_could_be_drawn_always_is_drawn_as_often_as_half_of_the_others() -> None:
     counts = of(greedy=9, often=8, seldom=3)
     assert [open_to(counts, one) for one in counts] == [False, True, True]
-    assert open_to({**counts, "greedy": DrawnLately(8)}, "greedy")
+    assert open_to({**counts, "greedy": RecentUse(8)}, "greedy")
     assert open_to(of(only=50), "only"), "nobody to compare with"
     assert open_to({}, "new")
-    assert usual_part({}) is None
-    assert usual_part(of(a=1, b=2, c=3, d=4)) == 3, "of an even number the upper one"
+    assert usual_use({}) is None
+    assert usual_use(of(a=1, b=2, c=3, d=4)) == 3, "of an even number the upper one"
 
 
-@pytest.mark.parametrize("said", [DrawnLately(0, 20), DrawnLately(1, 20)], ids=["never", "seldom"])
-def test_keys_whose_texts_are_doubted_keep_nobody_waiting(said: DrawnLately) -> None:
+@pytest.mark.parametrize("said", [RecentUse(0, 20), RecentUse(1, 20)], ids=["never", "seldom"])
+def test_keys_whose_texts_are_doubted_keep_nobody_waiting(said: RecentUse) -> None:
     """Four fifths of the keys: counted like others they would be the median, at no or one group."""
-    lately = {name: DrawnLately(6, 1) for name in HONEST} | {f"key-{number}": said for number in range(16)}
-    assert usual_part(lately) == 6
+    lately = {name: RecentUse(6, 1) for name in HONEST} | {f"key-{number}": said for number in range(16)}
+    assert usual_use(lately) == 6
     assert all(open_to(lately, name) for name in HONEST)
 
 
 def test_to_be_doubted_on_purpose_helps_no_other_key() -> None:
-    lately = {name: DrawnLately(6, 1) for name in HONEST} | {"greedy": DrawnLately(7)}
-    with_keys = lately | {f"key-{number}": DrawnLately(0, 20) for number in range(16)}
+    lately = {name: RecentUse(6, 1) for name in HONEST} | {"greedy": RecentUse(7)}
+    with_keys = lately | {f"key-{number}": RecentUse(0, 20) for number in range(16)}
     assert not open_to(lately, "greedy")
     assert not open_to(with_keys, "greedy")
 
 
 def rounds_with(keys: Sequence[str], doubted: Callable[[str], bool], seed: int) -> Counter[str]:
-    """Who was trained on in 200 rounds of a receiver. Honest sharers have something on offer in a third of the rounds,
+    """Who was trained on in 200 rounds of a receiver. Honest peers have something on offer in a third of the rounds,
     the others always."""
     chance, history, total = random.Random(seed), list[tuple[list[str], list[str]]](), Counter[str]()
     for _ in range(200):
         trained, doubts = [Counter(name for one in history for name in one[at]) for at in (0, 1)]
-        lately = {name: DrawnLately(trained[name], doubts[name]) for name in trained | doubts}
-        places = RoundPlaces(PLACES, len(keys) + len(HONEST), lately)
+        lately = {name: RecentUse(trained[name], doubts[name]) for name in trained | doubts}
+        places = PeerCap(PLACES, len(keys) + len(HONEST), lately)
         offering = [name for name in HONEST if chance.random() < 1 / 3] + list(keys)
         drawn: tuple[list[str], list[str]] = [], []
         for name in chance.sample(offering, len(offering)):
-            if places.open_to(name):
+            if places.allows(name):
                 drawn[doubted(name)].append(name)
                 if not doubted(name):
                     places.take(name)
-        history = [*history, drawn][-LATELY:]
+        history = [*history, drawn][-RECENT_ROUNDS:]
         total.update(drawn[0])
     return total
 

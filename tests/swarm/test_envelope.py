@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
 from protocol.rollout_file import merkle
-from protocol.swarm.document import SwarmDocument
-from protocol.swarm.envelope import (
+from swarm.envelope import (
     EnvelopeLimits,
     MalformedEnvelope,
     SharedCompletion,
+    SwarmDocument,
     open_envelope,
     question_digest,
     seal,
 )
 from tests import openings
-from tests.protocol.swarm.samples import DOCUMENT, KEYS, LIMITS, SUMS, honest_envelope
+from tests.swarm.samples import DOCUMENT, KEYS, LIMITS, SUMS, honest_envelope
 
 ENVELOPE = honest_envelope()
 SEALED = seal(ENVELOPE, KEYS[0])
