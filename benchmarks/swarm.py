@@ -12,8 +12,9 @@ nine kinds of sums for 40 rounds. Two comparisons:
   show the plant (`success`), the same without an attacker (`without`), and the reward relative to no attacker
   (`reward_ratio`), as means over seeds. `hostile_share` is the share of poisoned groups among those trained on.
 
-Finished runs are kept at once in results/swarm_runs.jsonl and results/swarm_hostile.json; `--resume` repeats none of
-them, and `--seconds` begins none after that time.
+Finished runs are lines of results/swarm_runs.jsonl and results/swarm_poison.jsonl at once; `--resume` repeats none of
+them, and `--seconds` begins none after that time. results/swarm_hostile.json has rows that were measured with a further
+defence, a limit on rare groups.
 """
 
 import json
@@ -26,16 +27,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from localnet.pool import DEMO_ENVIRONMENT
-
 from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answer
 from engines.factory import make_engine
 from engines.loading import set_threads
 from environments.base import Problem
 from environments.texts import TextEnvironments
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
-from protocol.files import write_atomic
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
@@ -54,7 +53,7 @@ from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 Progress = Callable[[str], None]
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
-RUNS, HOSTILE = RESULTS / "swarm_runs.jsonl", RESULTS / "swarm_hostile.json"
+RUNS, POISON = RESULTS / "swarm_runs.jsonl", RESULTS / "swarm_poison.jsonl"
 MEMBERS, POISONERS, ROUNDS, SAMPLES = 8, 2, 40, 8
 SEEDS, POISON_SEEDS = (7, 1, 42), (7, 101, 102)
 MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
@@ -103,15 +102,14 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int | No
         return summary([learning_run((1, 1), SEEDS[0], progress, members=2, rounds=2)], [])
     if not resume:
         RUNS.unlink(missing_ok=True)
-        HOSTILE.unlink(missing_ok=True)
-    runs, rows = kept_runs(), kept_rows()
+        POISON.unlink(missing_ok=True)
+    runs, rows = kept(RUNS), kept(POISON)
     # Seed by seed, so that an interrupted benchmark compares all mixes and attacks.
     for seed, mix in ((seed, mix) for seed in SEEDS for mix in MIXES if only in mix_name(mix)):
         if late() or any((one["mix"], one["seed"]) == (mix_name(mix), seed) for one in runs):
             continue
         runs.append(learning_run(mix, seed, progress))
-        with RUNS.open("a") as file:
-            file.write(json.dumps(runs[-1]) + "\n")
+        keep(RUNS, runs[-1])
     attacks = (None, *ATTACKS) if only in ("", "poison") else ()
     cases = [(seed, defended, attack) for seed in POISON_SEEDS for defended in (True, False) for attack in attacks]
     for seed, defended, attack in cases:
@@ -119,7 +117,7 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int | No
         if late() or any((row["name"], row["seed"]) == (name, seed) for row in rows):
             continue
         rows.append(poison_run(attack, defended, seed, progress))
-        write_atomic(HOSTILE, json.dumps({"hostile": {**table(rows), "rows": rows}}, indent=1).encode() + b"\n")
+        keep(POISON, rows[-1])
     return summary(runs, rows)
 
 
@@ -132,19 +130,21 @@ def summary(runs: Sequence[Row], rows: Sequence[Row]) -> Row:
     return {"mixes": mixes, "held_out": held_out, "runs": list(runs), **({"hostile": table(rows)} if rows else {})}
 
 
-def kept_runs() -> list[Row]:
-    """Return the finished runs of former calls, without a line that a kill cut off."""
-    runs = []
-    for line in RUNS.read_text().splitlines() if RUNS.is_file() else ():
+def keep(path: Path, row: Row) -> None:
+    """Append a line, after ending one that a kill cut off."""
+    cut = path.is_file() and not path.read_bytes().endswith(b"\n")
+    with path.open("a") as file:
+        file.write("\n" * cut + json.dumps(row) + "\n")
+
+
+def kept(path: Path) -> list[Row]:
+    """Return the lines of former calls, without those that a kill cut off."""
+    rows = []
+    for line in path.read_text().splitlines() if path.is_file() else ():
         try:
-            runs.append(json.loads(line))
+            rows.append(json.loads(line))
         except ValueError:
             continue
-    return runs
-
-
-def kept_rows() -> list[Row]:
-    rows: list[Row] = json.loads(HOSTILE.read_bytes())["hostile"]["rows"] if HOSTILE.is_file() else []
     return rows
 
 

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localnet.pool import DEMO_ENVIRONMENT
-from trainer.warmup import Recipe, warm_up
 
 from attacks.swarm import POISONS
 from benchmarks.swarm import (
@@ -14,13 +12,17 @@ from benchmarks.swarm import (
     UNDEFENDED,
     MemoryExchange,
     Simulation,
+    keep,
+    kept,
     nine_sums,
     poison_run,
     summary,
     table,
 )
 from environments.catalogue import load_environment
+from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder
+from trainer.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +77,12 @@ def test_the_summary_lists_every_seed() -> None:
     found = summary(runs, [])
     assert (found["mixes"], found["held_out"]) == ({"4/4": [1.0, 2.0]}, {"4/4": [0.1, 0.2]})
     assert "hostile" not in found
+
+
+def test_a_line_that_a_kill_cut_off_costs_that_line_alone(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    keep(path, {"mix": "8/0"})
+    with path.open("a") as file:
+        file.write('{"mix": "4/')
+    keep(path, {"mix": "6/2"})
+    assert kept(path) == [{"mix": "8/0"}, {"mix": "6/2"}]
