@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from swarm import inspection
 from swarm.config import MixConfig
 from swarm.envelope import seal
 from swarm.exchange import FolderExchange, ListingEntry, envelope_key
-from swarm.inbox import EnvelopeInbox
+from swarm.inbox import RECENT_ROUNDS, EnvelopeInbox
 from swarm.inspection import Allow, Inspected, Inspector
+from swarm.state import InboxState
 from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
 BAD = object_key("envelopes", bytes(32))
@@ -194,3 +196,195 @@ def test_who_had_its_time_is_convicted_all_the_same(clock: ScoringClock) -> None
     inbox.collect(FailingExchange([*slow, second], {}), 0)
     assert clock.now > inbox_module.PEER_SHARE * 20
     assert inbox.state.records[KEYS[1].address].breaches == 1
+
+
+# ~ Who shares with a member is who shares now, over restarts too.
+
+
+FIRST, OTHER = (seal(honest_envelope(key), KEYS[key]) for key in (0, 1))
+
+
+class FaultyInspector(Inspector):
+    """Judges nothing while `away`, and never what is `beyond` it."""
+
+    def __init__(self) -> None:
+        super().__init__(LIMITS, ENVIRONMENTS)
+        self.away, self.beyond, self.looks = False, b"", 0
+
+    def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
+        self.looks += 1
+        if self.away or data == self.beyond:
+            raise ScoringUnavailable("the sandbox does not start")
+        return super().inspect(data, allow)
+
+
+def inbox_in(folder: Path, inspector: Inspector | None = None) -> EnvelopeInbox:
+    mix = MixConfig(window=4)
+    return EnvelopeInbox(inspector or FaultyInspector(), mix, KEYS[2].address, bytes(32), folder)
+
+
+def restarted(inbox: EnvelopeInbox, folder: Path, inspector: Inspector | None = None) -> EnvelopeInbox:
+    made = inbox_in(folder, inspector)
+    made.restore(InboxState.of(inbox.state.document()))
+    return made
+
+
+def test_who_departed_takes_no_place(tmp_path: Path) -> None:
+    """Places are dealt among those who share: one who has gone would leave its own empty for ever."""
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
+    assert inbox.active_peers == 2
+    for number in range(1, RECENT_ROUNDS + 1):
+        new = seal(honest_envelope(0, number), KEYS[0])
+        inbox.collect(FailingExchange([new], {}), number)
+    assert inbox.active_peers == 2, "it may just have nothing to share for a while"
+    inbox.collect(FailingExchange([], {}), RECENT_ROUNDS + 1)
+    assert inbox.active_peers == 1
+    assert restarted(inbox, tmp_path).active_peers == 1
+    back = seal(honest_envelope(1, 1), KEYS[1])
+    inbox.collect(FailingExchange([back], {}), RECENT_ROUNDS + 2)
+    assert inbox.active_peers == 2
+
+
+def test_who_is_found_out_takes_no_place(tmp_path: Path) -> None:
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
+    inbox.state.records[KEYS[1].address] = replace(inbox.state.records[KEYS[1].address], breaches=1)
+    assert inbox.active_peers == 1
+
+
+def test_what_cannot_be_judged_at_the_start_is_judged_later_and_not_drawn_twice(tmp_path: Path) -> None:
+    """Chain and sandbox may come up after the member: its offers are not lost, and those that were used stay so."""
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
+    used = sorted(inbox.groups)[0]
+    inbox.use([used], [], [])
+    inbox.clean()
+    inspector = FaultyInspector()
+    inspector.away = True
+    again = restarted(inbox, tmp_path, inspector)
+    assert not again.unused()
+    again.collect(FailingExchange([], {}), 1)
+    again.clean()
+    inspector.away = False
+    again.collect(FailingExchange([], {}), 2)
+    assert {one.offer.name for one in again.unused()} == set(inbox.groups) - {used}
+
+
+def test_nothing_is_remembered_as_used_of_what_is_gone(tmp_path: Path) -> None:
+    """Or the list grows with each file that a disk loses."""
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
+    inbox.use(sorted(inbox.groups), [], [])
+    (tmp_path / envelope_key(FIRST)).unlink()
+    again = restarted(inbox, tmp_path)
+    assert again.state.used == {name for name in inbox.groups if name.startswith(KEYS[1].address)}
+    again.collect(FailingExchange([FIRST, OTHER], {}), 1)
+    assert not again.unused(), "what was looked at before is not taken again"
+    again.collect(FailingExchange([], {}), 9)
+    assert not again.state.used
+    assert not again.state.stored
+
+
+def test_what_is_gone_is_forgotten_although_another_cannot_be_judged(tmp_path: Path) -> None:
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST], {}), 0)
+    inbox.use(sorted(inbox.groups), [], [])
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 3)
+    inspector = FaultyInspector()
+    inspector.beyond = OTHER
+    again = restarted(inbox, tmp_path, inspector)
+    assert again.state.used
+    again.collect(FailingExchange([], {}), 5)
+    assert list(again.state.stored) == [envelope_key(OTHER)]
+    assert not again.state.used
+
+
+def test_what_was_judged_since_the_start_is_not_judged_again(tmp_path: Path) -> None:
+    inbox = inbox_in(tmp_path)
+    inbox.collect(FailingExchange([FIRST, OTHER], {}), 0)
+    inspector = FaultyInspector()
+    again = restarted(inbox, tmp_path, inspector)
+    for number in (1, 2, 3):
+        again.collect(FailingExchange([FIRST, OTHER], {}), number)
+    assert inspector.looks == 2
+
+
+class CountingExchange(FailingExchange):
+    """Counts what is fetched."""
+
+    gets = 0
+
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        self.gets += 1
+        return super().get(entry, limit)
+
+
+def test_what_was_refused_is_not_fetched_again_after_a_restart(tmp_path: Path) -> None:
+    inbox, exchange = inbox_in(tmp_path), CountingExchange([], {BAD: IntegrityError("other bytes")})
+    inbox.collect(exchange, 0)
+    inbox.clean()
+    restarted(inbox, tmp_path).collect(exchange, 1)
+    assert exchange.gets == 1
+
+
+# ~ Who skips rounds to find problems to its taste finds them among as many as the receiver's own rounds allow.
+
+
+def inbox_of_test_skipped_rounds(**mix: int) -> EnvelopeInbox:
+    inspector = Inspector(LIMITS, ENVIRONMENTS)
+    return EnvelopeInbox(inspector, MixConfig.model_validate(mix), KEYS[2].address, bytes(32))
+
+
+def exchange_of(*rounds: int, key: int = 0) -> FailingExchange:
+    return FailingExchange([seal(honest_envelope(key, number), KEYS[key]) for number in rounds], {})
+
+
+def taken(inbox: EnvelopeInbox, own: int, *rounds: int) -> list[int]:
+    """What of these rounds is taken in a receiver's own one."""
+    inbox.collect(exchange_of(*rounds), own)
+    return sorted(inbox.state.seen.get(KEYS[0].address, {}))
+
+
+def test_a_leap_is_not_taken_and_nobody_is_blamed() -> None:
+    inbox = inbox_of_test_skipped_rounds(rounds_ahead=4)
+    assert taken(inbox, 0, 1_000_000) == [1_000_000], "nobody knows where a stranger stands"
+    assert taken(inbox, 1, 1_000_009) == [1_000_000]
+    assert inbox.state.records[KEYS[0].address].breaches == 0
+    assert taken(inbox, 1, 1_000_008) == [1_000_000, 1_000_008]
+
+
+def test_what_comes_too_early_is_taken_when_it_is_time() -> None:
+    """A member that was away has rounds behind it that the receiver's have, too."""
+    inbox, exchange = inbox_of_test_skipped_rounds(rounds_ahead=1, window=8), exchange_of(0, 5)
+    inbox.collect(exchange_of(0), 0)
+    for own in range(5):
+        inbox.collect(exchange, own)
+        assert sorted(inbox.state.seen[KEYS[0].address]) == ([0, 5] if own == 4 else [0])
+
+
+def test_a_leap_costs_no_scoring() -> None:
+    inbox = inbox_of_test_skipped_rounds(rounds_ahead=1)
+    taken(inbox, 0, 0)
+    lie = honest_envelope(number=9)
+    lie = lie.model_copy(update={"groups": honest_envelope(number=8).groups})
+    inbox.collect(FailingExchange([seal(lie, KEYS[0])], {}), 0)
+    assert inbox.state.records[KEYS[0].address].breaches == 0, "nobody has looked at its groups"
+
+
+def test_others_are_not_held_up_by_it() -> None:
+    inbox = inbox_of_test_skipped_rounds(rounds_ahead=1)
+    taken(inbox, 0, 0)
+    exchange = exchange_of(*range(50, 60))
+    honest = seal(honest_envelope(1), KEYS[1])
+    exchange.held["envelopes/" + "f" * 64 + ".json"] = honest
+    inbox.collect(exchange, 0)
+    assert list(inbox.state.records) == [KEYS[0].address, KEYS[1].address]
+
+
+def test_a_receiver_that_was_away_takes_everybody_where_it_stands() -> None:
+    inbox = inbox_of_test_skipped_rounds(rounds_ahead=2)
+    taken(inbox, 0, 0)
+    again = inbox_of_test_skipped_rounds(rounds_ahead=2)
+    again.restore(inbox.state)
+    assert taken(again, 1, 5000) == [5000]
