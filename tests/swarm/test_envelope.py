@@ -21,7 +21,7 @@ from swarm.envelope import (
     seal,
 )
 from tests import openings
-from tests.swarm.samples import DOCUMENT as DOCUMENT_test_envelope
+from tests.swarm.samples import DOCUMENT as DOCUMENT_DIGEST
 from tests.swarm.samples import KEYS, LIMITS, SUMS, honest_envelope
 
 ENVELOPE = honest_envelope()
@@ -124,7 +124,7 @@ def test_a_signature_has_one_form(signature: str, word: str) -> None:
 
 
 def test_an_envelope_of_another_swarm_is_refused() -> None:
-    other = DOCUMENT_test_envelope.model_copy(update={"name": "other"})
+    other = DOCUMENT_DIGEST.model_copy(update={"name": "other"})
     refused(SEALED, "document", EnvelopeLimits.of(other))
 
 
@@ -197,7 +197,7 @@ def test_the_question_of_any_text_has_a_digest() -> None:
     assert question_digest("a\ud800") != question_digest("a")
 
 
-# ~ A problem follows from the swarm's document, the member, its round and the slot.
+# ---- Problems of rounds
 
 
 DOCUMENT, OTHER, MEMBER = bytes(31) + b"\x01", bytes(31) + b"\x02", "0x" + "11" * 20

@@ -152,7 +152,7 @@ def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path:
     assert outbox.signed == 1
 
 
-# ~ Who leaves much is fetched no more often than others, whoever says whose it is.
+# ---- Turns of peers
 
 
 ADDRESS = "0x" + "ab" * 20

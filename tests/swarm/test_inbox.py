@@ -198,7 +198,7 @@ def test_who_had_its_time_is_convicted_all_the_same(clock: ScoringClock) -> None
     assert inbox.state.records[KEYS[1].address].breaches == 1
 
 
-# ~ Who shares with a member is who shares now, over restarts too.
+# ---- Departed peers, and what cannot be judged now
 
 
 FIRST, OTHER = (seal(honest_envelope(key), KEYS[key]) for key in (0, 1))
@@ -328,12 +328,7 @@ def test_what_was_refused_is_not_fetched_again_after_a_restart(tmp_path: Path) -
     assert exchange.gets == 1
 
 
-# ~ Who skips rounds to find problems to its taste finds them among as many as the receiver's own rounds allow.
-
-
-def inbox_of_test_skipped_rounds(**mix: int) -> EnvelopeInbox:
-    inspector = Inspector(LIMITS, ENVIRONMENTS)
-    return EnvelopeInbox(inspector, MixConfig.model_validate(mix), KEYS[2].address, bytes(32))
+# ---- Skipped rounds
 
 
 def exchange_of(*rounds: int, key: int = 0) -> FailingExchange:
@@ -347,7 +342,7 @@ def taken(inbox: EnvelopeInbox, own: int, *rounds: int) -> list[int]:
 
 
 def test_a_leap_is_not_taken_and_nobody_is_blamed() -> None:
-    inbox = inbox_of_test_skipped_rounds(rounds_ahead=4)
+    inbox = inbox_of(rounds_ahead=4)
     assert taken(inbox, 0, 1_000_000) == [1_000_000], "nobody knows where a stranger stands"
     assert taken(inbox, 1, 1_000_009) == [1_000_000]
     assert inbox.state.records[KEYS[0].address].breaches == 0
@@ -356,7 +351,7 @@ def test_a_leap_is_not_taken_and_nobody_is_blamed() -> None:
 
 def test_what_comes_too_early_is_taken_when_it_is_time() -> None:
     """A member that was away has rounds behind it that the receiver's have, too."""
-    inbox, exchange = inbox_of_test_skipped_rounds(rounds_ahead=1, window=8), exchange_of(0, 5)
+    inbox, exchange = inbox_of(rounds_ahead=1, window=8), exchange_of(0, 5)
     inbox.collect(exchange_of(0), 0)
     for own in range(5):
         inbox.collect(exchange, own)
@@ -364,7 +359,7 @@ def test_what_comes_too_early_is_taken_when_it_is_time() -> None:
 
 
 def test_a_leap_costs_no_scoring() -> None:
-    inbox = inbox_of_test_skipped_rounds(rounds_ahead=1)
+    inbox = inbox_of(rounds_ahead=1)
     taken(inbox, 0, 0)
     lie = honest_envelope(number=9)
     lie = lie.model_copy(update={"groups": honest_envelope(number=8).groups})
@@ -373,7 +368,7 @@ def test_a_leap_costs_no_scoring() -> None:
 
 
 def test_others_are_not_held_up_by_it() -> None:
-    inbox = inbox_of_test_skipped_rounds(rounds_ahead=1)
+    inbox = inbox_of(rounds_ahead=1)
     taken(inbox, 0, 0)
     exchange = exchange_of(*range(50, 60))
     honest = seal(honest_envelope(1), KEYS[1])
@@ -383,8 +378,8 @@ def test_others_are_not_held_up_by_it() -> None:
 
 
 def test_a_receiver_that_was_away_takes_everybody_where_it_stands() -> None:
-    inbox = inbox_of_test_skipped_rounds(rounds_ahead=2)
+    inbox = inbox_of(rounds_ahead=2)
     taken(inbox, 0, 0)
-    again = inbox_of_test_skipped_rounds(rounds_ahead=2)
+    again = inbox_of(rounds_ahead=2)
     again.restore(inbox.state)
     assert taken(again, 1, 5000) == [5000]

@@ -134,17 +134,12 @@ def test_a_round_that_no_envelope_could_hold_is_refused(world: SwarmWorld) -> No
         world.member(0, mix=MixConfig(own=4, shared=3))
 
 
-# ~ An honest member signs no round twice, whatever it loses, and whatever it is started from.
-
-
-LIMITS_test_signed_once = EnvelopeLimits.of(DOCUMENT)
+# ---- Rounds are signed once
 
 
 def rounds_of(world: SwarmWorld, name: int) -> list[int]:
     """Rounds of the envelopes of a member that anybody can find."""
-    all_of = [
-        open_envelope(path.read_bytes(), LIMITS_test_signed_once) for path in world.exchange.glob("envelopes/*/*.json")
-    ]
+    all_of = [open_envelope(path.read_bytes(), LIMITS) for path in world.exchange.glob("envelopes/*/*.json")]
     return sorted(one.round for one in all_of if one.member == world.account(name).address)
 
 
@@ -179,18 +174,16 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
     assert not anew.member.status(made.progress.next)["unsent"]
 
 
-# ~ What a stranger shares moves a policy by as much as the policy itself would say it, and one peer no more than its
-# ~ part of a round: real weights, without the judge.
+# ---- How far a stranger's text moves a policy: real weights, without the judge
 
 
-LIMITS_test_bounded_influence = EnvelopeLimits.of(DOCUMENT)
 ROUNDS = 6
 
 
 def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
     """A poisoner's envelopes of these rounds, in the exchange."""
     _, texts = load_swarm(world.config(name))
-    made = Poisoner(world.account(name), LIMITS_test_bounded_influence, texts, POISONS["wrong fact"])
+    made = Poisoner(world.account(name), LIMITS, texts, POISONS["wrong fact"])
     envelopes = [data for number in rounds if (data := made.envelope(number)) is not None]
     for data in envelopes:
         FolderExchange(world.exchange).publish(data)
@@ -199,7 +192,7 @@ def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
 
 def groups_in(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
-    found = Inspector(LIMITS_test_bounded_influence, load_swarm(world.config(0))[1]).inspect(envelope).groups
+    found = Inspector(LIMITS, load_swarm(world.config(0))[1]).inspect(envelope).groups
     groups = [(one, made.member.parts.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 

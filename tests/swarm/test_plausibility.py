@@ -132,7 +132,7 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
     assert surprise_of_not(-1e-300) > 600
 
 
-# ~ What a member's own policy would not have said it does not train on, and it says so of nobody who is like itself.
+# ---- The judge
 
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)

@@ -96,8 +96,7 @@ def test_weights_multiply() -> None:
     assert product(lambda _: 0.5, lambda _: 0.25)(offer(0)) == 0.125
 
 
-# ~ Who may have a place of a round: nobody more than others can have, and nobody kept waiting by keys that say nothing
-# ~ plausible.
+# ---- Per-peer cap
 
 
 PLACES, RECENT_ROUNDS = 4, 16
