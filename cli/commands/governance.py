@@ -160,4 +160,4 @@ def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
         return Penalties.model_validate(document).as_tuple()
     except ValidationError as error:
         field, problem = first_problem(error.errors(), "the values")
-        raise ConfigError(f"--set {field}: {problem}", "see docs/contracts.md, Parameters") from None
+        raise ConfigError(f"--set {field}: {problem}", "see docs/reference/contracts.md, Parameters") from None
