@@ -81,14 +81,14 @@ class HiddenPrompt(TruncatedPrompt):
         return self.relabelled(super().score(plan, completions))
 
 
-# ~ Work by another table of resting problems than the policy step's: for pools that have a curriculum.
+# ~ Work by another curriculum mask than the policy step's: for pools that have a curriculum.
 
 
 CURRICULUM_ATTACKS: dict[str, Attack] = {}
 """Of pools with a curriculum; elsewhere they change nothing."""
 
 
-@attack("resting-problems", "draws its problems as if none rested", registry=CURRICULUM_ATTACKS)
+@attack("resting-problems", "draws its problems as if none were masked", registry=CURRICULUM_ATTACKS)
 class RestingProblems(Cheat):
     def plan(self, work: Work) -> list[Planned]:
         plain = assignments(work, self.config.without_curricula)

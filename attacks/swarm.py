@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from engines.base import Engine
 from environments.base import Problem
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.accounts import LocalAccount
 from swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest, round_problem, seal
 from swarm.generation import MemberModel, OwnGroup, OwnRounds

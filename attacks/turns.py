@@ -10,7 +10,7 @@ from attacks.base import Attack, Cheat, attack
 from attacks.text import fitted
 from engines.base import FINISH_EOS, Completion
 from environments.pool import PoolEnvironments
-from environments.turns.replay import replay
+from environments.turns import replay
 from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import Tokens, Transcript, interleaved, sampled_places
 from protocol.seeds import Work

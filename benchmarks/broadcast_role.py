@@ -167,11 +167,11 @@ def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayShelf, Flights
     from storage.relay.cache import SWITCH_SECONDS, Flights, RelayShelf
     from storage.relay.server import RelayApp, RelayLimits
 
-    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster relay run` does
+    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster weights serve` does
     shelf, sources = RelayShelf(folder, 1 << 40), asked(options)
     flights = Flights(sources, shelf, 512 << 20)
     app = RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000))
-    server = HttpServer(server_options(app, 1000, files=True))
+    server = HttpServer(server_options(app, 1000))
     listener = bound("0.0.0.0", options["port"])
     threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True).start()
     return shelf, flights, sources

@@ -23,10 +23,10 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.trainer_mix import save_small_llama
+from benchmarks.trainer import save_small_llama
 from engines.loading import set_threads
 from environments.base import Environment
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
 from protocol.delta.tensors import decode_tensor, encode_tensor
 from protocol.environments import EnvironmentConfig

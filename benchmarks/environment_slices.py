@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.journal import append, resumed
-from environments.checking.compare import EnvironmentCheck
+from environments.checking import EnvironmentCheck
 
 STAGES = (20, 100, 400, 1_600, 5_000)
 """All types reach one before any goes on to the next."""

@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmarks.environment_slices import TypeSlices
 from benchmarks.environments_sandbox import hostile_text, mathematics_cost, starts
+from environments import program
 from environments.base import Environment
-from environments.catalogue import load_environment
-from environments.checking.compare import HOSTILE_PROBLEMS, EnvironmentCheck, check_environment, sample_seeds
-from environments.gym.reviewed import OFFERED
-from environments.program import template
+from environments.checking import HOSTILE_PROBLEMS, EnvironmentCheck, check_environment, sample_seeds
+from environments.gym import OFFERED
+from environments.registry import load_environment
 from protocol.environments import EnvironmentConfig
 
 KEPT = Path(__file__).parents[1] / "build" / "environments"
@@ -99,7 +99,7 @@ def types(folder: Path, count: int) -> Iterator[tuple[str, Callable[[], Environm
         yield called, partial(EnvironmentConfig, name=called)
     for task_type in ROWS:
         yield task_type, cache(partial(_data_file, folder, task_type, count))
-    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, template.read().encode()))
+    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, program.read().encode()))
 
 
 def _data_file(folder: Path, task_type: str, count: int) -> EnvironmentConfig:

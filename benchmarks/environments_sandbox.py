@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 
 from attacks.hostile import ANSWERS, DECEITS, hostile
-from environments.errors import ScoringUnavailable
-from environments.sandbox.pool import SandboxPool, shared_pool
-from environments.sandbox.program import MIB, SandboxLimits, SandboxProgram
 from environments.scorers import code, mathematics
+from protocol.errors import ScoringUnavailable
+from sandbox.pool import SandboxPool, shared_pool
+from sandbox.wasi import MIB, SandboxLimits, SandboxProgram
 
 AT_ONCE = 16
 LIMITS = SandboxLimits(fuel=400_000_000, memory=96 * MIB, output=100_000, calls=5_000)
@@ -49,10 +49,10 @@ print(random.random(), time.time(), uuid.uuid4(), {*'abcdef'}, id(d), sum(d.valu
 """
 _RUNS = """
 import sys, hashlib
-from environments.sandbox.image import load_image
-from environments.sandbox.interpreter import code
-from environments.sandbox.program import SandboxLimits, SandboxProgram
-from environments.sandbox.run import run_image
+from sandbox.image import load_image
+from sandbox.wasi import code
+from sandbox.wasi import SandboxLimits, SandboxProgram
+from sandbox.image import run_image
 image, module = load_image("python"), code()
 for _ in range(int(sys.argv[1])):
     print(repr(run_image(module, image, SandboxProgram(sys.argv[2]), SandboxLimits())))

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
-from environments.gym.environment import GymEnvironment
-from environments.gym.reviewed import APART, OFFERED
+from environments.gym import APART, OFFERED, GymEnvironment
 
 
 def gym_rows(each: int) -> Iterator[dict[str, Any]]:

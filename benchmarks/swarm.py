@@ -31,7 +31,7 @@ from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answ
 from engines.factory import make_engine
 from engines.loading import set_threads
 from environments.base import Problem
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig

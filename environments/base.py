@@ -1,8 +1,18 @@
 """What an environment is: problems drawn from a seed, and a scorer that anyone can run again with the same result."""
 
-from collections.abc import Sequence
+import hashlib
+import importlib.util
+import json
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from protocol.errors import ConfigError
 
 NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
 """Asked where an environment has no problem, or one that is longer than the pool's prompts may be."""
@@ -84,3 +94,108 @@ class InTurns(Environment, Protocol):
     def score_turns(self, problem: Problem, said: Sequence[str]) -> float:
         """As `score`, of a whole rollout; of the last turn only what stands after the pool's `answer_after`."""
         ...
+
+
+# Parameters that several environments take
+
+
+THRESHOLD, _LICENCE = "score_threshold", "licence"
+
+
+def take_threshold(params: dict[str, Any]) -> float:
+    """The parameter, taken out of `params`; 1 where it is not there. Raises ConfigError."""
+    value = params.pop(THRESHOLD, 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"`params.{THRESHOLD}` is {value!r}", "use a number from 0 to 1 (1: right or nothing)")
+    return float(value)
+
+
+def credited(value: float, threshold: float) -> float:
+    """1 where a score reaches the threshold, else 0; with threshold 0 the score itself, held within 0 and 1."""
+    if not math.isfinite(value):
+        return 0.0
+    if threshold > 0:
+        return 1.0 if value >= threshold else 0.0
+    return min(1.0, max(0.0, value))
+
+
+def file_params(config_name: str, params: dict[str, Any], more: Sequence[str] = ()) -> tuple[float, str]:
+    """`score_threshold` (environments/base.py), and `licence`, what the owner says of the file. Raises ConfigError
+    for any other parameter; those named in `more` were taken before."""
+    own = dict(params)
+    threshold = take_threshold(own)
+    licence = own.pop(_LICENCE, "unknown")
+    if own or not isinstance(licence, str) or len(licence) > 100:
+        wrong = next(iter(own), _LICENCE)
+        raise ConfigError(
+            f"{config_name} has no such parameter: `{wrong}`",
+            f"it has {', '.join((THRESHOLD, *more))} and {_LICENCE}, a text",
+        )
+    return threshold, licence
+
+
+# Cache
+
+
+KEPT, KEPT_CHARS = 1 << 16, 1 << 25
+Said = float | str | None
+
+
+class KeptAnswers:
+    """The last `most` answers, whose texts take at most `chars` characters together: whoever makes an echo say 64 KiB
+    each time must not fill this machine's memory."""
+
+    def __init__(self, most: int = KEPT, chars: int = KEPT_CHARS) -> None:
+        self._most, self._limit = most, chars
+        self._lock, self._said, self._chars = threading.Lock(), OrderedDict[bytes, Said](), 0
+
+    def get(self, question: Any, ask: Callable[[], Said]) -> Said:
+        """The answer to a question that JSON can hold; `ask` gives it where it is not kept, and what that raises is
+        raised."""
+        key = hashlib.sha256(json.dumps(question).encode()).digest()
+        with self._lock:
+            if key in self._said:
+                self._said.move_to_end(key)
+                return self._said[key]
+        value = ask()
+        with self._lock:
+            if key not in self._said:
+                self._keep(key, value)
+        return value
+
+    @property
+    def chars(self) -> int:
+        """Characters of all kept texts."""
+        return self._chars
+
+    def _keep(self, key: bytes, value: Said) -> None:
+        self._said[key] = value
+        self._chars += _chars(value)
+        while len(self._said) > self._most or self._chars > self._limit:
+            self._chars -= _chars(self._said.popitem(last=False)[1])
+
+
+def _chars(value: Said) -> int:
+    return len(value) if isinstance(value, str) else 0
+
+
+_MAX_BYTES = 1 << 28
+
+
+@cache
+def content_hash(package: str) -> str:
+    """Return the hex SHA-256 over path and SHA-256 of each of a package's files, in order of their paths, without what
+    Python compiled; of a module of one file its own. Raise ConfigError where it is not installed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ConfigError(f"the package {package} is not installed", f"pip install {package}")
+    if not spec.submodule_search_locations:
+        return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+    folder, total, size = Path(spec.submodule_search_locations[0]), hashlib.sha256(), 0
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
+        size += path.stat().st_size
+        if size > _MAX_BYTES:
+            raise ConfigError(f"the package {package} has more than {_MAX_BYTES} bytes", "install it anew")
+        total.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()

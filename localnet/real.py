@@ -25,8 +25,7 @@ from localnet.demo import INTERRUPTED, ResumableDemo, kept_ports, make_ready
 from localnet.onboarding import KeyRing
 from localnet.plan import DemoPlan, cast
 from localnet.report import problems, shown
-from orchestrator.results import read_results
-from orchestrator.summary import RunSummary
+from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import (
     BF16_CHECKS,
     ChatTurn,

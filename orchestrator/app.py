@@ -1,29 +1,166 @@
-"""The HTTP application: routes, limits per caller, headers and errors around the service."""
+"""The HTTP application: what participants send, what everybody may read."""
 
+import gzip
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Path, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from orchestrator.bodies import BodyRoom
-from orchestrator.guard import RequestGuard
-from orchestrator.http_errors import add_error_handlers
-from orchestrator.outermost import RequestLimits
-from orchestrator.routes import router, signed
+from orchestrator.auth import BodyMemory, RequestGuard, RequestLimits, Sender, SignedRoute
+from orchestrator.dashboard.documents import dashboard, record, status
+from orchestrator.dashboard.page import interface_page, live_page
+from orchestrator.dashboard.routes import AnswerCache, CurrentService, Dashboard, Query
+from orchestrator.dashboard.routes import router as dashboard_router
+from orchestrator.errors import HttpError, add_error_handlers, documented
+from orchestrator.metrics import exposition
 from orchestrator.service import Service
-from orchestrator.signed_route import ShortWay
-from orchestrator.views.answers import AnswerCache
-from orchestrator.views.dashboard import Dashboard
-from orchestrator.views.events import router as events
-from orchestrator.views.routes import router as views
+from protocol.announcements import Announcement, AnnouncementTaken, SourceList
+from protocol.api import endpoints, run, work
 from protocol.http.limits import Buckets
 from protocol.version import VERSION
+from storage.keys import KEY_PATTERN
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 DESCRIPTION = (
-    "The pool owner's service: work slots, upload tickets and receipts for the pool's participants, and the run as "
+    "The pool owner's service: leases, upload tickets and receipts for the pool's participants, and the run as "
     "everybody may see it. Amounts are base units as decimal strings; times are Unix seconds."
 )
+LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}}}
+PAGE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "HTML.", "content": {"text/html": {"schema": {"type": "string"}}}}
+}
+signed = APIRouter(route_class=SignedRoute, tags=["work"], responses=documented(400, 401, 403, 408, 409, 413, 422, 503))
+router = APIRouter(responses=documented())
+
+
+@signed.post(endpoints.LEASES.path, summary="Ask for a lease")
+def request_lease(body: work.LeaseRequest, sender: Sender, service: CurrentService) -> work.LeaseResponse:
+    """Signed by a node key joined to the pool. Asking again for the same counter gives the same lease or, when a newer
+    policy step is usable, a new lease for it."""
+    return service.request_lease(sender, body)
+
+
+@signed.post(endpoints.UPLOADS.path, summary="Ask for an upload ticket")
+def request_upload(body: work.UploadRequest, sender: Sender, service: CurrentService) -> work.UploadResponse:
+    """Rollouts by a joined node, verdicts by a voter of an active seat."""
+    return service.uploads.ticket(sender, body)
+
+
+@signed.post(endpoints.RECEIPTS.path, summary="Ask for a receipt", responses=documented(404))
+def request_receipt(body: work.ReceiptRequest, sender: Sender, service: CurrentService) -> work.ReceiptResponse:
+    """After the upload of a rollout file. Keep it: it proves that the file was available."""
+    return service.uploads.receipt(sender, body)
+
+
+@signed.post(endpoints.HEARTBEATS.path, summary="Send a heartbeat")
+def post_heartbeat(body: work.HeartbeatRequest, sender: Sender, service: CurrentService) -> work.HeartbeatResponse:
+    """Signed by a joined node, a bonded validator or the pool's owner."""
+    return service.heartbeat(sender, body)
+
+
+@signed.post(endpoints.ANNOUNCE.path, summary="Announce a source of weights")
+def announce_source(body: Announcement, sender: Sender, service: CurrentService) -> AnnouncementTaken:
+    """Signed by a participant, or a relay that the pool's owner named. The URL must answer with the announcement."""
+    return service.sources.take(sender, body)
+
+
+@signed.post(endpoints.STEPS.path, summary="Report a policy step")
+def report_step(body: work.StepRequest, sender: Sender, service: CurrentService) -> work.StepResponse:
+    """Signed by the pool's owner. A second report of a step replaces the first."""
+    return service.report_step(sender, body)
+
+
+@router.get(endpoints.HEALTH.path, tags=["run"], summary="Whether the service runs")
+async def get_health() -> run.Health:
+    return run.Health(ok=True, version=VERSION)
+
+
+@router.get(endpoints.READY.path, tags=["run"], summary="Whether to send requests here", responses=documented(503))
+def get_ready(service: CurrentService) -> run.Readiness:
+    """503 while the database does not answer. `problems` do not take the replica out of service: no other replica has
+    a better chain."""
+    service.db.check()
+    return run.Readiness(problems=service.problems())
+
+
+# Not in the OpenAPI document: it is text for Prometheus.
+@router.get(endpoints.METRICS, include_in_schema=False)
+def get_metrics(query: Query) -> Response:
+    return query.cached("metrics", lambda: exposition(query.service), CONTENT_TYPE_LATEST)
+
+
+@router.get(
+    endpoints.POOL.path,
+    tags=["run"],
+    summary="How to take part",
+    response_model=run.PoolAccess,
+    responses=documented(404),
+)
+def get_pool(service: CurrentService) -> run.PoolAccess:
+    """Pool, chain and contracts; check them against the chain."""
+    if service.access is None:
+        raise HttpError(404, "this service does not say how to take part", "ask the pool's owner")
+    return service.access
+
+
+@router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)
+def get_status(query: Query) -> Response:
+    return query.answer("status", lambda: status(query.service))
+
+
+@router.get(endpoints.DASHBOARD.path, tags=["run"], summary="The run, newest files only", response_model=run.RunRecord)
+def get_dashboard(query: Query) -> Response:
+    return query.answer("dashboard", lambda: dashboard(query.service))
+
+
+@router.get(endpoints.RECORD.path, tags=["run"], summary="The whole run so far", response_model=run.RunRecord)
+def get_record(query: Query) -> Response:
+    return query.answer("record", lambda: record(query.service))
+
+
+@router.get(endpoints.SOURCES.path, tags=["objects"], summary="Who else serves the weights", response_model=SourceList)
+def get_sources(query: Query) -> Response:
+    """Announcements that strangers signed. Check every byte that comes from there."""
+    return query.answer("sources", lambda: SourceList(sources=query.service.sources.live()))
+
+
+@router.get(
+    endpoints.OBJECTS + "/{key:path}",
+    tags=["objects"],
+    summary="Find an object",
+    status_code=307,
+    response_class=Response,
+    responses={
+        307: {"description": "Where to GET it, in `Location`.", "headers": LOCATION},
+        **documented(400, 404, 503),
+    },
+)
+def get_object(
+    key: Annotated[str, Path(json_schema_extra={"pattern": f"^({KEY_PATTERN})$"})],
+    request: Request,
+    service: CurrentService,
+) -> RedirectResponse:
+    """Redirects to a pre-signed GET of the pool's bucket; `key` is a content address."""
+    # Not the path parameter: Starlette's route drops a trailing line feed.
+    return RedirectResponse(service.location(str(request.scope["path"]).removeprefix(f"{endpoints.OBJECTS}/")), 307)
+
+
+@router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
+def get_page(request: Request) -> HTMLResponse:
+    packed, policy = live_page()
+    headers = {"Content-Security-Policy": policy, "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(gzip.decompress(packed), headers=headers)
+    return HTMLResponse(packed, headers=headers | {"Content-Encoding": "gzip"})
+
+
+@router.get("/docs", tags=["pages"], summary="This interface, for people", response_class=Response, responses=PAGE)
+def get_docs(request: Request) -> HTMLResponse:
+    content, policy = interface_page(request.app.openapi())
+    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
 
 def create_app(
@@ -35,8 +172,8 @@ def create_app(
     view_seconds: float = 0.5,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
-    """The application. `rate` requests a second and `burst` at once are answered per client address, half of it per
-    signer; the public views are computed at most every `view_seconds`, however many look."""
+    """Return the application. `rate` requests a second and `burst` at once are answered per client address, half of it
+    per signer; the public views are computed at most every `view_seconds`, however many clients ask."""
     app = FastAPI(
         title="muster orchestrator",
         version=VERSION,
@@ -47,14 +184,11 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service, app.state.guard = service, guard
-    app.state.signers, app.state.room = Buckets(rate / 2, burst / 2), BodyRoom()
+    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
     app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), AnswerCache(view_seconds)
     app.state.streams = set()
     add_error_handlers(app)
-    app.include_router(signed)
-    app.include_router(router)
-    app.include_router(views)
-    app.include_router(events)
-    app.add_middleware(ShortWay, routes=app.routes)
+    for one in (signed, router, dashboard_router):
+        app.include_router(one)
     app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
     return app

@@ -1,49 +1,67 @@
 """The orchestrator's configuration file."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocol.api.base import Address
+from protocol.api.work import HEARTBEAT_SECONDS
 from runtime.process import DaemonConfig, KeyConfig
 from storage.s3 import S3Settings
 
 
 class OrchestratorConfig(DaemonConfig):
-    """`home` keeps the event store and (without `database`) the SQLite database. Replicas share `database`, `key` and
-    `public_url`, which is what clients sign requests for: the URL they reach the service at; each has a `home` of its
-    own. `key` signs upload receipts; it holds no money. `owner` is the pool owner's address, whose signature the
-    trainer's reports carry. `public_rpc` are the RPC URLs that newcomers are told; without them the network's own.
-    `relays` are addresses that may announce sources of weights, besides the pool's participants; sources have to be
-    public, unless `allow_private_sources`. Every `flush_seconds` heartbeats and renewals are written. `processes` share
-    the port, each of them as a replica would; `connections`, `rate` and `burst` are each one's. Seconds, bytes;
-    `confirmations` in blocks."""
+    """One replica of the service. Replicas share `database`, `key` and `public_url`; each has a `home` of its own."""
 
-    deployment: Path
-    rpc: tuple[str, ...] = Field(min_length=1)
-    pool: int = Field(ge=1)
-    pool_config: Path
-    owner: str = ""
-    key: KeyConfig
-    s3: S3Settings
-    host: str = "127.0.0.1"
-    port: int = Field(8700, ge=1, le=65535)
-    public_url: str = ""
-    public_rpc: tuple[str, ...] = ()
-    relays: tuple[Address, ...] = ()
-    database: str = ""
-    confirmations: int = Field(2, ge=0, le=1000)
-    poll_seconds: float = Field(0.25, gt=0, le=60)
-    lease_seconds: float = Field(30.0, gt=0, le=3600)
-    lease_limit: float = Field(600.0, gt=0, le=86400)
-    stall_seconds: float = Field(60.0, gt=0, le=86400)
-    max_upload_bytes: int = Field(64 << 20, ge=1024)
-    flush_seconds: float = Field(1.0, gt=0, le=10)
-    processes: int = Field(1, ge=1, le=64)
-    connections: int = Field(16_384, ge=16, le=1_000_000)
-    allow_private_sources: bool = False
-    rate: float = Field(100.0, gt=0)
-    burst: float = Field(400.0, ge=1)
+    deployment: Path = Field(description="The file that the deploy command wrote.")
+    rpc: tuple[str, ...] = Field(min_length=1, description="RPC URLs of the chain, the preferred one first.")
+    pool: int = Field(ge=1, description="The pool's number.")
+    pool_config: Path = Field(description="The document that the pool was created with.")
+    owner: str = Field("", description="The pool owner's address. The service refuses to start for another's pool.")
+    key: KeyConfig = Field(description="Signs upload receipts and attestations. It holds no money but gas.")
+    s3: S3Settings = Field(description="The pool's bucket.")
+    host: str = Field("127.0.0.1", description="The address to listen on.")
+    port: int = Field(8700, ge=1, le=65535, description="The port to listen on.")
+    public_url: str = Field(
+        "", description="The URL that clients reach the service at, and sign requests for. Empty: http://host:port."
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        (), description="Addresses or networks of reverse proxies whose X-Forwarded-For header names the client."
+    )
+    public_rpc: tuple[str, ...] = Field(
+        (), description="RPC URLs that newcomers are told. Empty: those of the deployment file or the network."
+    )
+    relays: tuple[Address, ...] = Field(
+        (), description="Addresses, besides the pool's participants, that may announce sources of weights."
+    )
+    database: str = Field("", description="postgresql://… or sqlite:///path. Empty: SQLite in `home`.")
+    confirmations: int = Field(2, ge=0, le=1000, description="Blocks on top of a step's seed block before it is used.")
+    poll_seconds: float = Field(0.25, gt=0, le=60, description="Seconds between two polls of the chain.")
+    heartbeat_seconds: float = Field(
+        HEARTBEAT_SECONDS, ge=1, le=600, description="Seconds between heartbeats that participants are asked for."
+    )
+    lease_seconds: float = Field(
+        0.0, ge=0, le=3600, description="Life of a lease without heartbeats. 0: three heartbeats."
+    )
+    lease_limit: float = Field(600.0, gt=0, le=86400, description="Longest life of a lease with heartbeats, seconds.")
+    stall_seconds: float = Field(
+        60.0, gt=0, le=86400, description="Seconds without progress after which accepted files count as useless."
+    )
+    max_upload_bytes: int = Field(64 << 20, ge=1024, description="Largest rollout file, bytes.")
+    workers: int = Field(
+        1, ge=1, le=64, description="Processes that share the port. More than one need PostgreSQL to scale."
+    )
+    connections: int = Field(16_384, ge=16, le=1_000_000, description="Most open connections of a worker.")
+    allow_private_sources: bool = Field(False, description="Whether announced sources may be in private networks.")
+    rate: float = Field(100.0, gt=0, description="Requests a second per client address; half as many per signer.")
+    burst: float = Field(400.0, ge=1, description="Requests at once per client address; half as many per signer.")
+
+    @model_validator(mode="after")
+    def _outlives_heartbeats(self) -> Self:
+        if 0 < self.lease_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError("`lease_seconds` must be at least twice `heartbeat_seconds`")
+        return self
 
     @property
     def url(self) -> str:

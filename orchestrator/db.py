@@ -1,33 +1,140 @@
-"""The orchestrator's database: SQLite (WAL) by default, PostgreSQL by URL."""
+"""The orchestrator's database: SQLite (WAL) by default, PostgreSQL by URL. Times are Unix seconds, addresses checksum
+hex."""
 
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import BigInteger, Engine, Index, String, Text, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuchModuleError, OperationalError
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from orchestrator.schema import migrate
-from orchestrator.tables import MetaRow
 from protocol.errors import ConfigError, UnreachableError
 
+SCHEMA_VERSION = "0001"
 BUSY_SECONDS = 10.0
-_POOL = 16
-"""Connections of a replica to PostgreSQL, at most."""
-_IDLE_SECONDS = 1.0
-"""A connection that nobody used for so long is asked whether it still lives, before it is used."""
-Row = Sequence[str | int | float]
-_text = lru_cache(maxsize=64)(text)
+_POOL_SIZE = 16
+"""Connections of one process to PostgreSQL, at most."""
+_MIGRATION_LOCK = 0x6D7573746572
+"""PostgreSQL's advisory lock while a replica migrates: "muster" in ASCII."""
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class MetaRow(Base):
+    """What this database belongs to: chain, contract, pool."""
+
+    __tablename__ = "meta"
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
+
+
+class HeartbeatRow(Base):
+    """The newest heartbeat of each address; `body` is JSON."""
+
+    __tablename__ = "heartbeats"
+    address: Mapped[str] = mapped_column(String(42), primary_key=True)
+    last_seen: Mapped[float]
+    body: Mapped[str] = mapped_column(Text)
+    __table_args__ = (Index("heartbeats_last_seen", "last_seen"),)
+
+
+class LeaseRow(Base):
+    """Permission to make one file. `open` ends when the lease runs out or another replaces it; `change` is the number
+    of the newest change to it (`LeaseChangeRow`)."""
+
+    __tablename__ = "leases"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    node: Mapped[str] = mapped_column(String(42))
+    step: Mapped[int]
+    counter: Mapped[int]
+    granted: Mapped[float]
+    expires: Mapped[float]
+    limit: Mapped[float] = mapped_column("ends")
+    open: Mapped[bool] = mapped_column(default=True)
+    change: Mapped[int] = mapped_column(BigInteger)
+    __table_args__ = (
+        Index("leases_open", "open", "expires"),
+        Index("leases_change", "change"),
+        Index("leases_granted", "granted"),
+    )
+
+
+class LeaseChangeRow(Base):
+    """One row: the number of the newest change to any lease. Whoever changes leases locks it until the end of the
+    transaction, so changes become visible in the order of their numbers."""
+
+    __tablename__ = "lease_changes"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(BigInteger)
+
+
+class NonceRow(Base):
+    """A nonce that an address used; `id` is a hash of both."""
+
+    __tablename__ = "nonces"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    expires: Mapped[float]
+    __table_args__ = (Index("nonces_expires", "expires"),)
+
+
+class UploadRow(Base):
+    """An upload ticket that was issued: who may put an object under which key."""
+
+    __tablename__ = "tickets"
+    key: Mapped[str] = mapped_column(String(160), primary_key=True)
+    node: Mapped[str] = mapped_column(String(42), primary_key=True)
+    issued: Mapped[float]
+    used: Mapped[bool] = mapped_column(default=False)
+    __table_args__ = (Index("tickets_node", "node", "issued"),)
+
+
+class ReceiptRow(Base):
+    """When a node was first given the receipt for a file in the bucket."""
+
+    __tablename__ = "receipt_times"
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    node: Mapped[str] = mapped_column(String(42), primary_key=True)
+    time: Mapped[int]
+
+
+class StepReportRow(Base):
+    """The trainer's report on one policy step; `body` is canonical JSON."""
+
+    __tablename__ = "step_reports"
+    step: Mapped[int] = mapped_column(primary_key=True)
+    reported: Mapped[float]
+    body: Mapped[str] = mapped_column(Text)
+
+
+class ConsumedRow(Base):
+    """A file that a step was trained on. `sha256` is the file that had this sequence when it was reported, empty if
+    none had: after a reorganisation a file may return under another sequence, and another file under this one."""
+
+    __tablename__ = "consumed"
+    step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    sha256: Mapped[str] = mapped_column(String(64), default="")
+
+
+class SolveCountsRow(Base):
+    """How often a file's problems were solved; `counts` is canonical JSON: [environment, number, tried, solved] of
+    each. A function of the file alone, so it never changes; which files count is decided by the chain."""
+
+    __tablename__ = "solve_counts"
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    counts: Mapped[str] = mapped_column(Text)
 
 
 class Database:
-    """Sessions over one engine, whose tables have this version's layout. Several replicas may share it."""
+    """Sessions over one engine whose tables have this version's schema. Several replicas may share a database.
+
+    Raises ConfigError for an unusable URL or a database of another version, UnreachableError if it does not open.
+    """
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
@@ -35,7 +142,7 @@ class Database:
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         self._readers = sessionmaker(self.engine.execution_options(reading=True), expire_on_commit=False)
         try:
-            migrate(self.engine)
+            _migrate(self.engine)
         except OperationalError as error:
             self.engine.dispose()
             raise UnreachableError(f"the database {_shown(url)} does not open: {error.orig}", "check the URL") from None
@@ -49,44 +156,27 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back by an exception. On SQLite it takes the write lock at
-        once, so that a read followed by a write never fails with a stale snapshot."""
+        """Open one transaction: committed at the end, rolled back by an exception. On SQLite it takes the write lock
+        at once, so that a read followed by a write never fails with a stale snapshot."""
         with self._sessions() as session, session.begin():
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """One transaction that writes nothing, and waits for nobody who does."""
+        """Open one transaction that writes nothing and waits for no writer."""
         with self._readers() as session, session.begin():
             yield session
 
-    def rows(self, columns: Mapping[str, str]) -> str:
-        """A subquery `given` with these columns (name → `text`, `int` or `float`), out of the parameter `rows` that
-        `bulk` makes: many rows by one statement that never changes."""
-        places = enumerate(columns.items())
-        if self.is_sqlite:
-            parts = [f"json_extract(value, '$[{place}]') AS {name}" for place, (name, _) in places]
-            return f"(SELECT {', '.join(parts)} FROM json_each(:rows)) AS given"
-        kinds = {"text": "text", "int": "bigint", "float": "float8"}
-        parts = [f"CAST(value ->> {place} AS {kinds[kind]}) AS {name}" for place, (name, kind) in places]
-        return f"(SELECT {', '.join(parts)} FROM json_array_elements(CAST(:rows AS json)) AS each(value)) AS given"
-
-    @staticmethod
-    def bulk(session: Session, statement: str, rows: Sequence[Row], **values: Any) -> Sequence[Any]:
-        """Execute a statement over `rows`; what it returns, if it returns rows."""
-        found = session.execute(_text(statement), {"rows": json.dumps(rows), **values})
-        return found.all() if found.returns_rows else ()  # type: ignore[attr-defined]
-
-    def answers(self) -> None:
+    def check(self) -> None:
         """Raise UnreachableError unless the database answers."""
         try:
             with self.reading() as session:
                 session.execute(text("SELECT 1"))
-        except DBAPIError as error:
-            raise UnreachableError(f"the database does not answer: {error.orig}", "check the database") from None
+        except SQLAlchemyError as error:
+            raise UnreachableError(f"the database does not answer: {error}", "check the database") from None
 
     def bind_to(self, identity: dict[str, str]) -> None:
-        """Bind a fresh database to a chain and pool; ConfigError if it already belongs to another."""
+        """Bind a fresh database to a chain and pool. Raises ConfigError if it already belongs to another."""
         with self.session() as session:
             for key, value in identity.items():
                 row = session.get(MetaRow, key)
@@ -101,7 +191,7 @@ class Database:
 
 
 def default_url(home: Path) -> str:
-    """SQLite inside the process's home folder."""
+    """Return the URL of an SQLite database inside the process's home folder."""
     return f"sqlite:///{home / 'orchestrator.db'}"
 
 
@@ -111,49 +201,57 @@ def _engine(url: str) -> Engine:
         backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
             raise ConfigError(f"the database {backend} is not supported", "use sqlite:///path or postgresql://…")
-        sqlite = backend == "sqlite"
-        if sqlite and parsed.database:
+        if backend == "postgresql":
+            return create_engine(parsed, pool_size=_POOL_SIZE, max_overflow=0, pool_pre_ping=True)
+        if parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        shared = {"pool_size": _POOL, "max_overflow": 0}
-        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else shared
-        engine = create_engine(parsed, **options)
+        engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise ConfigError(f"database URL {_shown(url)}: {error}", "use sqlite:///path or postgresql://…") from None
     except OSError as error:
         raise ConfigError(f"cannot create the folder of {_shown(url)}: {error.strerror}", "check the path") from None
-    if sqlite:
-        event.listen(engine, "connect", _on_connect)
-        event.listen(engine, "begin", _on_begin)
-    else:
-        event.listen(engine, "checkout", partial(_on_checkout, engine))
-        event.listen(engine, "checkin", _on_checkin)
+    event.listen(engine, "connect", _on_sqlite_connect)
+    event.listen(engine, "begin", _on_sqlite_begin)
     return engine
 
 
-def _on_connect(connection: Any, _record: Any) -> None:
+def _on_sqlite_connect(connection: Any, _record: Any) -> None:
     # The driver's own transaction control would begin lazily and break BEGIN IMMEDIATE.
     connection.isolation_level = None
     for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {setting}").close()
 
 
-def _on_checkout(engine: Engine, connection: Any, record: Any, _proxy: Any) -> None:
-    # SQLAlchemy's own ping comes before every transaction: another round trip for each request.
-    if time.monotonic() - record.info.get("used", 0.0) < _IDLE_SECONDS:
-        return
-    try:
-        engine.dialect.do_ping(connection)
-    except engine.dialect.loaded_dbapi.Error:
-        raise DisconnectionError("the connection ended while nobody used it") from None
-
-
-def _on_checkin(_connection: Any, record: Any) -> None:
-    record.info["used"] = time.monotonic()
-
-
-def _on_begin(connection: Any) -> None:
+def _on_sqlite_begin(connection: Any) -> None:
     reading = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+def _migrate(engine: Engine) -> None:
+    """Bring the database to SCHEMA_VERSION, one replica at a time. Raises ConfigError for another version's."""
+    with engine.execution_options(reading=True).connect() as connection:
+        if _version(connection) == SCHEMA_VERSION:
+            return
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        version = _version(connection)
+        if version not in ("", SCHEMA_VERSION):
+            what = f"the database has schema {version}, this version of muster needs {SCHEMA_VERSION}"
+            raise ConfigError(what, "use the version that made it, or another database")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _version(connection: Any) -> str:
+    if not inspect(connection).has_table("alembic_version"):
+        return ""
+    return ", ".join(connection.scalars(text("SELECT version_num FROM alembic_version ORDER BY version_num")))
 
 
 def _shown(url: str) -> str:

@@ -1,82 +1,87 @@
-"""The newest heartbeat of every participant: in memory, written together, read from what other replicas wrote."""
+"""The newest heartbeat of every participant, and what it says of the participant's health."""
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from sqlalchemy import text
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
 
-from orchestrator.db import Database
-from orchestrator.liveness import Beat
-from protocol.api.work import HeartbeatRequest
+from orchestrator.db import Database, HeartbeatRow
+from protocol.api.run import NodeState
+from protocol.api.work import HEARTBEAT_SECONDS, HeartbeatRequest
 
-SYNC_SECONDS = 1.0
-_OVERLAP = 5.0
-"""Seconds by which another replica's clock or writing may lag."""
-_RECENT = text("SELECT address, last_seen FROM newest_heartbeats WHERE last_seen > :since")
+MISSES_UNTIL_DEAD = 3
+_OVERLAP_SECONDS = 5.0
+"""How far another replica's clock or writing may lag."""
 
 
-class NewestHeartbeats:
-    """Safe to share between threads. What a killed replica had not written, its participants repeat in seconds."""
+class Heartbeat(NamedTuple):
+    """A participant's newest heartbeat: its `body`, when it came (Unix seconds), and the seconds after which the next
+    one is due."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    body: HeartbeatRequest
+    last_seen: float
+    interval: float = HEARTBEAT_SECONDS
+
+    def is_alive(self, now: float) -> bool:
+        """Return whether fewer than MISSES_UNTIL_DEAD heartbeats are missing."""
+        return node_state(self, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY)
+
+
+Heartbeats = Mapping[str, Heartbeat]
+"""Address → newest heartbeat."""
+
+
+def node_state(heartbeat: Heartbeat | None, now: float, *, ejected: bool = False, left: bool = False) -> NodeState:
+    """Return the state of a participant by its newest heartbeat and its standing on chain. A heartbeat counts as
+    missed once it is half an interval late; one from the future (the clock was set back) counts as new."""
+    if ejected:
+        return NodeState.EJECTED
+    if left:
+        return NodeState.LEFT
+    if heartbeat is None:
+        return NodeState.WAITING
+    missed = (now - heartbeat.last_seen) / heartbeat.interval - 0.5
+    if missed < 1:
+        return NodeState.HEALTHY
+    return NodeState.UNHEALTHY if missed < MISSES_UNTIL_DEAD else NodeState.DEAD
+
+
+class HeartbeatStore:
+    """Heartbeats in the database, and a copy in memory. `interval`: seconds between heartbeats, the same on all
+    replicas. Thread-safe."""
+
+    def __init__(self, db: Database, interval: float = HEARTBEAT_SECONDS) -> None:
+        self._db, self.interval = db, interval
         self._lock = threading.Lock()
-        self._newest: dict[str, Beat] = {}
-        self._unwritten: dict[str, Beat] = {}
-        self._read_up_to = float("-inf")
-        self._upsert = (
-            "INSERT INTO newest_heartbeats (address, last_seen, body) "
-            "SELECT given.address, given.last_seen, given.body "
-            f"FROM {db.rows({'address': 'text', 'last_seen': 'float', 'body': 'text'})} WHERE true "
-            "ON CONFLICT (address) DO UPDATE SET last_seen = excluded.last_seen, body = excluded.body"
+        self._newest: dict[str, Heartbeat] = {}
+        self._read_up_to = 0.0
+        self._insert = sqlite.insert if db.is_sqlite else postgresql.insert
+
+    def store(self, address: str, body: HeartbeatRequest, now: float) -> None:
+        """Store a heartbeat that came at `now` (Unix seconds), unless a newer one is stored already: a replica may
+        write late what it received early."""
+        row = self._insert(HeartbeatRow).values(address=address, last_seen=now, body=body.model_dump_json())
+        given = row.excluded
+        newer = row.on_conflict_do_update(
+            index_elements=[HeartbeatRow.address],
+            set_={"last_seen": given.last_seen, "body": given.body},
+            where=HeartbeatRow.last_seen <= given.last_seen,
         )
-        self._documents = (
-            "SELECT newest_heartbeats.address, newest_heartbeats.last_seen, newest_heartbeats.body "
-            f"FROM newest_heartbeats, {db.rows({'address': 'text'})} WHERE newest_heartbeats.address = given.address"
-        )
-        self.read()
+        with self._db.session() as session:
+            session.execute(newer)
 
-    def take(self, address: str, body: HeartbeatRequest, now: float) -> None:
-        """Keep a heartbeat that came at `now` (Unix seconds)."""
+    def newest(self) -> dict[str, Heartbeat]:
+        """Return the newest heartbeat of every address; reads only those that came since the last call."""
+        recent = select(HeartbeatRow.address, HeartbeatRow.last_seen, HeartbeatRow.body)
         with self._lock:
-            self._newest[address] = self._unwritten[address] = Beat(body, now)
-
-    def write(self) -> None:
-        """Write what came since the last time."""
-        with self._lock:
-            unwritten, self._unwritten = self._unwritten, {}
-        rows = [(address, beat.last_seen, beat.said.model_dump_json()) for address, beat in sorted(unwritten.items())]
-        if not rows:
-            return
-        try:
-            with self._db.session() as session:
-                self._db.bulk(session, self._upsert, rows)
-        except Exception:
-            with self._lock:
-                self._unwritten = unwritten | self._unwritten
-            raise
-
-    def read(self) -> None:
-        """Take in what other replicas wrote."""
-        with self._db.reading() as session:
-            recent = session.execute(_RECENT, {"since": max(0.0, self._read_up_to - _OVERLAP)}).all()
-            # Most are this replica's own: only the others' documents are fetched and read.
-            news = [(address,) for address, last_seen in self._unknown(recent)]
-            found = self._db.bulk(session, self._documents, news) if news else ()
-        beats = {(address, last_seen): body for address, last_seen, body in found}
-        with self._lock:
-            for address, last_seen in self._unknown(beats):
-                said = HeartbeatRequest(**json.loads(beats[address, last_seen]))
-                self._newest[address] = Beat(said, last_seen)
-        self._read_up_to = max([self._read_up_to, *(last_seen for _, last_seen in recent)])
-
-    def _unknown(self, seen: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-        """Those of addresses of which nothing as new is known."""
-        newest = self._newest
-        return [(who, when) for who, when in seen if (known := newest.get(who)) is None or known.last_seen < when]
-
-    def newest(self) -> dict[str, Beat]:
-        """The newest heartbeat by address, as far as this replica knows."""
-        with self._lock:
+            with self._db.reading() as session:
+                rows = session.execute(recent.where(HeartbeatRow.last_seen > self._read_up_to - _OVERLAP_SECONDS)).all()
+            for address, last_seen, body in rows:
+                known = self._newest.get(address)
+                if known is None or known.last_seen <= last_seen:
+                    self._newest[address] = Heartbeat(HeartbeatRequest(**json.loads(body)), last_seen, self.interval)
+                self._read_up_to = max(self._read_up_to, last_seen)
             return dict(self._newest)

@@ -1,32 +1,192 @@
-"""The shell around the scheduler: leases from the database, the rest from the chain and the trainer's reports."""
+"""Leases: which node may make which file, granted by the scheduler and kept in the database.
 
+Every replica has the open leases in memory. Each change has a number, and whoever changes leases first locks the
+counter of these numbers and reads what other replicas changed since its own last read. So decisions of replicas happen
+one after another, and each knows the ones before.
+"""
+
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
 from chain.indexer.state import State
-from orchestrator.db import Database
-from orchestrator.deciding import Ask, Deciding, Told
-from orchestrator.lease_store import Granting, LeaseStore
+from orchestrator.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
+from orchestrator.db import Database, LeaseChangeRow, LeaseRow
 from orchestrator.ledger import escrow
-from orchestrator.pace import MEMORY_SECONDS, RECENT_FILES, Pace, measure
-from orchestrator.scheduler import Decision, Grant, Requester, renew
-from orchestrator.supply import QueuedFile, Rule, Supply, in_flight, with_lease
-from orchestrator.tally import FileTally
-from orchestrator.trained import Trained, load, reported
-from orchestrator.watch import Watch, barred
+from orchestrator.pool_view import PoolView, barred
+from orchestrator.scheduler import (
+    MEMORY_SECONDS,
+    RECENT_FILES,
+    Decision,
+    Grant,
+    Keep,
+    Lease,
+    Pace,
+    QueuedFile,
+    QueueState,
+    Requester,
+    Rule,
+    Wait,
+    decide,
+    in_flight,
+    measure,
+    renew,
+)
 from protocol.api.run import InFlightEntry
+
+RECOUNT_SECONDS = 0.5
+"""Longest time for which a count of files in flight is used while nothing is known to have changed."""
+EXPIRED_SECONDS = 60.0
+"""How long after its end a lease is closed in the database: replicas' clocks may differ."""
+_HALTED = {
+    "paused": "the pool's owner has paused it",
+    "understaffed": "too few seats judge the pool: it takes no work until more opt in",
+}
+_LEASE_COLUMNS = (
+    LeaseRow.id,
+    LeaseRow.node,
+    LeaseRow.step,
+    LeaseRow.counter,
+    LeaseRow.granted,
+    LeaseRow.expires,
+    LeaseRow.limit,
+)
+
+
+class LeaseStore:
+    """Leases in the database. `granted`: node → when it last got one; `reached`: node → the newest policy step that it
+    ever got one of; `version` grows when a lease is opened or closed. Thread-safe."""
+
+    def __init__(self, db: Database) -> None:
+        self._db, self._lock = db, threading.Lock()
+        self._open: dict[str, Lease] = {}
+        self.version = 0
+        newest = select(LeaseRow.node, func.max(LeaseRow.granted), func.max(LeaseRow.step)).group_by(LeaseRow.node)
+        with db.reading() as session:
+            rows = session.execute(newest).all()
+            self.granted: dict[str, float] = {node: when for node, when, _ in rows}
+            self.reached: dict[str, int] = {node: step for node, _, step in rows}
+            self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
+            for row in session.execute(select(*_LEASE_COLUMNS).where(LeaseRow.open)):
+                self._open[row.id] = Lease(*row)
+
+    def open(self, now: float) -> list[Lease]:
+        """Return the leases that have not run out, as far as this replica knows."""
+        with self._lock:
+            self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
+            return [lease for lease in self._open.values() if lease.expires > now]
+
+    def find(self, lease_id: str, node: str, now: float) -> Lease | None:
+        """Return the node's open lease of this id, as far as this replica knows."""
+        lease = self._open.get(lease_id)
+        return lease if lease is not None and lease.node == node and lease.expires > now else None
+
+    def grants_since(self, time: float) -> dict[tuple[str, int, int], float]:
+        """Return (node, counter, policy step) → time of every lease granted after `time`."""
+        columns = select(LeaseRow.node, LeaseRow.counter, LeaseRow.step, LeaseRow.granted)
+        with self._db.reading() as session:
+            rows = session.execute(columns.where(LeaseRow.granted > time).order_by(LeaseRow.granted))
+            return {(node, counter, step): granted for node, counter, step, granted in rows}
+
+    def sync(self) -> None:
+        """Read what other replicas changed."""
+        with self._db.reading() as session:
+            self._read_changes(session)
+
+    @contextmanager
+    def changing(self) -> Iterator["LeaseChange"]:
+        """Open a transaction in which no other replica changes leases; their earlier changes are read first."""
+        with self._db.session() as session:
+            number = session.scalar(
+                update(LeaseChangeRow).values(number=LeaseChangeRow.number + 1).returning(LeaseChangeRow.number)
+            )
+            assert number is not None, "the initial migration inserts the row"
+            self._read_changes(session)
+            change = LeaseChange(session, number)
+            yield change
+        with self._lock:
+            self._seen = max(self._seen, number)
+            for lease_id in change.closed:
+                self._close(lease_id)
+            for lease in change.opened:
+                self._keep(lease)
+
+    def close_expired(self, now: float) -> None:
+        """Close leases in the database that ran out long ago."""
+        with self._db.session() as session:
+            expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
+            session.execute(update(LeaseRow).where(expired).values(open=False))
+
+    def _read_changes(self, session: Session) -> None:
+        columns = select(*_LEASE_COLUMNS, LeaseRow.open, LeaseRow.change)
+        for row in session.execute(columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)):
+            with self._lock:
+                self._seen = max(self._seen, row.change)
+                if row.open:
+                    self._keep(Lease(*row[:7]))
+                else:
+                    self._note(Lease(*row[:7]))
+                    self._close(row.id)
+
+    def _keep(self, lease: Lease) -> None:
+        known = self._open.get(lease.id)
+        if known is None:
+            self.version += 1
+            self._note(lease)
+        self._open[lease.id] = lease
+
+    def _note(self, lease: Lease) -> None:
+        """Remember how far the node has come, also by leases that ended before this replica heard of them."""
+        self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
+        self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
+
+    def _close(self, lease_id: str) -> None:
+        if self._open.pop(lease_id, None) is not None:
+            self.version += 1
+
+
+class LeaseChange:
+    """Changes of one transaction; the store's memory has them once it is committed."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session, self._number = session, number
+        self.opened: list[Lease] = []
+        self.closed: list[str] = []
+
+    def grant(self, lease: Lease, replaces: str | None) -> None:
+        """Open a lease and close the one that it replaces."""
+        fields = lease._asdict()
+        self._session.add(LeaseRow(**fields, open=True, change=self._number))
+        self.opened.append(lease)
+        if replaces is not None:
+            self._update(replaces, open=False)
+            self.closed.append(replaces)
+
+    def renew(self, lease: Lease, expires: float) -> None:
+        """Move the end of a lease, unless it was closed."""
+        if self._update(lease.id, expires=expires):
+            self.opened.append(lease._replace(expires=expires))
+
+    def _update(self, lease_id: str, **values: object) -> bool:
+        """Change an open lease; return whether there is one."""
+        row = LeaseRow.open & (LeaseRow.id == lease_id)
+        changed = update(LeaseRow).where(row).values(**values, change=self._number).returning(LeaseRow.id)
+        return self._session.execute(changed).first() is not None
 
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """What follows from one version of the chain's state and from the reports; `files`: without accepted ones that were
-    trained on; `affordable`: further files that the free budget covers."""
+    """What follows from one version of the chain's state and from the trainer's reports. `files`: pending ones, and
+    accepted ones that were not trained on; `affordable`: further files that the free budget covers."""
 
     version: int = -1
-    trained: Trained = field(default_factory=Trained)
+    consumed_files: ConsumedFiles = field(default_factory=ConsumedFiles)
     files: list[QueuedFile] = field(default_factory=list)
     accepted: int = 0
     consumed: set[int] = field(default_factory=set)
@@ -34,165 +194,116 @@ class PoolFacts:
     pace: Pace = field(default_factory=Pace)
 
 
-_HALTED = {
-    "paused": "the pool's owner has paused it",
-    "understaffed": "too few seats judge the pool: it takes no work until more opt in",
-}
-
-
-RECOUNT_SECONDS = 0.5
-"""What is in flight is counted anew after this time; between, grants are added to it."""
-
-
 class Leases:
-    """Grants and renews work slots, one decision at a time. `file_units`: output tokens of the largest file."""
+    """Grants and renews leases, one decision at a time. `file_units`: output tokens of the largest file."""
 
     def __init__(
-        self, db: Database, watch: Watch, rule: Rule, file_units: int, clock: Callable[[], float] = time.time
+        self, db: Database, view: PoolView, rule: Rule, file_units: int, clock: Callable[[], float] = time.time
     ) -> None:
         self._db, self._store = db, LeaseStore(db)
-        self._watch, self._rule, self._file_units, self._clock = watch, rule, file_units, clock
+        self._view, self._rule, self._file_units, self._clock = view, rule, file_units, clock
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
-        self._grants = self._store.grants_since(clock() - MEMORY_SECONDS)
         self._progress: tuple[tuple[int, ...], float] = ((), clock())
         self._facts = PoolFacts()
-        self._tally = FileTally(watch.pool_id)
-        self._trained = Trained()
+        self._aggregates = FileAggregates(view.pool_id)
+        self._consumed = ConsumedFiles()
         self._reported: object = None
-        self._supplied: tuple[object, float, Supply] | None = None
-        self.read_reports()
+        self._counted: tuple[object, float, QueueState] | None = None
 
-    def read_reports(self) -> None:
-        """Take in what the trainer has reported to any replica; to be called after every report."""
-        with self._db.reading() as session:
-            mark = reported(session)
-            if mark == self._reported:
-                return
-            found = load(session)
+    def request(self, address: str, counter: int | None, ready: int | None = None) -> tuple[Decision, str | None]:
+        """Decide for a node that asks for its file `counter`, None for its next. Return the decision and the id of the
+        lease that the node now holds. `ready`: the newest policy step whose weights the node says it has."""
         with self._lock:
-            self._reported, self._trained = mark, found
-
-    def write(self) -> None:
-        """Make renewals and ends last."""
-        self._store.write()
-
-    def ask(self, address: str, counter: int | None, ready: int | None = None) -> Told:
-        """Decide for one node."""
-        told = self.ask_together([Ask(address, counter, ready)])[0]
-        if isinstance(told, Exception):
-            raise told
-        return told
-
-    def ask_together(self, asks: Sequence[Ask]) -> list[Told | Exception]:
-        """Decide for nodes in this order, as if each had asked alone; all leases that are granted last after one
-        transaction, or none does and it raises. Where a decision fails, its exception takes the place of its answer."""
-        now, told = self._clock(), list[Told | Exception]()
-        with self._lock:
-            state = self._watch.state
-            known, generation, counters = self._supply(state, now), self._store.generation, self._next_counter(state)
-            deciding = Deciding(self._rule, known, now, lambda: self._store.open(now, counters))
-            with ExitStack() as stack:
-                granting: Granting | None = None
-                for ask in asks:
-                    decision = self._decided(deciding, state, ask)
-                    if isinstance(decision, Grant) and granting is None:
-                        granting = stack.enter_context(self._store.granting())
-                        if self._count_others() or granting.news or self._store.generation != generation:
-                            deciding.learn(self._supply(state, now))
-                            decision = self._decided(deciding, state, ask)
-                    told.append(decision if isinstance(decision, Exception) else deciding.take(ask.address, decision))
-                if granting is not None:
-                    granting.add(deciding.granted)
-            self._take_over(deciding, now)
-        return told
+            self._read_reports()
+            self._store.sync()
+            decision = self._decide(address, counter, ready)
+            lease_id = None
+            if isinstance(decision, Grant | Keep):
+                with self._store.changing() as change:
+                    # Another replica may have granted something since.
+                    decision = self._decide(address, counter, ready)
+                    if isinstance(decision, Grant):
+                        lease = Lease(
+                            id=secrets.token_hex(16),
+                            node=address,
+                            step=decision.step,
+                            counter=decision.counter,
+                            granted=self._clock(),
+                            expires=decision.expires,
+                            limit=decision.limit,
+                        )
+                        change.grant(lease, decision.replaces)
+                        lease_id = lease.id
+                    elif isinstance(decision, Keep):
+                        change.renew(decision.lease, decision.expires)
+                        lease_id = decision.lease.id
+            self._asked.pop(address, None)
+            if isinstance(decision, Wait) and decision.queued:
+                self._asked[address] = self._clock()
+            return decision, lease_id
 
     def renew(self, address: str, lease_id: str) -> float | None:
-        """A heartbeat for a lease; when it ends now, or None if the node has no such open lease."""
-        expires = self.renew_known(address, lease_id)
-        if expires is None and not self.has_ended(lease_id):
-            # Another replica may have granted it.
-            self._store.read()
-            expires = self.renew_known(address, lease_id)
-        return expires
-
-    def renew_known(self, address: str, lease_id: str) -> float | None:
-        """As `renew`, for the leases that this replica knows: without a look into the database."""
+        """Renew a lease by a heartbeat. Return when it ends now, None if the node has no such open lease."""
         now = self._clock()
-        lease = self._store.find(lease_id, address, now)
-        if lease is None:
+        if self._store.find(lease_id, address, now) is None:
+            self._store.sync()  # another replica may have granted it
+        if self._store.find(lease_id, address, now) is None:
             return None
-        expires = renew(self._rule, lease, now)
-        self._store.renew(lease, expires)
-        return expires
-
-    def has_ended(self, lease_id: str) -> bool:
-        """Whether this replica knows that a lease is open nowhere."""
-        return self._store.has_ended(lease_id)
+        with self._store.changing() as change:
+            lease = self._store.find(lease_id, address, now)
+            if lease is None:
+                return None
+            expires = renew(self._rule, lease, now)
+            change.renew(lease, expires)
+            return expires
 
     def in_flight(self) -> InFlightEntry:
-        """What is in flight now."""
-        now = self._clock()
+        """Return how many files are in flight."""
         with self._lock:
-            return self._counted(self._supply(self._watch.state, now), now)
+            self._read_reports()
+            self._store.sync()
+            count = self._queue_state().count
+            assert count is not None
+            return count
 
-    def _decided(self, deciding: Deciding, state: State, ask: Ask) -> Decision | Exception:
-        account = self._watch.account(state, ask.address)
-        due, joined = (account.counter, account.joined_step) if account else (0, 0)
-        own = deciding.held(ask.address, self._store.held_by(ask.address))
-        node = Requester(ask.address, due, joined, barred(account, self._watch.pool_id), ask.ready, own)
-        try:
-            return deciding.decide(node, ask.counter)
-        except Exception as error:
-            return error
+    def close_expired(self) -> None:
+        """Close leases in the database that ran out long ago."""
+        self._store.close_expired(self._clock())
 
-    def _take_over(self, deciding: Deciding, now: float) -> None:
-        """Know what was decided, after what was granted has been written."""
-        self._asked = deciding.asked
-        for lease, _ in deciding.granted:
-            place = (lease.node, lease.counter, lease.step)
-            self._grants.pop(place, None)
-            self._grants[place] = now
-        if deciding.replaces():
-            self._supplied = None
-        elif deciding.granted and self._supplied is not None:
-            key, when, known = self._supplied
-            counted = deciding.supply
-            self._supplied = key, when, replace(known, leases=counted.leases, count=counted.count)
-        for kept in deciding.kept:
-            self._store.renew(kept.lease, kept.expires)
+    def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
+        now, account = self._clock(), self._view.account(self._view.state, address)
+        next_counter, joined = (account.counter, account.joined_step) if account else (0, 0)
+        own = [one for one in self._store.open(now) if one.node == address and one.counter >= next_counter]
+        node = Requester(address, next_counter, joined, barred(account, self._view.pool_id), ready, own)
+        return decide(self._rule, self._queue_state(), node, counter, now)
 
-    def _count_others(self) -> bool:
-        """Add what other replicas granted to what was counted; whether there was anything."""
-        granted = self._store.granted_elsewhere()
-        if self._supplied is not None:
-            key, when, supply = self._supplied
-            for lease in granted:
-                supply = with_lease(supply, lease)
-            self._supplied = key, when, supply
-        return bool(granted)
+    def _read_reports(self) -> None:
+        """Read what the trainer has reported to any replica."""
+        with self._db.reading() as session:
+            version = report_version(session)
+            if version != self._reported:
+                self._consumed, self._reported = load_consumed(session), version
 
-    def _counted(self, supply: Supply, now: float) -> InFlightEntry:
-        return supply.count or in_flight(self._rule, supply, now)
-
-    def _supply(self, state: State, now: float) -> Supply:
-        pool, facts = self._watch.pool(state), self.facts(state)
+    def _queue_state(self) -> QueueState:
+        now, state = self._clock(), self._view.state
+        pool, facts = self._view.pool(state), self.facts(state)
         self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
-        marks = (pool.step if pool else -1, facts.trained.newest, len(facts.consumed), facts.accepted)
-        if marks != self._progress[0]:
-            self._progress = (marks, now)
-        key = (state.version, state.head, facts.trained, self._store.generation)
-        self._count_others()
-        known = self._supplied
-        if known is not None and known[0] == key and 0 <= now - known[1] < RECOUNT_SECONDS:
-            return replace(known[2], asked=self._asked, changed=self._progress[1])
-        supply = Supply(
+        progress = (pool.step if pool else -1, facts.consumed_files.newest, len(facts.consumed), facts.accepted)
+        if progress != self._progress[0]:
+            self._progress = (progress, now)
+        key = (state.version, state.head, facts.consumed_files, self._store.version)
+        if self._counted is not None:
+            counted_key, when, queue = self._counted
+            if counted_key == key and 0 <= now - when < RECOUNT_SECONDS:
+                return replace(queue, asked=self._asked, changed=self._progress[1])
+        queue = QueueState(
             published=pool.step if pool and pool.steps else None,
-            usable=self._watch.usable_step(state),
-            trained=facts.trained.newest,
+            usable=self._view.usable_step(state),
+            trained=facts.consumed_files.newest,
             consumed=facts.consumed,
             files=facts.files,
-            leases=self._store.open(now, self._next_counter(state)),
+            leases=self._unsubmitted(state, now),
             asked=self._asked,
             granted=self._store.granted,
             reached=self._store.reached,
@@ -202,44 +313,39 @@ class Leases:
             changed=self._progress[1],
             pace=facts.pace,
         )
-        supply = replace(supply, count=in_flight(self._rule, supply, now))
-        self._supplied = key, now, supply
-        return supply
+        queue = replace(queue, count=in_flight(self._rule, queue, now))
+        self._counted = key, now, queue
+        return queue
 
-    def _next_counter(self, state: State) -> Callable[[str], int]:
-        # Asked for every lease: no more calls than it takes.
-        accounts, pool = state.accounts, self._watch.pool_id
+    def _unsubmitted(self, state: State, now: float) -> list[Lease]:
+        """Return the open leases whose files are not on chain yet."""
+        accounts, pool = state.accounts, self._view.pool_id
 
-        def of(node: str) -> int:
-            account = accounts.get((pool, node))
-            return account.counter if account is not None else 0
+        def is_submitted(lease: Lease) -> bool:
+            account = accounts.get((pool, lease.node))
+            return account is not None and account.counter > lease.counter
 
-        return of
+        return [lease for lease in self._store.open(now) if not is_submitted(lease)]
 
     def facts(self, state: State) -> PoolFacts:
-        """Worked out once per change of the state or of the reports."""
-        known = self._facts
-        if known.version == state.version and known.trained is self._trained:
-            return known
-        self._tally.update(state, self._trained)
-        tally, pool = self._tally, self._watch.pool(state)
+        """Return what follows from a state and the reports, computed once for both."""
+        if self._facts.version == state.version and self._facts.consumed_files is self._consumed:
+            return self._facts
+        self._aggregates.update(state, self._consumed)
+        aggregates, pool = self._aggregates, self._view.pool(state)
         affordable, pace = 0, Pace()
         if pool is not None:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
-            affordable = max(0, escrow(state, pool.pool, tally.sums).free) // max(1, cost)
-            earliest = self._clock() - MEMORY_SECONDS
-            # In the order of their times.
-            while self._grants and next(iter(self._grants.values())) <= earliest:
-                del self._grants[next(iter(self._grants))]
+            affordable = max(0, escrow(state, pool.pool, aggregates.sums).free) // max(1, cost)
             newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-RECENT_FILES:]]
-            pace = measure(pool, newest, self._grants)
+            pace = measure(pool, newest, self._store.grants_since(self._clock() - MEMORY_SECONDS))
         self._facts = PoolFacts(
             version=state.version,
-            trained=self._trained,
-            files=tally.queued,
-            accepted=tally.accepted,
-            consumed=set(tally.consumed),
+            consumed_files=self._consumed,
+            files=aggregates.queued,
+            accepted=aggregates.accepted,
+            consumed=set(aggregates.consumed),
             affordable=affordable,
             pace=pace,
         )

@@ -1,16 +1,21 @@
 """The contribution ledger of one pool: who earned, was paid, was slashed, and where every base unit of its escrow is.
 
-Pure functions of the projected state, which follows from events alone. `orchestrator/reconcile.py` compares their
+Pure functions of the projected state, which follows from events alone. `orchestrator/ledger.py` compares their
 results with the contracts' own accounts and with token balances.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import add, sub
+from typing import Any
 
+from chain.client import ChainClient, View
 from chain.indexer.records import Account, Pool, Status, Submission
 from chain.indexer.state import State
-from protocol.api.run import EscrowEntry, LedgerEntry
+from chain.suite import Suite
+from protocol.api.run import EscrowEntry, LedgerEntry, Reconciliation
+from protocol.verdict import Code
 
 _REFUNDED = (Status.VOID, Status.LATE)
 """Pay and fees of these went back to the budget when they were settled."""
@@ -113,3 +118,229 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
         if payment.kind in kinds and pool_id in (None, payment.pool):
             out[payment.to] += payment.amount
     return out
+
+
+# ~ The ledger as tables: who contributed what, what became of it, who judged, was slashed and paid. Pure.
+# ~
+# ~ Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x.
+
+
+Row = dict[str, Any]
+
+
+def tables(state: State, pool: int, now: int) -> dict[str, Iterable[Row]]:
+    """Every table by its name; `now` is chain time. Raises KeyError if the pool is not in the state."""
+    return {name: make(state, pool, now) for name, make in _TABLES.items()}
+
+
+def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
+    """What each node and each owner of seats earned, and where it is."""
+    for entry in rows(state, pool, now):
+        fields = {"address": entry.address, "role": entry.role, "payee": entry.payee}
+        amounts = ("earned", "pending", "locked", "vested", "claimed", "fees", "slashed")
+        yield fields | {f"{name}_grains": getattr(entry, name) for name in amounts}
+
+
+def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
+    """Files and output tokens by operator, node and policy step."""
+    found: dict[tuple[str, str, int], list[Submission]] = defaultdict(list)
+    for file in state.submissions_of(pool):
+        found[state.accounts[pool, file.node].operator, file.node, file.step].append(file)
+    rate = state.pools[pool].terms.rate
+    for (operator, node, step), files in sorted(found.items()):
+        accepted = [file for file in files if file.status is Status.ACCEPTED]
+        units = sum(file.units for file in accepted)
+        yield {
+            "operator": operator,
+            "node": node,
+            "step": step,
+            "files": len(files),
+            "accepted": len(accepted),
+            "pending": sum(file.status is Status.PENDING for file in files),
+            "units": units,
+            "pay_grains": units * rate,
+        }
+
+
+def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
+    """Every file and its outcome, as it stands."""
+    rate = state.pools[pool].terms.rate
+    for file in state.submissions_of(pool):
+        yield {
+            "sequence": file.sequence,
+            "node": file.node,
+            "step": file.step,
+            "counter": file.counter,
+            "units": file.units,
+            "rows": file.rows,
+            "sha256": file.sha256.hex(),
+            "root": file.root.hex(),
+            "status": file.status.value,
+            "reason": Code(file.code).label if file.code else "",
+            "final": file.is_final(now),
+            "pay_grains": file.units * rate if file.is_paid and not file.forfeited else 0,
+            "submitted": file.time,
+            "decided": file.decided_time,
+            "block": file.block,
+            "tx": file.tx,
+        }
+
+
+def _votes(state: State, pool: int, now: int) -> Iterator[Row]:
+    """Every opened vote on every file, and the outcome that its committee gave it."""
+    for file in state.submissions_of(pool):
+        for one in state.lane_of(file).rounds:
+            for member, (_, digest) in sorted(one.reveals.items()):
+                yield {
+                    "sequence": file.sequence,
+                    "round": one.round,
+                    "seat": one.seats[member],
+                    "owner": state.seats[one.seats[member]].owner,
+                    "vote": one.code_at(file.place, member).label,
+                    "outcome": Code(file.votes_code).label if file.votes_code else "",
+                    "verdict": digest.hex(),
+                }
+
+
+def _slashes(state: State, pool: int, now: int) -> Iterator[Row]:
+    for one in state.slashes:
+        if one.pool == pool:
+            what = {"kind": one.kind, "who": one.who, "sequence": one.sequence}
+            reason = Code(one.code).label if one.code else "vote"
+            yield what | {
+                "reason": reason,
+                "amount_grains": one.amount,
+                "block": one.block,
+                "time": one.time,
+                "tx": one.tx,
+            }
+
+
+def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
+    for (of, sequence), one in state.disputes.items():
+        if of == pool:
+            yield {
+                "sequence": sequence,
+                "disputer": one.disputer,
+                "trial": one.trial,
+                "deposit_grains": one.deposit,
+                "resolved": one.resolved,
+                "overturned": one.overturned,
+                "outcome": Code(one.code).label if one.resolved else "",
+                "reward_grains": one.reward,
+                "time": one.time,
+            }
+
+
+def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
+    for one in state.payments:
+        if one.pool == pool:
+            what = {"kind": one.kind, "to": one.to, "node": one.node, "units": one.units}
+            yield what | {"amount_grains": one.amount, "block": one.block, "time": one.time, "tx": one.tx}
+
+
+_TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
+    "accounts": _accounts,
+    "contributions": _contributions,
+    "submissions": _submissions,
+    "votes": _votes,
+    "slashes": _slashes,
+    "disputes": _disputes,
+    "payouts": _payouts,
+}
+NAMES = tuple(_TABLES)
+
+
+# ~ Does the ledger say what the chain says? Compared at one block, to the last base unit.
+
+
+SINK = "0x000000000000000000000000000000000000dEaD"
+MOST_FINDINGS = 20
+
+
+Expected = tuple[str, View, dict[str, int] | int]
+"""A name, and what the view returns if the ledger is right: one number, or fields of a struct."""
+
+
+def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
+    """Compare the state with the chain at the state's block; None if the pool is not on chain yet.
+
+    Raises UnreachableError, or MusterError when the endpoint no longer has that block's state.
+    """
+    if pool not in state.pools:
+        return None
+    deposits = sum(one.funded + one.from_stakes for one in state.pools.values())
+    gifts = sum(amount for (_, to), amount in state.transfers.items() if to == suite.pools.address) - deposits
+    wrong_escrow = _negative_amounts(state, pool, gifts)
+    wrong_escrow += _differences(suite.client, _expected_escrow(state, pool, suite, gifts), state.head)
+    wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
+    wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
+    findings = (wrong_escrow + wrong_ledger)[:MOST_FINDINGS]
+    return Reconciliation(
+        block=state.head,
+        ledger_matches_chain=not wrong_ledger,
+        escrow_balanced=not wrong_escrow,
+        findings=findings,
+        gifts=gifts,
+    )
+
+
+def _expected_escrow(state: State, pool: int, suite: Suite, gifts: int) -> list[Expected]:
+    held = sum(one.escrow for one in state.pools.values()) + gifts
+    return [
+        ("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
+        (f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
+    ]
+
+
+def _expected_ledger(state: State, pool: int, suite: Suite) -> list[Expected]:
+    expectations: list[Expected] = []
+    for (of, node), account in state.accounts.items():
+        if of == pool:
+            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
+            fields = units | {"counter": account.counter}
+            expectations.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
+    owner = state.pools[pool].owner
+    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {owner}):
+        view = suite.token.view("balanceOf", payee)
+        expectations.append((f"balance of {payee}", view, state.balances.get(payee, 0)))
+    return expectations
+
+
+def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
+    view = escrow(state, pool)
+    parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
+    parts |= {"free": view.free}
+    return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
+
+
+def _sent(state: State, address: str) -> dict[str, int]:
+    """Receiver → base units that an address ever sent there, by the token's own transfers."""
+    return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
+
+
+def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
+    """What the pools contract says it paid against what the token says it moved."""
+    paid = paid_out(state, "claim", "fee", "leftover")
+    burnt = sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values())
+    if burnt:
+        paid[SINK] = paid.get(SINK, 0) + burnt
+    return [
+        f"{address} was paid {paid.get(address, 0)} by Pools' events, {transferred.get(address, 0)} by transfers"
+        for address in sorted({*paid, *transferred})
+        if paid.get(address, 0) != transferred.get(address, 0)
+    ]
+
+
+def _differences(client: ChainClient, expectations: list[Expected], block: int) -> list[str]:
+    wrong = []
+    answers = client.read_many([view for _, view, _ in expectations], block)
+    for (what, _, expected), found in zip(expectations, answers, strict=True):
+        if isinstance(expected, int):
+            if found != expected:
+                wrong.append(f"{what}: {found} on chain, {expected} by the ledger")
+            continue
+        for field, value in expected.items():
+            if found[field] != value:
+                wrong.append(f"{what}: {field} is {found[field]} on chain, {value} by the ledger")
+    return wrong

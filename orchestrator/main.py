@@ -1,31 +1,246 @@
-"""The orchestrator: `muster orchestrator run --config file`, in one process or several."""
+"""`muster pool serve`: the service in one process, or in several workers that share its port."""
 
+import contextlib
+import logging
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from chain.client import ChainClient
+from chain.deployment import Deployment, known_rpc
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.suite import Suite
+from orchestrator.app import create_app
+from orchestrator.attestor import Attestor
+from orchestrator.auth import NonceStore, RequestGuard
+from orchestrator.background import BackgroundTask, ChainWatcher, Leader
 from orchestrator.config import OrchestratorConfig
-from orchestrator.server import Orchestrator
-from orchestrator.shared_metrics import forget_metrics
+from orchestrator.db import Database, default_url
+from orchestrator.pool_view import PoolView
+from orchestrator.service import Service, ServiceParts
+from orchestrator.solve_rates import SolveRateReader
+from orchestrator.uploads import Uploads
+from protocol.accounts import LocalAccount
+from protocol.api.run import PoolAccess
+from protocol.config import PoolConfig
+from protocol.encoding import load_document
+from protocol.errors import ConfigError, MusterError
+from protocol.files import explained, is_locked
+from protocol.http.signing import AuthScope
+from protocol.identity import PoolId
+from protocol.lifetime import die_with_parent
+from protocol.receipts import ReceiptSigner
 from runtime.entry import run_role
-from runtime.http_server import held
-from runtime.prefork import Prefork
-from runtime.process import Daemon, start
+from runtime.environment_files import publish_files
+from runtime.http_server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
+from runtime.logs import start_logging
+from runtime.process import Daemon, make_home, start
+from storage.keys import object_key
+from storage.s3 import Bucket
+
+log = logging.getLogger("muster.orchestrator")
+PRUNE_SECONDS = 5.0
+_WORKER_CONFIG = "MUSTER_ORCHESTRATOR_CONFIG"
+"""The environment variable by which workers find their configuration file."""
+_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable by which prometheus_client shares counters among processes."""
 
 
 def run(config_path: Path) -> None:
     """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend: port in
     use, wrong password, unreachable chain or storage, another chain, a pool with another owner or configuration."""
-    start(config_path, OrchestratorConfig, daemon_of)
+
+    def make(config: OrchestratorConfig) -> Daemon:
+        if config.workers == 1:
+            return Orchestrator(config)
+        return Workers(config, config_path)
+
+    start(config_path, OrchestratorConfig, make)
 
 
-def daemon_of(config: OrchestratorConfig) -> Daemon:
-    """The service, or the parent of its processes."""
-    count = config.processes
-    if count == 1:
-        return Orchestrator(config, config.key.open())
-    port = held(config.host, config.port)
-    forget_metrics(config.home)
-    signer = config.key.open()
-    return Prefork(count, lambda number: Orchestrator(config, signer, number, count), port)
+class Orchestrator:
+    """The service in this process, with everything that it opened."""
+
+    def __init__(self, config: OrchestratorConfig) -> None:
+        with contextlib.ExitStack() as stack:
+            self._listener = stack.enter_context(bound(config.host, config.port))
+            app = build(config, config.key.open(), config.home, stack)
+            self._opened = stack.pop_all()
+        options = server_options(app, config.connections, trusted_proxies=config.trusted_proxies)
+        self._server, self._config = HttpServer(options), config
+
+    def run(self) -> int:
+        _log_address(self._config, self._listener)
+        with self._opened:
+            self._server.run(sockets=[self._listener])
+        log.info("stopped")
+        return 0
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+class Workers:
+    """Uvicorn's supervisor of several workers, each of which is a replica. Everything is opened once here first, so
+    that what a user can mend is said once."""
+
+    def __init__(self, config: OrchestratorConfig, config_path: Path) -> None:
+        if config.key.password_file is None:
+            raise ConfigError("several workers need `key.password_file`", "name it, or set `workers` to 1")
+        if is_locked(config.home / "events.sqlite.lock"):
+            raise ConfigError(f"another process works in {config.home}", "stop it, or give each a `home` of its own")
+        self._listener, self._config = bound(config.host, config.port), config
+        with contextlib.ExitStack() as stack:
+            build(config, config.key.open(), config.home, stack)
+        metrics = config.home / "metrics"
+        with explained(f"empty {metrics}", "check `home`"):
+            shutil.rmtree(metrics, ignore_errors=True)
+            metrics.mkdir(parents=True)
+        os.environ[_WORKER_CONFIG] = str(config_path.resolve())
+        os.environ[_METRICS_FOLDER] = str(metrics)
+        options = server_options(
+            "orchestrator.main:worker_app",
+            config.connections,
+            trusted_proxies=config.trusted_proxies,
+            workers=config.workers,
+        )
+        allow_files(2 * config.connections + SPARE_FILES)  # workers inherit it
+        self._supervisor = Multiprocess(options, [self._listener])
+
+    def run(self) -> int:
+        _log_address(self._config, self._listener)
+        self._supervisor.run()
+        log.info("stopped")
+        return 0
+
+    def stop(self) -> None:
+        self._supervisor.should_exit.set()
+
+
+def worker_app() -> FastAPI:
+    """Build the application of one worker; uvicorn calls it in the worker's process."""
+    die_with_parent()
+    start_logging()
+    try:
+        config = load_document(Path(os.environ[_WORKER_CONFIG]), OrchestratorConfig)
+        return build(config, config.key.open(), _worker_home(config.home), contextlib.ExitStack())
+    except MusterError as error:
+        log.error("this worker cannot start: %s", error)
+        raise SystemExit(1) from None  # uvicorn starts another
+
+
+def _worker_home(home: Path) -> Path:
+    """Return a folder for the events of the chain that no other worker uses; the first is the service's own."""
+    number, folder = 1, home
+    while is_locked(folder / "events.sqlite.lock"):
+        number += 1
+        folder = home / f"process-{number}"
+    make_home(folder)
+    return folder
+
+
+def _log_address(config: OrchestratorConfig, listener: socket.socket) -> None:
+    address = address_of(listener)
+    log.info("listening on http://%s for pool %d", address, config.pool)
+    if config.public_url:
+        log.info("clients reach this service at %s: the reverse proxy there must forward to %s", config.url, address)
+
+
+def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: contextlib.ExitStack) -> FastAPI:
+    """Open everything the service needs, with the events of the chain in `home`; `stack` closes it."""
+    pool_config = PoolConfig.load(config.pool_config)
+    deployment = Deployment.load(config.deployment)
+    pools = deployment.address("Pools")
+    db = Database(config.database or default_url(config.home))
+    stack.callback(db.close)
+    client = ChainClient(config.rpc, deployment.chain_id, signer, timeout=8.0, patience=10.0)
+    stack.callback(client.close)
+    suite = Suite(client, deployment)
+    follower = Follower(client, deployment, home / "events.sqlite")
+    stack.callback(follower.close)
+    view = PoolView(Projection(follower), config.pool, config.confirmations)
+    view.refresh()
+    check_pool(view, pool_config, config.owner)
+    db.bind_to({"chain": str(deployment.chain_id), "pools": pools, "pool": str(config.pool)})
+    bucket = Bucket(config.s3)
+    bucket.put(object_key("configs", pool_config.digest), pool_config.canonical())
+    publish_files(pool_config, bucket)
+    auth_scope = AuthScope.of(config.url, deployment.chain_id, pools)
+    receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, auth_scope.pools, config.pool))
+    leader = Leader(db)
+    stack.callback(leader.close)
+    uploads = Uploads(db, view, bucket, receipts, config.max_upload_bytes)
+    attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
+    chain_watcher = ChainWatcher(view, suite, attestor, config.poll_seconds, leader.leads)
+    service = Service(
+        ServiceParts(
+            db,
+            view,
+            bucket,
+            pool_config,
+            uploads,
+            chain_watcher=chain_watcher,
+            heartbeat_seconds=config.heartbeat_seconds,
+            lease_seconds=config.lease_seconds or 3 * config.heartbeat_seconds,
+            lease_limit=config.lease_limit,
+            stall_seconds=config.stall_seconds,
+            access=pool_access(config, deployment, pool_config),
+            allow_private_sources=config.allow_private_sources,
+            workers=config.workers,
+        )
+    )
+    nonces = NonceStore(db)
+    guard = RequestGuard(auth_scope, nonces, lambda address: address in config.relays or view.knows(address))
+
+    def prune() -> float:
+        if leader.leads():
+            nonces.prune(service.clock())
+            service.leases.close_expired()
+        return PRUNE_SECONDS
+
+    service.tasks = [
+        BackgroundTask("chain", chain_watcher.work),
+        BackgroundTask("pruning", prune),
+        BackgroundTask("solve rates", SolveRateReader(service.rates, leader.leads).work),
+    ]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        for task in service.tasks:
+            task.start()
+        yield
+        for task in service.tasks:
+            task.stop()
+
+    return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
+
+
+def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config: PoolConfig) -> PoolAccess:
+    """Return what newcomers are told; never our own RPC URLs, which may hold a provider's key. Those of the deployment
+    file are public with it."""
+    announced = [url for url in deployment.services.get("rpc", "").split(",") if url]
+    rpc = list(config.public_rpc) or announced or list(known_rpc(deployment.network))
+    document = deployment.model_dump_json()
+    return PoolAccess(pool=config.pool, rpc=rpc, config_hash=pool_config.digest.hex(), deployment=document)
+
+
+def check_pool(view: PoolView, config: PoolConfig, owner: str) -> None:
+    """Raise ConfigError unless the pool on chain has this configuration and (if given) owner."""
+    pool = view.pool(view.state)
+    if pool is None:
+        raise ConfigError(f"there is no pool {view.pool_id} on this chain", "create it: muster pool create")
+    if pool.config_hash != config.digest:
+        chain, ours = pool.config_hash.hex()[:16], config.digest.hex()[:16]
+        what = f"pool {view.pool_id} was created with configuration {chain}…, the file is {ours}…"
+        raise ConfigError(what, "name the document the pool was created with")
+    if owner and owner.lower() != pool.owner.lower():
+        raise ConfigError(f"pool {view.pool_id} belongs to {pool.owner}, not {owner}", "correct `owner`")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,229 @@
-"""Work slots: who may make which file now. Pure; the shell around it (orchestrator/leases.py) keeps the leases.
+"""Which node may make which file: pure decisions. `orchestrator.leases` keeps the leases.
 
-Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, k being the newest published step. A step
-consumes a fixed number of files, so a file's age when it is used follows from its place in the queue, not from the
-clock: with n useful files before it, ⌊n / files_per_step⌋ more steps are made first. A slot is granted if the file will
-still be fresh enough then: no worker makes a file that nobody will train on, and enough are in flight that the trainer
-need not wait for a whole round trip. The clock matters only where files overtake one another: a node that is slower
-than the others by whole policy steps is overtaken by as many steps' files."""
+Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, where k is the newest published step. A
+step consumes a fixed number of files. So a file's age when it is used follows from its place in the queue, not from the
+clock: with n useful files before it, ⌊n / files_per_step⌋ more steps are made first. A lease is granted if the file
+will still be fresh enough then. No worker makes a file that nobody will train on, and enough are in flight that the
+trainer need not wait for a whole round trip. The clock matters only where files overtake one another: a node that is
+slower than the others by whole policy steps is overtaken by as many steps' files.
+"""
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple, Self
 
-from chain.indexer.records import Status
-from orchestrator.supply import Lease, Rule, Supply, in_flight, live_leases, oldest_step
+from chain.indexer.records import Pool, Status, Submission
 from protocol.api.run import InFlightEntry
+from protocol.config import PoolConfig
+
+MEMORY_SECONDS = 600.0
+"""A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that."""
+RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
+_PRIOR_FILES = 4
+"""Accepted files that a node is credited with before its own record counts."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`.
+
+    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `ask_window`: how
+    long a node that was told to wait counts as waiting; `stall_seconds`: when training has made no progress for so
+    long, accepted files are taken to be useless to it; `ahead`: leases per node at a time; `bought`: how many accepted
+    files a data pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
+    """
+
+    files_per_step: int
+    max_off_policy_steps: int
+    steps: int
+    lease_seconds: float = 180.0
+    lease_limit: float = 600.0
+    ask_window: float = 5.0
+    stall_seconds: float = 60.0
+    ahead: int = 2
+    max_files: int = 0
+    bought: int = 0
+
+    @classmethod
+    def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float, stall_seconds: float) -> Self:
+        """Return the rule of a pool, with these times."""
+        train, bought = config.train, config.bought_files
+        return cls(
+            bought or train.files_per_step,
+            train.max_off_policy_steps,
+            train.steps,
+            lease_seconds,
+            lease_limit,
+            stall_seconds=stall_seconds,
+            max_files=0 if bought else train.max_files,
+            bought=bought,
+        )
+
+    @property
+    def most_files(self) -> int:
+        """The most files that a step takes."""
+        return max(self.files_per_step, self.max_files)
+
+    def room(self, behind: int) -> int:
+        """Return how many useful files of a policy step so far behind the newest may be in flight: the next step may
+        take the most, those after it take the usual number."""
+        if self.bought:
+            return self.bought
+        left = self.max_off_policy_steps - behind
+        return self.most_files + self.files_per_step * left if left >= 0 else 0
+
+    @property
+    def capacity(self) -> int:
+        return self.room(0)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How recent files fared. Medians in seconds; nodes without recent files are missing.
+
+    making: node → from a lease to its file's submission; typical: the same over all nodes; step: between two policy
+    steps, 0 while unknown; useful: node → the share of its files that was accepted.
+    """
+
+    making: Mapping[str, float] = field(default_factory=dict)
+    typical: float = 0.0
+    step: float = 0.0
+    useful: Mapping[str, float] = field(default_factory=dict)
+
+
+def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, int, int], float]) -> Pace:
+    """Return the pace of a pool by its newest files (in order of their sequence) and steps. `grants`: (node, counter,
+    policy step) → when the lease was granted, Unix seconds.
+
+    A file's making starts by the service's clock and ends by the chain's. The clocks differ by the same amount for all
+    nodes, and only differences between nodes are used.
+    """
+    making: dict[str, list[float]] = defaultdict(list)
+    decided: dict[str, list[bool]] = defaultdict(list)
+    for file in reversed(files[-RECENT_FILES:]):
+        granted = grants.get((file.node, file.counter, file.step))
+        # Garbage is made fast: counted, it would make honest nodes look too slow to serve.
+        if granted is not None and file.status is Status.ACCEPTED and len(making[file.node]) < _PER_NODE:
+            making[file.node].append(file.time - granted)
+        if file.status is not Status.PENDING and len(decided[file.node]) < _PER_NODE:
+            decided[file.node].append(file.status is Status.ACCEPTED)
+    known = {node: seconds for node, seconds in making.items() if seconds}
+    gaps = [later.time - earlier.time for earlier, later in pairwise(pool.steps[-_STEPS:])]
+    return Pace(
+        making={node: median(seconds) for node, seconds in known.items()},
+        typical=median([value for seconds in known.values() for value in seconds]) if known else 0.0,
+        step=float(median(gaps)) if gaps else 0.0,
+        useful={node: (sum(good) + _PRIOR_FILES) / (len(good) + _PRIOR_FILES) for node, good in decided.items()},
+    )
+
+
+@dataclass(frozen=True)
+class QueuedFile:
+    """A submission that may still be trained on; `step` is the policy step it was generated with."""
+
+    sequence: int
+    node: str
+    step: int
+    status: Status
+
+
+class Lease(NamedTuple):
+    """Permission to make the node's file number `counter`; Unix seconds. Heartbeats move `expires`, never beyond
+    `limit`."""
+
+    id: str
+    node: str
+    step: int
+    counter: int
+    granted: float
+    expires: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """Everything a decision depends on, at one moment.
+
+    published: newest policy step on chain, or None; usable: newest whose seed block has its confirmations, or None;
+    trained: newest step that the trainer reported as made; consumed: sequences it reported; leases: the open ones;
+    asked: node → when it was last told to wait; granted: node → when it last got a lease; reached: node → the newest
+    step that it ever got a lease of; closed: why no more work will ever be wanted, or empty; halted: why none is taken
+    for now, or empty; affordable: further files that the free budget covers; changed: when a file was last settled or
+    consumed or a step published; count: the files in flight, where they were counted already.
+    """
+
+    published: int | None
+    usable: int | None
+    trained: int
+    consumed: Collection[int]
+    files: Collection[QueuedFile]
+    leases: Collection[Lease]
+    asked: Mapping[str, float]
+    granted: Mapping[str, float]
+    reached: Mapping[str, int] = field(default_factory=dict)
+    closed: str = ""
+    halted: str = ""
+    affordable: int = 1 << 60
+    changed: float = math.inf
+    pace: Pace = field(default_factory=Pace)
+    count: InFlightEntry | None = None
+
+
+def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
+    """Return the leases that have not run out at `now`."""
+    return [lease for lease in leases if lease.expires > now]
+
+
+def oldest_step(rule: Rule, queue: QueueState) -> int:
+    """Return the oldest policy step whose files the next training step still uses."""
+    return 0 if rule.bought else max(0, (queue.published or 0) - rule.max_off_policy_steps)
+
+
+def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
+    """Count the files in flight.
+
+    The trainer's reports may lag behind the chain: files that no report names yet are taken to be the oldest accepted
+    ones.
+    """
+    oldest = oldest_step(rule, queue)
+    made = max(queue.published or 0, queue.trained)
+    accepted = sorted(
+        (f for f in queue.files if f.status is Status.ACCEPTED and f.sequence not in queue.consumed),
+        key=lambda f: f.sequence,
+    )
+    fresh = [f for f in accepted[_unreported(rule, queue) :] if f.step >= oldest]
+    pending = [f.node for f in queue.files if f.status is Status.PENDING and f.step >= oldest]
+    leased = [lease for lease in live_leases(queue.leases, now) if lease.step >= oldest]
+    coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, queue.pace, lease.node)]
+    needed = rule.bought or max(0, rule.steps - made) * rule.most_files
+    # A node's record counts for half at least, so that many bad files cannot flood a pool.
+    weights = {node: min(1.0, max(0.5, share)) for node, share in queue.pace.useful.items()}
+    expected = len(fresh) + sum([weights.get(node, 1.0) for node in pending + coming])
+    return InFlightEntry(
+        leased=len(leased), pending=len(pending), accepted=len(fresh), needed=needed, expected=expected
+    )
+
+
+def _unreported(rule: Rule, queue: QueueState) -> int:
+    """Return how many files the published steps were made of that no report names. A reported step may have had
+    none."""
+    if rule.bought:
+        return 0
+    published = queue.published or 0
+    unreported = max(0, published - queue.trained) * rule.files_per_step
+    if rule.most_files > rule.files_per_step:
+        return unreported
+    return min(unreported, max(0, published * rule.files_per_step - len(queue.consumed)))
+
+
+def _patience(rule: Rule, pace: Pace, node: str) -> float:
+    """Return the seconds after which a lease no longer counts as coming, though its node is alive and may deliver."""
+    usual = max(pace.typical, pace.making.get(node, 0.0))
+    return max(rule.lease_seconds, 4 * usual) if pace.typical > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -32,14 +241,13 @@ class Requester:
 
 @dataclass(frozen=True)
 class Grant:
-    """A new lease; Unix seconds."""
+    """A new lease; Unix seconds. `replaces`: the id of the lease that ends with this grant."""
 
     step: int
     counter: int
     expires: float
     limit: float
     replaces: str | None = None
-    """Id of the lease that ends with this grant."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +260,8 @@ class Keep:
 
 @dataclass(frozen=True)
 class Wait:
-    """`queued`: the node waits for a place, and others wait for it if it comes first."""
+    """The node may ask again after `seconds`. `queued`: it waits for a place, and others wait for it if it comes
+    first."""
 
     seconds: float
     reason: str
@@ -61,7 +270,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Refuse:
-    """The node may not work in this pool, now or later, for this `reason`."""
+    """The node may not work in this pool, for this `reason`."""
 
     reason: str
 
@@ -69,148 +278,151 @@ class Refuse:
 Decision = Grant | Keep | Wait | Refuse
 
 
-def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now: float) -> Decision:
-    """What a node that asks for work at `now` is told; `counter` is the file it wants to make, None for its next."""
+def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, now: float) -> Decision:
+    """Decide for a node that asks for work at `now`; `counter` is the file it wants to make, None for its next."""
     if node.barred:
         return Refuse(node.barred)
-    if supply.closed:
-        return Refuse(supply.closed)
-    if supply.halted:
-        return Wait(5.0, supply.halted)
-    mine = {lease.counter: lease for lease in live_leases(node.leases, now)}
+    if queue.closed:
+        return Refuse(queue.closed)
+    if queue.halted:
+        return Wait(5.0, queue.halted)
+    own = {lease.counter: lease for lease in live_leases(node.leases, now)}
     wanted = node.counter if counter is None else counter
     if wanted < node.counter and counter is not None:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
     if wanted >= node.counter + rule.ahead:
         return Wait(2.0, f"file {wanted} is too far ahead of file {node.counter}, the next that the chain expects")
-    step = _step(rule, supply, node)
+    step = _step(rule, queue, node)
     if isinstance(step, Wait):
         return step
-    held = mine.get(wanted)
-    if held is None and len(mine) >= rule.ahead:
-        return Wait(2.0, f"this node has {len(mine)} open slots; submit one or let it run out")
-    if _may_finish_download(rule, supply, node, step) and (held is None or held.step < step):
-        earlier = _lease(rule, supply, node, step - 1, wanted, held, now)
+    held = own.get(wanted)
+    if held is None and len(own) >= rule.ahead:
+        return Wait(2.0, f"this node has {len(own)} open leases; submit one or let it run out")
+    if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
+        earlier = _lease(rule, queue, node, step - 1, wanted, held, now)
         if not isinstance(earlier, Wait):
             return earlier
-    return _lease(rule, supply, node, step, wanted, held, now)
+    return _lease(rule, queue, node, step, wanted, held, now)
+
+
+def renew(rule: Rule, lease: Lease, now: float) -> float:
+    """Return when a lease ends after a heartbeat at `now`; an expired lease stays expired."""
+    return lease.expires if lease.expires <= now else max(lease.expires, min(now + rule.lease_seconds, lease.limit))
 
 
 def _lease(
-    rule: Rule, supply: Supply, node: Requester, step: int, counter: int, held: Lease | None, now: float
+    rule: Rule, queue: QueueState, node: Requester, step: int, counter: int, held: Lease | None, now: float
 ) -> Grant | Keep | Wait:
-    """A lease of policy step `step`, in place of the one that the node may hold for this counter."""
+    """Decide on a lease of policy step `step`, in place of the one that the node may hold for this counter."""
     if held is not None and held.step == step:
         return Keep(held, min(now + rule.lease_seconds, held.limit))
-    if held is None or held.step < oldest_step(rule, supply):
-        wait = _place(rule, supply, node, step, now)
+    if held is None or held.step < oldest_step(rule, queue):
+        wait = _place(rule, queue, node, step, now)
         if wait is not None:
             return wait
     limit = held.limit if held else now + rule.lease_limit
     return Grant(step, counter, min(now + rule.lease_seconds, limit), limit, held.id if held else None)
 
 
-def renew(rule: Rule, lease: Lease, now: float) -> float:
-    """When a lease ends after a heartbeat at `now`; an expired lease stays expired."""
-    return lease.expires if lease.expires <= now else max(lease.expires, min(now + rule.lease_seconds, lease.limit))
-
-
-def _step(rule: Rule, supply: Supply, node: Requester) -> int | Wait:
-    if supply.published is None:
+def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:
+    """Return the policy step that the node may work with."""
+    if queue.published is None:
         return Wait(1.0, "the first policy step is not published yet")
-    if not rule.bought and max(supply.published, supply.trained) >= rule.steps:
+    if not rule.bought and max(queue.published, queue.trained) >= rule.steps:
         return Wait(10.0, f"all {rule.steps} training steps are done")
-    if supply.usable is None or (not rule.bought and supply.usable < supply.published - rule.max_off_policy_steps):
-        return Wait(0.5, f"the seed block of policy step {supply.published} is not confirmed yet")
-    if supply.usable < node.joined_step:
+    if queue.usable is None or (not rule.bought and queue.usable < queue.published - rule.max_off_policy_steps):
+        return Wait(0.5, f"the seed block of policy step {queue.published} is not confirmed yet")
+    if queue.usable < node.joined_step:
         return Wait(1.0, f"this node joined late: it may work from policy step {node.joined_step} on")
-    return supply.usable
+    return queue.usable
 
 
-def _may_finish_download(rule: Rule, supply: Supply, node: Requester, step: int) -> bool:
-    """Whether a node that does not have `step`, the newest usable one, may make files of the one before meanwhile.
+def _may_finish_download(rule: Rule, queue: QueueState, node: Requester, step: int) -> bool:
+    """Return whether a node that does not have `step`, the newest usable one, may make files of the one before
+    meanwhile.
 
-    Only who was granted that one while it was the newest may: nobody stays behind for two steps running, whatever they
-    say. Their files have to be as young as everybody's when their turn comes, so there are fewer places for them.
+    Only a node that was granted that one while it was the newest may: nobody stays behind for two steps running,
+    whatever they say. Their files have to be as young as everybody's when their turn comes, so there are fewer places
+    for them.
     """
     earlier = step - 1
-    if node.ready != earlier or supply.reached.get(node.address) != earlier:
+    if node.ready != earlier or queue.reached.get(node.address) != earlier:
         return False
-    return earlier >= max(node.joined_step, oldest_step(rule, supply))
+    return earlier >= max(node.joined_step, oldest_step(rule, queue))
 
 
-def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -> Wait | None:
-    """Why there is no place for a new file of policy step `step`, or None."""
-    count = supply.count or in_flight(rule, supply, now)
-    if count.leased >= supply.affordable:
+def _place(rule: Rule, queue: QueueState, node: Requester, step: int, now: float) -> Wait | None:
+    """Return why there is no place for a new file of policy step `step`, or None."""
+    count = queue.count or in_flight(rule, queue, now)
+    if count.leased >= queue.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
     # Behind this many useful files, a file would be too old when its turn comes.
-    room = rule.room(max(0, (supply.published or 0) - step))
+    room = rule.room(max(0, (queue.published or 0) - step))
     free = _whole(min(room, count.needed) - count.expected)
     # An accepted file that the trainer cannot use must not hold a place forever, or the run could never end.
-    still = count.expected <= count.accepted and now - supply.changed >= rule.stall_seconds
-    if free <= 0 and still and count.needed and not rule.bought:
+    stalled = count.expected <= count.accepted and now - queue.changed >= rule.stall_seconds
+    if free <= 0 and stalled and count.needed and not rule.bought:
         free = 1
     if free <= 0:
-        return _full(rule, supply, count, room)
+        return _full(rule, queue, count, room)
     # The next training step takes files from anyone; beyond it, only files that will arrive in time are wanted.
-    overtaking = _overtaking(rule, supply, node, now)
+    overtaking = _overtaking(rule, queue, node, now)
     if overtaking and count.expected >= rule.files_per_step and count.expected + overtaking >= room:
-        own, usual = supply.pace.making[node.address], supply.pace.typical
+        own, usual = queue.pace.making[node.address], queue.pace.typical
         return Wait(2.0, f"this node's files take {own:.0f} s, others' {usual:.0f} s: now they would come too late")
-    return _turn(rule, supply, node, free, now)
+    return _turn(rule, queue, node, free, now)
 
 
 def _whole(places: float) -> int:
     return math.floor(places + 1e-6)
 
 
-def _full(rule: Rule, supply: Supply, count: InFlightEntry, room: int) -> Wait:
+def _full(rule: Rule, queue: QueueState, count: InFlightEntry, room: int) -> Wait:
     if rule.bought and count.accepted >= count.needed:
         return Wait(10.0, f"the {count.needed} files that the pool buys are accepted")
     if count.needed - count.expected < 1:
         buyer = "the pool buys" if rule.bought else "the last training steps need"
-        why = f"the {count.needed} files that {buyer} are in the making"
-        return Wait(2.0, why, queued=True)
+        return Wait(2.0, f"the {count.needed} files that {buyer} are being made", queued=True)
     if room < rule.capacity:
-        why = f"policy step {supply.published} is about to be usable; files of the one before would come too late"
-        return Wait(_soon(supply), why, queued=True)
-    why = f"{count.total} files are in flight, as many as training can use ({rule.capacity})"
-    return Wait(_soon(supply), why, queued=True)
+        reason = f"policy step {queue.published} is about to be usable; files of the one before would come too late"
+        return Wait(_ask_again(queue), reason, queued=True)
+    reason = f"{count.total} files are in flight, as many as training can use ({rule.capacity})"
+    return Wait(_ask_again(queue), reason, queued=True)
 
 
-def _soon(supply: Supply) -> float:
-    """Seconds until a waiting node asks again, so that all of them together ask about fifty times a second at most."""
-    return min(4.0, max(0.4, len(supply.asked) / 50))
+def _ask_again(queue: QueueState) -> float:
+    """Return after how many seconds a waiting node asks again, so that all together ask at most 50 times a second."""
+    return min(4.0, max(0.4, len(queue.asked) / 50))
 
 
-def _overtaking(rule: Rule, supply: Supply, node: Requester, now: float) -> int:
-    """How many files that are requested after the node's next one will be submitted before it."""
-    pace = supply.pace
+def _overtaking(rule: Rule, queue: QueueState, node: Requester, now: float) -> int:
+    """Return how many files that are requested after the node's next one will be submitted before it."""
+    pace = queue.pace
     own = pace.making.get(node.address)
     if own is None or pace.step <= 0:
         return 0
     # When steps take longer than they did, fewer files overtake.
-    return _whole(max(0.0, own - pace.typical) / max(pace.step, now - supply.changed)) * rule.files_per_step
+    return _whole(max(0.0, own - pace.typical) / max(pace.step, now - queue.changed)) * rule.files_per_step
 
 
-def _turn(rule: Rule, supply: Supply, node: Requester, free: int, now: float) -> Wait | None:
-    """Of several nodes that ask for `free` places, those with the fewest files in flight come first."""
-    rivals = [other for other, when in supply.asked.items() if other != node.address and now - when <= rule.ask_window]
+def _turn(rule: Rule, queue: QueueState, node: Requester, free: int, now: float) -> Wait | None:
+    """Return why other nodes come first for the `free` places, or None. Those with the fewest files in flight come
+    first."""
+    rivals = [other for other, when in queue.asked.items() if other != node.address and now - when <= rule.ask_window]
     if len(rivals) < free:
         return None
-    load = _load(rule, supply, now)
-    me = _rank(node.address, load, supply.granted)
-    before = sum(1 for other in rivals if _rank(other, load, supply.granted) < me)
+    load = _load(rule, queue, now)
+    rank = _rank(node.address, load, queue.granted)
+    before = sum(_rank(other, load, queue.granted) < rank for other in rivals)
     if before < free:
         return None
-    return Wait(_soon(supply), f"{before} nodes with less in flight are served first", queued=True)
+    return Wait(_ask_again(queue), f"{before} nodes with less in flight are served first", queued=True)
 
 
-def _load(rule: Rule, supply: Supply, now: float) -> Counter[str]:
-    oldest = oldest_step(rule, supply)
-    load = Counter(lease.node for lease in live_leases(supply.leases, now))
-    load.update(f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest)
+def _load(rule: Rule, queue: QueueState, now: float) -> Counter[str]:
+    oldest = oldest_step(rule, queue)
+    load = Counter(lease.node for lease in live_leases(queue.leases, now))
+    load.update(f.node for f in queue.files if f.status is Status.PENDING and f.step >= oldest)
     return load
 
 

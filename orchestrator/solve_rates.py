@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError
 
 from chain.indexer.records import Submission
-from orchestrator.db import Database
-from orchestrator.tables import FileTriesRow
-from orchestrator.watch import Watch
+from orchestrator.db import Database, SolveCountsRow
+from orchestrator.pool_view import PoolView
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
 from protocol.curriculum import Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
@@ -34,7 +32,7 @@ from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.orchestrator")
 _CHUNK = 500
-_SHARE = 9
+_REST = 9
 _MISSING_SECONDS, _IDLE_SECONDS = 60.0, 1.0
 BINS = 12
 
@@ -69,21 +67,21 @@ def solved_bin(rate: SolveRate) -> int:
 class SolveRates:
     """`view` may be called from any thread, the rest from one."""
 
-    def __init__(self, db: Database, watch: Watch, config: PoolConfig, pool: PoolId, open_object: OpenObject) -> None:
-        self._db, self._watch, self._config, self._pool, self._open = db, watch, config, pool, open_object
+    def __init__(self, db: Database, view: PoolView, config: PoolConfig, pool: PoolId, open_object: OpenObject) -> None:
+        self._db, self._view, self._config, self._pool, self._open = db, view, config, pool, open_object
         self._lock = threading.Lock()
         self._counted = _Counted()
         self._unread: list[Submission] = []
         self._absent: dict[str, float] = {}
         self._table: tuple[bytes, CurriculumMask] | None = None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Count what the database knows of the files that count now."""
-        state = self._watch.state
-        pool = self._watch.pool(state)
+        state = self._view.state
+        pool = self._view.pool(state)
         steps = pool.steps if pool else []
         until = steps[-1].time if steps else -1
-        final = {sub.sha256.hex(): sub for sub in undisputed(state, self._watch.pool_id) if sub.final_time <= until}
+        final = {sub.sha256.hex(): sub for sub in undisputed(state, self._view.pool_id) if sub.final_time <= until}
         with self._lock:
             if not self._counted.files <= final.keys():
                 self._counted = _Counted()
@@ -93,15 +91,15 @@ class SolveRates:
         for start in range(0, len(missing), _CHUNK):
             names = missing[start : start + _CHUNK]
             with self._db.reading() as session:
-                rows = session.scalars(select(FileTriesRow).where(FileTriesRow.sha256.in_(names))).all()
+                rows = session.scalars(select(SolveCountsRow).where(SolveCountsRow.sha256.in_(names))).all()
             with self._lock:
                 for row in rows:
-                    self._counted.add(row.sha256, self._config.environments, tries_from_json(json.loads(row.tries)))
+                    self._counted.add(row.sha256, self._config.environments, tries_from_json(json.loads(row.counts)))
             unread -= {row.sha256 for row in rows}
         with self._lock:
             self._unread = [sub for name, sub in final.items() if name in unread]
         if pool is not None and steps and self._config.curricula:
-            self._look_at_table(steps[-1].manifest, pool.owner)
+            self._read_mask(steps[-1].manifest, pool.owner)
 
     def read_one(self) -> bool:
         """Read one file that nobody has read; False if there is none that can be had now."""
@@ -117,7 +115,7 @@ class SolveRates:
                 self._absent[name] = now + _MISSING_SECONDS
                 continue
             with self._db.session() as session:
-                session.merge(FileTriesRow(sha256=name, tries=canonical_json(tries_to_json(tries)).decode()))
+                session.merge(SolveCountsRow(sha256=name, counts=canonical_json(tries_to_json(tries)).decode()))
             self._absent.pop(name, None)
             return True
         return False
@@ -143,43 +141,28 @@ class SolveRates:
             environment=own.called, problems=own.kept or None, tried=sum(solved), solved=solved, hard=hard, easy=easy
         )
 
-    def _look_at_table(self, digest: bytes, owner: str) -> None:
+    def _read_mask(self, digest: bytes, owner: str) -> None:
         if self._table is None or self._table[0] != digest:
             try:
                 found = published_mask(self._config, self._open, digest, ManifestScope(self._pool, owner))
             except MusterError as error:
-                log.info("the newest table of resting problems cannot be read: %s", error)
+                log.info("the newest curriculum mask cannot be read: %s", error)
                 return
             with self._lock:
                 self._table = digest, found
 
 
 class SolveRateReader:
-    """The thread behind `SolveRates`. It works for at most a tenth of its time, and reads files only where this replica
-    leads: what requests wait for comes first, and the rates may lag behind."""
+    """The background work behind `SolveRates`. It takes at most a tenth of its thread's time, and reads files only
+    where this replica leads: requests come first, and the rates may lag behind."""
 
     def __init__(self, rates: SolveRates, leads: Callable[[], bool]) -> None:
         self._rates, self._leads = rates, leads
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="solve-rates", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(timeout=10)
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stop.wait(pause):
-            started, read = time.monotonic(), False
-            try:
-                self._rates.look()
-                read = self._leads() and self._rates.read_one()
-            except DBAPIError as error:
-                log.warning("the database does not answer: %s", error.orig)
-            except MusterError as error:
-                log.info("solve rates wait: %s", error)
-            took = time.monotonic() - started
-            pause = _SHARE * took if read else max(_IDLE_SECONDS, _SHARE * took)
+    def work(self) -> float:
+        """Count files, read one, and return the seconds until the next call."""
+        started = time.monotonic()
+        self._rates.refresh()
+        read = self._leads() and self._rates.read_one()
+        pause = _REST * (time.monotonic() - started)
+        return pause if read else max(_IDLE_SECONDS, pause)

@@ -7,11 +7,10 @@ from typing import Protocol
 from sqlalchemy import ColumnElement, select, text, update
 
 from chain.indexer.records import Submission
-from orchestrator.db import Database
-from orchestrator.http_errors import HttpError
-from orchestrator.tables import ReceiptRow, UploadRow
-from orchestrator.watch import Watch, barred
-from protocol.api.uploads import (
+from orchestrator.db import Database, ReceiptRow, UploadRow
+from orchestrator.errors import HttpError
+from orchestrator.pool_view import PoolView, barred
+from protocol.api.work import (
     ReceiptRequest,
     ReceiptResponse,
     UploadExists,
@@ -43,7 +42,7 @@ _GIVE_RECEIPT = text(
 
 
 class ObjectStore(Protocol):
-    """What is needed of a bucket; `storage.s3.Bucket` is one."""
+    """What is needed of a bucket; `storage.bucket.Bucket` is one."""
 
     def get(self, key: str, limit: int) -> bytes: ...
     def size(self, key: str) -> int | None: ...
@@ -55,13 +54,13 @@ class Uploads:
     def __init__(
         self,
         db: Database,
-        watch: Watch,
+        view: PoolView,
         store: ObjectStore,
         receipts: ReceiptSigner,
         max_bytes: int = 64 << 20,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._watch, self._store, self._receipts = db, watch, store, receipts
+        self._db, self._view, self._store, self._receipts = db, view, store, receipts
         self._max_bytes, self._clock = max_bytes, clock
 
     @property
@@ -96,7 +95,7 @@ class Uploads:
     def has_receipt(self, file: Submission) -> bool:
         """Whether the service gave a receipt for a submission that still counts: its word binds it so long, whatever
         became of the bytes. Afterwards a bucket may forget old files, and nobody is paid for naming them again."""
-        pool = self._watch.pool(self._watch.state)
+        pool = self._view.pool(self._view.state)
         with self._db.reading() as session:
             row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
             return bool(pool and row and row.time >= self._clock() - pool.terms.receiptWindow)
@@ -106,9 +105,9 @@ class Uploads:
         return self._store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
-        state = self._watch.state
+        state = self._view.state
         if body.kind == "rollouts":
-            why = barred(self._watch.account(state, address), self._watch.pool_id)
+            why = barred(self._view.account(state, address), self._view.pool_id)
             if why:
                 raise HttpError(403, why, "join the pool with this node key")
         elif not any(seat.active for seat in state.seats_of_voter(address)):
@@ -144,7 +143,7 @@ class Uploads:
     def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
         """The receipt of a file that is in the bucket, with the time at which it was first given, unless the chain no
         longer takes that one."""
-        now, pool = int(self._clock()), self._watch.pool(self._watch.state)
+        now, pool = int(self._clock()), self._view.pool(self._view.state)
         oldest = now - pool.terms.receiptWindow if pool is not None else _NEVER
         values = {"sha256": sha256, "node": address, "now": now, "oldest": oldest}
         with self._db.session() as session:

@@ -15,6 +15,7 @@ from protocol.training import AdvantageName
 MAX_ROWS = 1 << 22
 MAX_ENVIRONMENTS = 64
 MAX_FILE_BYTES = 1 << 28
+MAX_ROW_BYTES = 4 << 20
 
 
 class EnvironmentConfig(Document):
@@ -55,7 +56,7 @@ class EnvironmentConfig(Document):
         if self.curriculum is not None and not self.numbered:
             raise ValueError(
                 "`curriculum` needs problems that come again, and these are made from any seed: name a data file's "
-                "`rows`, or `problems` (muster data filter)"
+                "`rows`, or `problems` (muster env filter)"
             )
         return self
 

@@ -48,3 +48,10 @@ def first_problem(errors: Sequence[Mapping[str, Any]], whole: str = "the documen
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, cut to 200 characters; its type's name where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+class ScoringUnavailable(MusterError):
+    """This machine could not score an answer: a sandbox did not start, or a process of its own ended or hung.
+
+    A failure of infrastructure, never a score of zero: whoever meets it tries again or leaves the file alone.
+    """

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from environments.data import carried_files, data_folder, needs_file
+from environments.registry import carried_files, data_folder, needs_file
 from protocol.config import PoolConfig
 from protocol.environments import MAX_FILE_BYTES, EnvironmentConfig
 from protocol.errors import ConfigError

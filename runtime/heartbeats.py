@@ -1,6 +1,7 @@
 """Heartbeats of a worker or validator to the pool's orchestrator."""
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -12,6 +13,10 @@ from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient
 
 log = logging.getLogger("muster.service")
+RETRY_SECONDS = 10.0
+"""Pause after a heartbeat that failed."""
+LEAST_SECONDS = 1.0
+"""The shortest pause that a service may ask for."""
 
 
 def heartbeat(
@@ -21,7 +26,7 @@ def heartbeat(
     phase: str,
     engine: str = "",
     step: int | None = None,
-    slot: str | None = None,
+    lease: str | None = None,
     weights: int = -1,
     metrics: Mapping[str, float],
 ) -> HeartbeatRequest:
@@ -35,7 +40,7 @@ def heartbeat(
         engine=printable(engine, 63),
         phase=printable(phase, 63),
         step=step,
-        slot=slot,
+        lease=lease,
         weights=weights if weights >= 0 else None,
         waits=waits,
         metrics=dict(metrics),
@@ -43,8 +48,12 @@ def heartbeat(
 
 
 class Heartbeats:
-    """A thread that tells the service every few seconds that this process lives. It outlives every failure; the first
-    of a row is logged, and when the service takes heartbeats again."""
+    """A thread that sends heartbeats: one at once, then one whenever the service asks for the next, but at least every
+    `seconds`. Each pause is up to a tenth shorter, at random, so that processes that started together spread out.
+
+    The thread outlives every failure. The first failure of a row is logged, and when the service accepts heartbeats
+    again.
+    """
 
     def __init__(self, service: OrchestratorClient, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
         self._service, self._beat, self._seconds = service, beat, seconds
@@ -60,23 +69,29 @@ class Heartbeats:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._seconds):
+        pause = 0.0
+        while not self._stop.wait(pause):
+            pause = self._seconds
             try:
                 answer = self._service.heartbeat(self._beat())
+                pause = min(pause, max(LEAST_SECONDS, answer.next))
             except MusterError as error:
                 if not self._failing:
-                    log.info("heartbeats are not taken: %s", error)
+                    log.info("heartbeats are not accepted: %s", error)
                 self._failing = True
-            except Exception:  # a node without heartbeats loses its slots: no fault of ours may end them
+                pause = min(pause, RETRY_SECONDS)
+            except Exception:  # a node without heartbeats loses its leases: no fault of ours may end them
                 log.exception("a heartbeat failed")
+                pause = min(pause, RETRY_SECONDS)
             else:
                 if self._failing:
-                    log.info("heartbeats are taken again")
+                    log.info("heartbeats are accepted again")
                 self._failing = False
                 self._compare(behind(printable(answer.version, 40)))
+            pause *= random.uniform(0.9, 1.0)
 
-    def _compare(self, said: str) -> None:
-        """Say once that the service has another version."""
-        if said and said != self._behind:
-            log.warning("%s", said)
-        self._behind = said
+    def _compare(self, warning: str) -> None:
+        """Log once that the service has another version."""
+        if warning and warning != self._behind:
+            log.warning("%s", warning)
+        self._behind = warning

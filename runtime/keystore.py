@@ -119,6 +119,18 @@ def create_password_file(path: Path) -> str:
     return password
 
 
+def ensure_key(path: Path, password_file: Path | None) -> str:
+    """Make a key unless its file exists; return its address. Where a password file is named, it gets 32 random bytes;
+    else the terminal is asked for a new password."""
+    if path.exists():
+        return address_of(path)
+    if password_file is not None:
+        password = create_password_file(password_file)
+    else:
+        password = check_strength(read_password(None, prompt=f"New password for {path}: ", confirm=True))
+    return str(create(path, password).address)
+
+
 def _password_file(path: Path) -> str:
     check_private(path, "the password file ")
     try:

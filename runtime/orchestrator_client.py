@@ -1,4 +1,4 @@
-"""The pool's service as workers and validators use it: slots, uploads, receipts, heartbeats (docs/orchestrator.md)."""
+"""The pool's service as workers and validators use it: leases, uploads, receipts, heartbeats (docs/orchestrator.md)."""
 
 import hashlib
 from dataclasses import replace
@@ -6,13 +6,22 @@ from dataclasses import replace
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from protocol.accounts import LocalAccount
-from protocol.api.endpoints import HEARTBEATS, RECEIPTS, SLOTS, STEPS, UPLOADS
-from protocol.api.uploads import ReceiptRequest, UploadExists, UploadRequest
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, SlotRequest, StepRequest, WorkSlot
+from protocol.api.endpoints import HEARTBEATS, LEASES, RECEIPTS, STEPS, UPLOADS
+from protocol.api.work import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LeaseRequest,
+    NoLease,
+    ReceiptRequest,
+    StepRequest,
+    UploadExists,
+    UploadRequest,
+    WorkLease,
+)
 from protocol.encoding import keccak
 from protocol.errors import IntegrityError
 from protocol.http.reach import Reach
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from protocol.receipts import UploadReceipt
@@ -42,19 +51,19 @@ class OrchestratorClient:
         announced: bool = False,
         client: SignedClient | None = None,
     ) -> None:
-        realm = Realm.of(url, pool.chain_id, pool.pools)
-        self.url = realm.audience
+        auth_scope = AuthScope.of(url, pool.chain_id, pool.pools)
+        self.url = auth_scope.audience
         self._node, self._pool = str(account.address), pool
         outside = Reach(private=allow_private)
         self._uploads = http_client(outside if announced else replace(outside, own=(self.url,)))
         limits, transport = ClientLimits(patience=patience), bounded_transport(outside) if announced else None
-        self._client = client or SignedClient(self.url, RequestSigner(account, realm), limits, transport)
+        self._client = client or SignedClient(self.url, RequestSigner(account, auth_scope), limits, transport)
 
-    def slot(self, counter: int, ready: int | None = None) -> WorkSlot | NoSlot:
+    def request_lease(self, counter: int, ready: int | None = None) -> WorkLease | NoLease:
         """Ask to make the file `counter`, while the weights of policy step `ready` are here."""
-        answer = self._client.post(SLOTS, SlotRequest(counter=counter, ready=ready))
-        if isinstance(answer, WorkSlot) and answer.counter != counter:
-            raise IntegrityError(f"{self.url} offers slot {answer.counter} instead of {counter}", "tell its owner")
+        answer = self._client.post(LEASES, LeaseRequest(counter=counter, ready=ready))
+        if isinstance(answer, WorkLease) and answer.counter != counter:
+            raise IntegrityError(f"{self.url} offers lease {answer.counter} instead of {counter}", "tell its owner")
         return answer
 
     def upload_rollouts(self, data: bytes) -> UploadReceipt | None:

@@ -17,7 +17,7 @@ from protocol.announcements import announce
 from protocol.api.endpoints import ANNOUNCE
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
@@ -122,7 +122,7 @@ class PoolRelay:
         self._step, self._announced_until = -1, 0
         self._stop = threading.Event()
         self._listener = bound(serve.host, serve.port)
-        self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one, files=True))
+        self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one))
         self._threads = [
             threading.Thread(target=self._listen, name="relay-http", daemon=True),
             threading.Thread(target=self._follow, name="relay-follow", daemon=True),
@@ -258,9 +258,9 @@ class PoolRelay:
         if account is None or not url:
             return
         pool = self._client.pool_id
-        realm = Realm.of(self._client.config.orchestrator, pool.chain_id, pool.pools)
+        auth_scope = AuthScope.of(self._client.config.orchestrator, pool.chain_id, pool.pools)
         limits = ClientLimits(timeout=10.0, attempts=1, patience=10.0, exchange=15.0)
-        service, failing = SignedClient(realm.audience, RequestSigner(account, realm), limits), False
+        service, failing = SignedClient(auth_scope.audience, RequestSigner(account, auth_scope), limits), False
         pause, step = 1.0, -1
         while not self._wait_to_announce(pause, step):
             step = self._step
@@ -291,7 +291,7 @@ class PoolRelay:
         return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}
 
 
-# ---- `muster relay run`
+# ---- `muster weights serve`
 
 
 def run(config_path: Path) -> NoReturn:

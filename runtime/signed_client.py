@@ -14,7 +14,7 @@ from protocol.api.base import ErrorBody, RequestBody, parse_response
 from protocol.api.endpoints import Get, Post
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
-from protocol.http.signing import Realm, service_url, sign_request
+from protocol.http.signing import AuthScope, service_url, sign_request
 from protocol.http.transport import bounded_transport, exchange
 from protocol.waits import WAITS
 
@@ -40,7 +40,7 @@ class RequestSigner:
     """Who signs requests, and for which service."""
 
     account: LocalAccount
-    realm: Realm
+    auth_scope: AuthScope
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class SignedClient:
             request.headers["Content-Type"] = "application/json"
         if self._signer is not None:
             raw, now = request.url.raw_path.decode("ascii"), time.time()
-            headers = sign_request(self._signer.account, self._signer.realm, method, raw, body, now)
+            headers = sign_request(self._signer.account, self._signer.auth_scope, method, raw, body, now)
             request.headers.update(headers)
         return exchange(self._http, request, limit, self._limits.exchange)
 

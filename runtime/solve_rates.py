@@ -1,8 +1,8 @@
-"""Which table of resting problems a policy step should have: a pure function of the projected chain and of its files.
+"""Which curriculum mask a policy step should have: a pure function of the chain's state and of its files.
 
-Counted for step k is what was final when step k − 1 was published, by the chain's clock: who publishes k knows it, and
-whoever looks later finds the same. Files that were ever disputed, or tried as canaries, are left aside: the end of
-that has no time of its own in the state.
+Step k counts what was final when step k − 1 was published, by the chain's clock: whoever publishes k knows it, and
+whoever computes it later finds the same. Files that were ever disputed, or tried as canaries, do not count: the state
+does not keep when that ended.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 
 TriesOf = Callable[[Submission], Sequence[ProblemTries] | None]
-"""What a final file says of its problems, None where nobody serves it."""
+"""The tries of a final file, None where nobody serves it."""
 
 
 class StepNotSeenError(MusterError):
@@ -58,7 +58,7 @@ def counted_files(state: State, config: PoolConfig, pool: int, step: int) -> lis
 def expected_mask(
     state: State, config: PoolConfig, pool: int, step: int, tries_of: TriesOf, left_out: Iterable[int] = ()
 ) -> CurriculumMask:
-    """The table that policy step `step` should have; without the files `left_out`, and those without tries. Raises
+    """Return the mask that policy step `step` should have, without the files `left_out` and those without tries. Raises
     StepNotSeenError."""
     out = set(left_out)
     known: dict[int, Sequence[ProblemTries]] = {}
@@ -90,12 +90,12 @@ def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> 
 
 
 def published_mask(config: PoolConfig, open_object: OpenObject, digest: bytes, scope: ManifestScope) -> CurriculumMask:
-    """The table of the policy step whose manifest has this digest, without its weights. Raises IntegrityError for what
-    is not the owner's or no table, and what `open_object` raises."""
+    """Read the mask of the policy step whose manifest has this digest, without its weights. Raises IntegrityError for
+    what is not the owner's or no mask, and what `open_object` raises."""
     manifest = unseal(open_object(object_key("manifests", digest), MAX_STORED_BYTES), digest, scope)
     file = next((one for one in manifest.files if one.name == MASK_FILE), None)
     if file is None or file.size != mask_bytes(config):
-        what = f"the manifest of step {manifest.step} names no table of this pool"
+        what = f"the manifest of step {manifest.step} names no curriculum mask of this pool"
         raise IntegrityError(what, "nobody can work for this step: report it to the pool's owner")
     # By its shards alone, as a node has it: its own `sha256` is only what the owner says of it.
     shards = [(shard.key, open_object(shard.key, shard.size)) for shard in file.shards]

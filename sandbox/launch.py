@@ -1,33 +1,106 @@
-"""Starts a program as a policy says, ends it in time, and leaves nothing behind, not even when it is killed itself."""
+"""Limits of all processes of a sandbox together, through cgroups, where we may make some: versions 1 and 2."""
 
 import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import psutil
 
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import user_cache
 from protocol.lifetime import die_with_parent
-from sandbox.bubblewrap import Descriptors, bubblewrap_command
-from sandbox.cgroups import Cgroup, plan_cgroup
-from sandbox.containers import Container, container_command, removal
-from sandbox.host import system_view
-from sandbox.podman_profile import profile_file
-from sandbox.policy import IsolationPolicy, Mode, Mount, NetworkAccess
+from sandbox.bubblewrap import Descriptors, bubblewrap_command, filter_file, system_view
+from sandbox.containers import Container, check_image, container_command, profile_file, removal
+from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess, Wanted
 from sandbox.proxy import INSIDE, AllowListProxy
-from sandbox.seccomp import filter_file
-from sandbox.watchdog import Watchdog
+from sandbox.watchdog import Watchdog, remove_folders
+
+ROOT = Path("/sys/fs/cgroup")
+_PERIOD = 100_000
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """Folders of one group (one per controller in version 1) → what is written into their files, in this order. A name
+    that ends in `?` is of a file that not every kernel has."""
+
+    settings: Mapping[Path, Mapping[str, str]]
+
+    def make(self) -> None:
+        """Raises OSError where that is not allowed; what was made is removed again."""
+        try:
+            for folder, files in self.settings.items():
+                folder.mkdir()
+                for name, value in files.items():
+                    if not name.endswith("?") or (folder / name.rstrip("?")).exists():
+                        (folder / name.rstrip("?")).write_text(value)
+        except OSError:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Move this process, and all that it starts from now on, into the group."""
+        for folder in self.settings:
+            (folder / "cgroup.procs").write_text("0")
+
+    def remove(self, patience: float = 5.0) -> None:
+        """Kill what is still in it and remove it; gives up after `patience` seconds."""
+        remove_folders(list(self.settings), patience)
+
+
+def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = ROOT) -> Cgroup:
+    """The group called `name` for a policy. `own`: the text of /proc/self/cgroup. Version 1: under our own group of
+    each controller. Version 2: directly under `root`: a group with processes of its own has no limited children."""
+    controllers = dict(_controllers(own))
+    if not {"memory", "pids"} <= controllers.keys():
+        return Cgroup({root / name: _version_2(policy)})
+    wanted = _version_1(policy)
+    return Cgroup({root / one / controllers[one].lstrip("/") / name: wanted[one] for one in wanted})
+
+
+def _controllers(own: str) -> list[tuple[str, str]]:
+    found = []
+    for line in own.splitlines():
+        _, names, path = line.split(":", 2)
+        found += [(name, path) for name in names.split(",") if name]
+    return found
+
+
+def _version_1(policy: IsolationPolicy) -> dict[str, dict[str, str]]:
+    settings: dict[str, dict[str, str]] = {"pids": {"pids.max": str(policy.processes)}}
+    if policy.memory is not None:
+        limit = str(policy.memory)
+        settings["memory"] = {"memory.limit_in_bytes": limit, "memory.memsw.limit_in_bytes?": limit}
+    if policy.cpus is not None:
+        quota = str(int(policy.cpus * _PERIOD))
+        settings["cpu"] = {"cpu.cfs_period_us": str(_PERIOD), "cpu.cfs_quota_us": quota}
+    return settings
+
+
+def _version_2(policy: IsolationPolicy) -> dict[str, str]:
+    settings = {"pids.max": str(policy.processes)}
+    if policy.memory is not None:
+        settings |= {"memory.max": str(policy.memory), "memory.swap.max?": "0"}
+    if policy.cpus is not None:
+        settings["cpu.max"] = f"{int(policy.cpus * _PERIOD)} {_PERIOD}"
+    return settings
+
+
+# Starting a program and cleaning up after it
+
 
 TIMED_OUT = 124
 _INFO_SECONDS = 10.0
@@ -236,3 +309,80 @@ def _reported(handle: int) -> int:
         return int(json.loads(told)["child-pid"])
     except (ValueError, KeyError):
         return 0
+
+
+# Choosing a mode: each is tried with a tiny program
+
+
+_CANDIDATES: Mapping[Wanted, tuple[Mode, ...]] = {
+    "auto": (Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP),
+    "container": (Mode.PODMAN, Mode.DOCKER),
+    "bubblewrap": (Mode.BUBBLEWRAP,),
+    "none": (),
+}
+_CURES: Mapping[Wanted, str] = {
+    "container": "install podman (apt-get install podman runc), name an image by its digest, or choose another mode",
+    "bubblewrap": "install bubblewrap (apt-get install bubblewrap), or choose another mode",
+}
+_PROGRAMS = {Mode.PODMAN: "podman", Mode.DOCKER: "docker", Mode.BUBBLEWRAP: "bwrap"}
+_PROBE_SECONDS = 20.0
+_PROBE = IsolationPolicy(memory=64 * MIB, processes=64, scratch=MIB, seconds=_PROBE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What came of trying a mode: why it does not work (empty if it does), and whether its limits hold for all
+    processes together."""
+
+    trouble: str = ""
+    accounting: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`why_not`: the stronger modes that were not taken, and why."""
+
+    mode: Mode
+    accounting: bool = False
+    why_not: Mapping[Mode, str] = field(default_factory=dict)
+
+
+def choose(wanted: Wanted, image: str = "", probe: "Callable[[Mode, str], Probed] | None" = None) -> Choice:
+    """The first mode that works of those that are wanted. Only `auto` and `none` come to the plain one; ConfigError
+    when anything else does not work here. `image`: what containers run, by its digest."""
+    look = probe or try_mode
+    why_not: dict[Mode, str] = {}
+    for mode in _CANDIDATES[wanted]:
+        found = look(mode, image)
+        if not found.trouble:
+            return Choice(mode, found.accounting, why_not)
+        why_not[mode] = found.trouble
+    if wanted in _CURES:
+        reasons = "; ".join(f"{mode.value}: {why}" for mode, why in why_not.items())
+        raise ConfigError(f"isolation = {wanted!r} does not work here ({reasons})", _CURES[wanted])
+    return Choice(Mode.PLAIN, False, why_not)
+
+
+@cache
+def try_mode(mode: Mode, image: str) -> Probed:
+    """Run a program that does nothing in a mode, for at most twenty seconds; once per process."""
+    if shutil.which(_PROGRAMS[mode]) is None:
+        return Probed(f"`{_PROGRAMS[mode]}` is not on the PATH")
+    try:
+        if mode.is_container:
+            check_image(image)
+        return _run(Launch(mode, _PROBE, ("python3", "-S", "-c", "") if mode.is_container else ("true",), image))
+    except (MusterError, OSError, subprocess.SubprocessError) as error:
+        return Probed(printable(getattr(error, "what", str(error))))
+
+
+def _run(launch: Launch) -> Probed:
+    with TemporaryFile() as said:
+        with IsolatedProcess(launch, subprocess.DEVNULL, subprocess.DEVNULL, said) as process:
+            code = process.wait()
+            accounting = process.has_accounting
+        said.seek(0)
+        lines = said.read(65536).decode(errors="replace").strip().splitlines()
+    if process.timed_out:
+        return Probed(f"no answer within {_PROBE_SECONDS:.0f} s")
+    return Probed(printable(lines[0]) if lines else f"exit code {code}") if code else Probed("", accounting)

@@ -1,15 +1,64 @@
-"""The way out of a sandbox to some hosts only: an HTTP proxy on a socket file, for CONNECT and nothing else."""
+"""Inside a sandbox without a network: leads a port on its loopback to the socket file of the proxy outside.
 
+`python3 bridge.py SOCKET PROGRAM ARGUMENT…` runs the program with HTTPS_PROXY set, passes signals on to it, and ends
+with its exit code. Standard library only, and on its own: it is copied into the sandbox.
+"""
+
+import os
 import re
+import select
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox import bridge
+_IDLE_SECONDS = 300.0
+_PART = 65536
+
+
+def pump(left: socket.socket, right: socket.socket) -> None:
+    """Carry bytes both ways until one side ends or both are silent for five minutes; closes both."""
+    other = {left: right, right: left}
+    with left, right, suppress(OSError):
+        while ready := select.select([left, right], [], [], _IDLE_SECONDS)[0]:
+            for one in ready:
+                part = one.recv(_PART)
+                if not part:
+                    return
+                other[one].sendall(part)
+
+
+def _serve(listener: socket.socket, path: str) -> None:
+    while True:
+        inner, _ = listener.accept()
+        outer = socket.socket(socket.AF_UNIX)
+        try:
+            outer.connect(path)
+        except OSError:
+            inner.close()
+            continue
+        threading.Thread(target=pump, args=(inner, outer), daemon=True).start()
+
+
+def main(path: str, argv: list[str]) -> int:
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_serve, args=(listener, path), daemon=True).start()
+    proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    program = subprocess.Popen(argv, env=os.environ | {"HTTPS_PROXY": proxy, "https_proxy": proxy})
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda given, _: program.send_signal(given))
+    code = program.wait()
+    return 128 - code if code < 0 else code
+
+
+# Outside: an HTTP proxy on a socket file, for CONNECT to listed hosts and nothing else
+
 
 INSIDE = Path("/run/muster")
 """Where a sandbox sees the proxy's folder."""
@@ -25,7 +74,7 @@ class AllowListProxy:
         self._hosts, self._free = frozenset(hosts), threading.Semaphore(_MOST_CONNECTIONS)
         self.folder = Path(tempfile.mkdtemp(prefix="muster-proxy-"))
         self.folder.chmod(0o755)  # the program may be another user's
-        shutil.copy(bridge.__file__, self.folder / "bridge.py")
+        shutil.copy(__file__, self.folder / "bridge.py")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.folder / "socket"))
         (self.folder / "socket").chmod(0o666)
@@ -69,7 +118,7 @@ class AllowListProxy:
                     connection.sendall(b"HTTP/1.1 502 the host does not answer\r\n\r\n")
                     return
                 connection.sendall(b"HTTP/1.1 200 connected\r\n\r\n")
-                bridge.pump(connection, outside)
+                pump(connection, outside)
         finally:
             self._free.release()
 
@@ -89,3 +138,7 @@ def _head(connection: socket.socket) -> bytes:
             break
         head += part
     return head
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -17,7 +17,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ConfigDict, Field, field_validator
 
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import check_private

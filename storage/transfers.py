@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_before_delay, wait_exponential_jitter
 
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import PUBLIC, Reach
 from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, pieces, until

@@ -22,11 +22,11 @@ from typing import NamedTuple, Protocol
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS, Get
 from protocol.api.swarm import ENVELOPES, PLACE, SHARE, EnvelopeUpload
-from protocol.api.uploads import UploadExists
+from protocol.api.work import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.http.reach import Reach
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from storage.keys import MissingObjectError, check_content, object_key, parse_key
 from storage.s3 import Bucket
@@ -202,7 +202,7 @@ class GateExchange:
     def __init__(self, access: GateAccess, account: LocalAccount | None = None) -> None:
         self._client = SignedClient(access.url, limits=_LIMITS)
         if account is not None:
-            unsigned, realm = self._client, Realm.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
+            unsigned, realm = self._client, AuthScope.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
             self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
             unsigned.close()
         self._objects = http_client(Reach((access.url,), access.allow_private_sources))

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +16,16 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from orchestrator.bodies import BodyRoom
-from orchestrator.guard import RequestGuard, Sender
-from orchestrator.http_errors import HttpError, add_error_handlers, documented
-from orchestrator.nonces import Use
-from orchestrator.outermost import RequestLimits
-from orchestrator.signed_route import SignedRoute
-from protocol.api import endpoints, uploads
+from orchestrator.auth import BodyMemory, RequestGuard, RequestLimits, Sender, SignedRoute
+from orchestrator.errors import HttpError, add_error_handlers, documented
+from protocol.api import endpoints, work
 from protocol.api.run import Health
 from protocol.api.swarm import ENVELOPES, MOST_LISTED, PLACE, SHARE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
-from protocol.api.uploads import UploadExists, UploadNeeded, UploadResponse, UploadTicket
+from protocol.api.work import UploadExists, UploadNeeded, UploadResponse, UploadTicket
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.http.limits import Buckets
-from protocol.http.signing import WINDOW, Realm
+from protocol.http.signing import WINDOW, AuthScope
 from protocol.version import VERSION
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
@@ -161,15 +157,14 @@ class RecentNonces:
     restart may forget them. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._used: OrderedDict[Use, float] = OrderedDict()
+        self._used: OrderedDict[tuple[str, bytes], float] = OrderedDict()
         self._lock = threading.Lock()
 
-    def use_many(self, uses: Sequence[Use], now: float) -> list[bool]:
+    def use(self, address: str, nonce: bytes, now: float) -> bool:
+        """Record a nonce; return False if the address used it before."""
         with self._lock:
-            fresh = []
-            for use in uses:
-                fresh.append(use not in self._used)
-                self._used[use] = now
+            fresh = (address, nonce) not in self._used
+            self._used[address, nonce] = now
             while self._used and (len(self._used) > MOST_NONCES or next(iter(self._used.values())) < now - 2 * WINDOW):
                 self._used.popitem(last=False)
             return fresh
@@ -284,7 +279,7 @@ Gate = Annotated[SwarmGate, Depends(_gate)]
 
 
 @signed.post(SHARE.path, summary="Ask to upload an envelope, and again once it is there")
-def post_envelope(body: EnvelopeUpload, sender: Sender, service: Gate) -> uploads.UploadResponse:
+def post_envelope(body: EnvelopeUpload, sender: Sender, service: Gate) -> work.UploadResponse:
     return service.upload(sender, body)
 
 
@@ -312,7 +307,7 @@ def create_app(gate: SwarmGate, guard: RequestGuard, rate: float, burst: float) 
     per signer."""
     app = FastAPI(title="muster swarm gate", version=VERSION, docs_url=None, redoc_url=None)
     app.state.service, app.state.guard = gate, guard
-    app.state.signers, app.state.room = Buckets(rate / 2, burst / 2), BodyRoom()
+    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
     add_error_handlers(app)
     app.include_router(signed)
     app.include_router(router)
@@ -354,5 +349,5 @@ def _build(config: GateConfig, stack: ExitStack) -> FastAPI:
     stack.callback(index.close)
     limits, store = EnvelopeLimits.of(document), Bucket(config.s3)
     gate = SwarmGate(limits, config.members, store, index, config.per_hour, config.bytes_per_hour)
-    guard = RequestGuard(Realm.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
+    guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
     return create_app(gate, guard, config.rate, config.burst)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.base import FINISH_EOS, Completion, Engine, Request, Sampling
-from environments.pool import PoolEnvironments
+from environments.pool import PoolEnvironments, TextEnvironments
 from environments.prompts import completion_text
-from environments.texts import TextEnvironments
 from protocol.config import PoolConfig
 from protocol.models import Tokenizer, eos_ids, load_tokenizer
 from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_noise, round_problem

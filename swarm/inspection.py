@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from environments.errors import ScoringUnavailable
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
+from protocol.errors import ScoringUnavailable
 from swarm.envelope import (
     Envelope,
     EnvelopeLimits,

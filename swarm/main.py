@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engines.runtime import torch_environment
-from environments.errors import ScoringUnavailable
+from protocol.errors import ScoringUnavailable
 from protocol.files import locked
 from runtime.process import Daemon, start
 from swarm.config import SwarmMemberConfig

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.base import Engine
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.accounts import LocalAccount
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError, printable

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from environments.genesys.environment import scored
-from environments.genesys.rows import read_row
+from environments.genesys import read_row, scored
 from environments.scorers import code, mathematics
 from protocol.errors import ConfigError, IntegrityError
 

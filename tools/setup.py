@@ -188,13 +188,13 @@ def main() -> None:
         sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))
         once(VENV / f".muster-{folder}", sources + cache, partial(warm, module, what))
     guests = [
-        *(ROOT / "environments" / "sandbox").glob("*.py"),
+        *(ROOT / "sandbox").glob("*.py"),
         *(ROOT / "environments" / "scorers").glob("*_guest.py"),
     ]
     once(
         VENV / ".muster-sandbox",
         digest(*sorted(guests), *locks[1:]) + cache,
-        partial(warm, "environments.sandbox.warm", "sandbox"),
+        partial(warm, "sandbox.image", "sandbox"),
     )
 
 

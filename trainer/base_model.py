@@ -23,8 +23,8 @@ from transformers.utils import logging as transformers_logging
 
 from engines.loading import set_threads
 from environments.base import Environment, InTurns, Problem
-from environments.catalogue import load_environment
 from environments.prompts import prompt_text
+from environments.registry import load_environment
 from protocol.config import ModelConfig
 from protocol.encoding import canonical_json, sha256_hex, tagged_hash, words
 from protocol.environments import EnvironmentConfig

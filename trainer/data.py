@@ -9,10 +9,9 @@ from pathlib import Path
 
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
-from environments.errors import ScoringUnavailable
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, ScoringUnavailable
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, MalformedFile, Rollout, RolloutHeader
 from runtime.pool_client import PoolClient

@@ -23,7 +23,7 @@ from engines.base import Engine, Sampling
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments, Score
 from protocol.accounts import LocalAccount
-from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation, sign_evaluation
+from protocol.api.work import Evaluation, SetResult, SignedEvaluation, sign_evaluation
 from protocol.config import EvaluationSet, PoolConfig
 from protocol.encoding import Document, parse_json
 from protocol.errors import MusterError, printable

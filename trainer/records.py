@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.indexer.records import Submission
-from protocol.api.evaluation import SignedEvaluation
-from protocol.api.work import StepRequest
+from protocol.api.work import SignedEvaluation, StepRequest
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient

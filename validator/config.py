@@ -18,7 +18,7 @@ READY = "ready"
 UNSERVED = "unserved.json"
 """A file in `home` that says of every pool that our seats may be drawn for and that cannot be served: why."""
 
-KEPT = "kept.json"
+RETAINED = "retained.json"
 """A file in `home` that says how many files are kept for juries, and where they are shown."""
 
 ENGINES = "engines.json"
@@ -70,7 +70,7 @@ class ValidatorConfig(ProcessConfig):
     pools: tuple[PoolSource, ...] = ()
     voters: tuple[KeyConfig, ...] = Field(min_length=1)
     deadline_margin: float = Field(3.0, ge=0)
-    heartbeat_seconds: float = Field(5.0, gt=0, le=60)
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600)
     case_engines: tuple[EngineName, ...] | None = None
     keep_steps: int = Field(4, ge=1, le=64)
     keep_gib: float = Field(20.0, gt=0, le=1 << 20)

@@ -13,7 +13,7 @@ class WorkerConfig(ProcessConfig):
 
     node: KeyConfig
     claim_seconds: float = Field(30.0, gt=0)
-    heartbeat_seconds: float = Field(5.0, gt=0, le=60)
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600)
     isolation: Wanted = "auto"
     isolation_image: str = ""
     isolation_memory: int | None = Field(None, ge=512 * MIB)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 
-from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
+from protocol.api.work import HeartbeatRequest, NoLease, WorkLease
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
@@ -80,25 +80,25 @@ class Worker:
         elif decision.do is Do.RESUME and decision.entry is not None:
             self._submitter.submit(decision.entry)
         elif decision.do is Do.MAKE:
-            slot = self._slot(decision)
-            if slot is not None:
-                self._make(slot)
+            lease = self._lease(decision)
+            if lease is not None:
+                self._make(lease)
 
-    def _slot(self, decision: Decision) -> WorkSlot | None:
-        """A slot for the due file, or None after a pause."""
+    def _lease(self, decision: Decision) -> WorkLease | None:
+        """A lease for the due file, or None after a pause."""
         progress = self._progress
         try:
-            answer = self._collaborators.orchestrator.slot(decision.counter, self._ready(decision.steps))
+            answer = self._collaborators.orchestrator.request_lease(decision.counter, self._ready(decision.steps))
         except ServiceError as error:
-            progress.pause(2.0, f"no work slot: {error.detail}", "waiting")
+            progress.pause(2.0, f"no lease: {error.detail}", "waiting")
             return None
-        if isinstance(answer, NoSlot):
-            progress.pause(min(answer.wait, 5.0), f"no work slot: {answer.reason}", "waiting")
+        if isinstance(answer, NoLease):
+            progress.pause(min(answer.wait, 5.0), f"no lease: {answer.reason}", "waiting")
             return None
         if answer.step not in decision.steps:
             progress.pause(self._config.poll_seconds, f"step {answer.step} is not confirmed here yet", "waiting")
             return None
-        progress.slot = answer
+        progress.lease = answer
         return answer
 
     def _ready(self, steps: tuple[int, ...]) -> int | None:
@@ -108,23 +108,23 @@ class Worker:
         here = [step for step, name in named if name == self._loaded or self._ahead.folder(name) is not None]
         return max(here, default=None)
 
-    def _make(self, slot: WorkSlot) -> None:
+    def _make(self, lease: WorkLease) -> None:
         """Make and journal one file; the next look at the chain hands it in."""
         pool = self._client.pool()
-        seed = self._client.seeds(pool.terms.maxLag).get(slot.step) if pool else None
+        seed = self._client.seeds(pool.terms.maxLag).get(lease.step) if pool else None
         if pool is None or seed is None:
             return
-        work_id = WorkId(self._client.pool_id, self._collaborators.node, slot.step, slot.counter)
-        work = Work(work_id, seed, pool.steps[slot.step].manifest)
+        work_id = WorkId(self._client.pool_id, self._collaborators.node, lease.step, lease.counter)
+        work = Work(work_id, seed, pool.steps[lease.step].manifest)
         self._load(work)
-        self._progress.phase, self._progress.step = "generating", slot.step
+        self._progress.phase, self._progress.step = "generating", lease.step
         started = time.monotonic()
         with self._ahead.clock.working():
             produced = self._collaborators.producer.make(work)
         self._collaborators.journal.add(work, produced)
         self._progress.finished()
         tokens, seconds = produced.commitment.units, time.monotonic() - started
-        log.info("file %d of step %d: %d tokens in %.1f s", slot.counter, slot.step, tokens, seconds)
+        log.info("file %d of step %d: %d tokens in %.1f s", lease.counter, lease.step, tokens, seconds)
 
     def _load(self, work: Work) -> None:
         if self._loaded == work.manifest:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from engines.runtime import torch_environment
-from environments.sandbox.image import copy_made
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
@@ -19,10 +18,10 @@ from runtime.entry import run_role
 from runtime.logs import start_logging
 from runtime.process import Daemon, make_home, start
 from sandbox import launch
-from sandbox.choose import Choice, choose
-from sandbox.claims import claims
-from sandbox.host import python_mounts
-from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
+from sandbox.bubblewrap import python_mounts
+from sandbox.image import copy_made
+from sandbox.launch import Choice, choose
+from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess, claims
 from worker.config import WorkerConfig
 
 log = logging.getLogger("muster.isolation")

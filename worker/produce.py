@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.base import Completion, Engine, Loadable, Sampling
-from environments.following import FollowingEnvironments
-from environments.pool import PoolEnvironments
+from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollout_file.file import write
 from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, commit

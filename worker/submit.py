@@ -14,7 +14,7 @@ from chain.indexer.records import Submission
 from chain.indexer.state import State
 from engines.base import Engine
 from protocol.amounts import show_tokens
-from protocol.api.work import HeartbeatRequest, WorkSlot
+from protocol.api.work import HeartbeatRequest, WorkLease
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import engine_key
@@ -33,14 +33,14 @@ log = logging.getLogger("muster.worker")
 
 
 class WorkerProgress:
-    """`slot` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
+    """`lease` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
     newest one whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest so
     far that the making stood still for besides the engine's own reload (`swap_pause`), and that reload, seconds."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping, self._said = stopping, ""
         self.phase, self.step = "starting", -1
-        self.slot: WorkSlot | None = None
+        self.lease: WorkLease | None = None
         self.made = self.submitted = 0
         self.weights = -1
         self.fetching: Mapping[str, float] = {}
@@ -74,7 +74,7 @@ class WorkerProgress:
             phase=self.phase,
             engine=engine,
             step=self.step if self.step >= 0 else None,
-            slot=self.slot.slot if self.slot else None,
+            lease=self.lease.lease if self.lease else None,
             weights=self.weights,
             metrics={"made": float(self.made), "submitted": float(self.submitted), **self.fetching, **self.swaps},
         )
@@ -247,7 +247,7 @@ class Submitter:
             known = unknown if error.tx_hash else f"file {entry.counter} is not submitted yet"
             progress.pause(1.0, f"{known}: {error}", "submitting")
             return
-        progress.slot = None
+        progress.lease = None
         progress.submitted += 1
         log.info("file %d is submission %d", entry.counter, landed.sequence)
         journal.prune(entry.counter - _KEPT_FILES)

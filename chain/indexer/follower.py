@@ -8,7 +8,7 @@ and after. Near the head, where chains reorganise and an endpoint's index of log
 block's logs are asked for by its hash, and its parent must be the block before: so what is stored is of one branch, and
 no endpoint answers for a block that it does not have. Logs are only believed once two answers were alike, because an
 index that lags, or one replica of several, leaves some out now and then. An endpoint that always leaves out the same is
-not noticed here but by the comparison of the ledger with the contracts (`orchestrator.reconcile`).
+not noticed here but by the comparison of the ledger with the contracts (`orchestrator.ledger`).
 """
 
 import logging

@@ -1,16 +1,68 @@
-"""Does a program pass its tests: each in an interpreter of its own that has never heard of what is expected."""
+"""Is what a program gave what was expected: outside the sandbox, by rules that a program cannot touch."""
 
 import json
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from environments.sandbox.pool import shared_pool
-from environments.sandbox.program import MIB, SandboxLimits, SandboxOutcome, SandboxProgram
-from environments.scorers.comparison import same_output, same_value
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
+from sandbox.pool import shared_pool
+from sandbox.wasi import MIB, SandboxLimits, SandboxOutcome, SandboxProgram
+
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,300}(\.[0-9]{0,300})?([eE][+-]?[0-9]{1,3})?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
+_CLOSE = 1e-6
+
+
+def same_output(given: str, expected: str) -> bool:
+    """The same words in the same order, whatever the white space; where a decimal is expected within 10⁻⁶, relative or
+    absolute, and a whole number exactly."""
+    left, right = given.split(), expected.split()
+    return len(left) == len(right) and all(map(_same_word, left, right))
+
+
+def same_value(given: Any, expected: Any) -> bool:
+    """Equal JSON values; where a decimal is expected within 10⁻⁶, relative or absolute, and a whole number exactly.
+    Neither is nested deeper than 200 levels."""
+    if isinstance(given, list) and isinstance(expected, list):
+        return len(given) == len(expected) and all(map(same_value, given, expected))
+    if isinstance(given, dict) and isinstance(expected, dict):
+        return given.keys() == expected.keys() and all(same_value(given[key], expected[key]) for key in given)
+    if isinstance(expected, float):
+        return _is_number(given) and _close(given, expected)
+    if isinstance(given, float):  # counting problems have no answers that are nearly right
+        return _is_number(expected) and given == expected
+    return type(given) is type(expected) and bool(given == expected)
+
+
+def _same_word(given: str, expected: str) -> bool:
+    if given == expected:
+        return True
+    if "." not in given + expected or not (_DECIMAL.fullmatch(given) and _DECIMAL.fullmatch(expected)):
+        return False
+    if _WHOLE.fullmatch(expected):
+        return Fraction(given) == int(expected)
+    return _close(float(given), float(expected))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _close(left: float, right: float) -> bool:
+    try:
+        return math.isfinite(left) and math.isclose(left, right, rel_tol=_CLOSE, abs_tol=_CLOSE)
+    except OverflowError:  # an integer beyond any float
+        return False
+
+
+# Scoring programs
+
 
 MAX_PROGRAM_CHARS = 64 << 10
 MAX_TESTS = 32
@@ -19,7 +71,6 @@ MAX_FUEL = 100_000_000_000
 """For all tests of one program together."""
 _FENCE = "```"
 _LANGUAGES = {"", "py", "python", "python3"}
-Runner = Callable[[SandboxProgram, SandboxLimits], SandboxOutcome]
 
 
 @dataclass(frozen=True)
@@ -53,21 +104,21 @@ class CodeTest:
         return same_value(value, self.expected) or same_value([value], self.expected)
 
 
-def score(program_text: str, verification: Mapping[str, Any], run: Runner | None = None) -> float:
+def score(program_text: str, verification: Mapping[str, Any]) -> float:
     """1.0 if the last fenced block of Python passes every test (the first 32), else 0.0.
 
     `verification`: {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name",
-    "input", "output"}]}. `run`: another sandbox than the reproducible one. Raises ConfigError for a wrong
+    "input", "output"}]}. Raises ConfigError for a wrong
     `verification`, ScoringUnavailable where this machine cannot decide.
     """
     tests = read_tests(verification)
     source = last_program(program_text)
     if not source.strip() or len(source) > MAX_PROGRAM_CHARS:
         return 0.0
-    runner, left = run or shared_pool("python").run, MAX_FUEL
+    run, left = shared_pool("python").run, MAX_FUEL
     for test in tests:
         limits = replace(LIMITS, fuel=min(LIMITS.fuel, left))
-        outcome = runner(replace(test.program, source=source), limits)
+        outcome = run(replace(test.program, source=source), limits)
         if not test.passed(outcome):
             return 0.0
         left -= outcome.fuel

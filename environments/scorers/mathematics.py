@@ -8,9 +8,9 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from environments.sandbox.pool import shared_pool
-from environments.sandbox.program import MIB, Ending, SandboxLimits, SandboxProgram
 from protocol.errors import ConfigError
+from sandbox.pool import shared_pool
+from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxProgram
 
 MAX_ANSWER_CHARS = 1_000
 MAX_DEPTH = 24

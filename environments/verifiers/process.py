@@ -14,12 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypedDict
 
-from environments.errors import ScoringUnavailable
 from environments.verifiers import guest
 from protocol.encoding import parse_json
-from protocol.errors import ConfigError, printable
-from sandbox.choose import try_mode
-from sandbox.launch import IsolatedProcess, Launch
+from protocol.errors import ConfigError, ScoringUnavailable, printable
+from sandbox.launch import IsolatedProcess, Launch, try_mode
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 
 START_SECONDS, LOAD_SECONDS, SCORE_SECONDS, ROW_SECONDS = 60.0, 300.0, 30.0, 30.0
@@ -33,7 +31,8 @@ _START = """
 import importlib.util, sys
 folder, site = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("guest", folder + "/__init__.py", submodule_search_locations=[folder])
-sys.modules["guest"] = importlib.util.module_from_spec(spec)
+sys.modules["guest"] = guest = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(guest)
 from guest.serve import main
 main(site)
 """

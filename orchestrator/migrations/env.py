@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations, over the connection that `orchestrator.schema` opened."""
+"""Alembic's entry point: runs the migrations over the connection that `orchestrator.db` opened."""
 
 from alembic import context
 

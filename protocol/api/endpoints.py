@@ -7,8 +7,10 @@ from pydantic import TypeAdapter
 
 from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api.base import RequestBody
-from protocol.api.judged import CanaryEntry, CaseEntry, DisputeEntry, SlashEntry
 from protocol.api.run import (
+    CanaryEntry,
+    CaseEntry,
+    DisputeEntry,
     Health,
     LedgerEntry,
     NodeEntry,
@@ -16,10 +18,10 @@ from protocol.api.run import (
     Readiness,
     RunRecord,
     RunStatus,
+    SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
 )
-from protocol.api.uploads import ReceiptRequest, ReceiptResponse, UploadRequest, UploadResponse
 from protocol.api.views import (
     Difficulties,
     History,
@@ -37,10 +39,14 @@ from protocol.api.views import (
 from protocol.api.work import (
     HeartbeatRequest,
     HeartbeatResponse,
-    SlotRequest,
-    SlotResponse,
+    LeaseRequest,
+    LeaseResponse,
+    ReceiptRequest,
+    ReceiptResponse,
     StepRequest,
     StepResponse,
+    UploadRequest,
+    UploadResponse,
 )
 
 Q = TypeVar("Q", bound=RequestBody)
@@ -102,7 +108,7 @@ ANNOUNCEMENT = "/v1/announcement"
 """Of a relay: the signed document that says whose it is (`protocol.announcements`)."""
 
 ANNOUNCE: Post[Announcement, AnnouncementTaken] = Post("/v1/sources", Announcement, TypeAdapter(AnnouncementTaken))
-SLOTS: Post[SlotRequest, SlotResponse] = Post("/v1/slots", SlotRequest, TypeAdapter(SlotResponse))
+LEASES: Post[LeaseRequest, LeaseResponse] = Post("/v1/leases", LeaseRequest, TypeAdapter(LeaseResponse))
 UPLOADS: Post[UploadRequest, UploadResponse] = Post("/v1/uploads", UploadRequest, TypeAdapter(UploadResponse))
 RECEIPTS: Post[ReceiptRequest, ReceiptResponse] = Post("/v1/receipts", ReceiptRequest, TypeAdapter(ReceiptResponse))
 HEARTBEATS: Post[HeartbeatRequest, HeartbeatResponse] = Post(

@@ -6,7 +6,7 @@ from pydantic import Field, TypeAdapter
 
 from protocol.api.base import Address, Hex64, RequestBody, ResponseBody, Rows, Size
 from protocol.api.endpoints import Get, Post
-from protocol.api.uploads import UploadResponse
+from protocol.api.work import UploadResponse
 
 MOST_LISTED = 500
 PLACE = r"([1-9][0-9]{0,3})-(0x[0-9a-f]{40})"

@@ -5,14 +5,16 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import Field
 
 from protocol.api.base import Amount, ResponseBody, Rows, at_most
-from protocol.api.held import HeldEntry
-from protocol.api.judged import CanaryEntry, DisputeEntry, SlashEntry
 from protocol.api.run import (
+    CanaryEntry,
+    DisputeEntry,
     EscrowEntry,
+    HeldEntry,
     InFlightEntry,
     PublishedEntry,
     ReconciliationEntry,
     ReportEntry,
+    SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
     WaitEntry,

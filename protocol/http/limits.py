@@ -1,16 +1,15 @@
-"""How often one caller may ask: token buckets."""
+"""Token buckets: how often one client may ask."""
 
 import ipaddress
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 
-@lru_cache(4096)
-def party(address: str) -> str:
-    """Whom an address stands for: whoever has one IPv6 address has all 2⁶⁴ of its network."""
+def rate_limit_key(address: str) -> str:
+    """Return whom an IP address counts as: itself, or the /64 network of an IPv6 address, all of which one client may
+    own. An IPv4-mapped address counts as the IPv4 address."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -22,16 +21,16 @@ def party(address: str) -> str:
     return str(ip)
 
 
-def caller(scope: Mapping[str, Any]) -> str:
-    """Whom a request comes from, by its ASGI scope."""
+def client_key(scope: Mapping[str, Any]) -> str:
+    """Return the rate-limit key of a request's client, by its ASGI scope."""
     client = scope.get("client")
-    return party(client[0]) if client else "unknown"
+    return rate_limit_key(client[0]) if client else "unknown"
 
 
 class Buckets:
-    """Token buckets by key: `rate` a second, `burst` at once. At most `most` keys are remembered, oldest forgotten.
+    """Token buckets by key: `rate` tokens a second, at most `burst` at once. The `most` keys used last are remembered.
 
-    Safe to share between threads.
+    Thread-safe.
     """
 
     def __init__(self, rate: float, burst: float, most: int = 10_000) -> None:
@@ -40,7 +39,7 @@ class Buckets:
         self._lock = threading.Lock()
 
     def take(self, key: str, now: float) -> bool:
-        """Take one token at `now` (monotonic seconds); False if there is none."""
+        """Take one token at `now` (monotonic seconds); return False if there is none."""
         with self._lock:
             level, since = self._levels.pop(key, (self._burst, now))
             level = min(self._burst, level + max(0.0, now - since) * self._rate)

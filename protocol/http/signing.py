@@ -40,7 +40,7 @@ class RequestRefused(MusterError):
 
 
 @dataclass(frozen=True)
-class Realm:
+class AuthScope:
     """Which service a request is meant for: its public URL, its chain and that chain's pools contract."""
 
     audience: str
@@ -48,8 +48,8 @@ class Realm:
     pools: str
 
     @classmethod
-    def of(cls, url: str, chain_id: int, pools: str) -> "Realm":
-        """Realm of the service at `url`. Raises ConfigError when the URL or the address is unusable."""
+    def of(cls, url: str, chain_id: int, pools: str) -> "AuthScope":
+        """AuthScope of the service at `url`. Raises ConfigError when the URL or the address is unusable."""
         try:
             return cls(service_url(url), chain_id, signing.checked_address(pools))
         except ValueError as error:
@@ -87,22 +87,28 @@ def service_url(url: str) -> str:
     return f"{parts.scheme.lower()}://{host}{suffix}{parts.path.rstrip('/')}"
 
 
-def request_digest(realm: Realm, method: str, path: str, body: bytes, time: int, nonce: bytes) -> bytes:
+def request_digest(auth_scope: AuthScope, method: str, path: str, body: bytes, time: int, nonce: bytes) -> bytes:
     """EIP-712 digest of a request; `path` starts with `/` and includes the query."""
     if method not in METHODS:
         raise ValueError(f"method {method!r} is not signed")
     if not _PATH.fullmatch(path):
         raise ValueError("the path is not printable ASCII that starts with /")
     body_hash = hashlib.sha256(body).digest()
-    return signing.digest(realm.domain, STRUCT, method, path, body_hash, realm.audience, time, nonce)
+    return signing.digest(auth_scope.domain, STRUCT, method, path, body_hash, auth_scope.audience, time, nonce)
 
 
 def sign_request(
-    account: LocalAccount, realm: Realm, method: str, path: str, body: bytes, now: float, nonce: bytes | None = None
+    account: LocalAccount,
+    auth_scope: AuthScope,
+    method: str,
+    path: str,
+    body: bytes,
+    now: float,
+    nonce: bytes | None = None,
 ) -> dict[str, str]:
     """The headers that make a request the account's own. A new random nonce unless one is given."""
     nonce = nonce or secrets.token_bytes(32)
-    digest = request_digest(realm, method, path, body, int(now), nonce)
+    digest = request_digest(auth_scope, method, path, body, int(now), nonce)
     return {
         "X-Muster-Address": account.address,
         "X-Muster-Time": str(int(now)),
@@ -143,19 +149,19 @@ def _checked(headers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(found[name] for name in _FIELDS)
 
 
-def verify_request(realm: Realm, method: str, path: str, body: bytes, given: Credentials, now: float) -> str:
+def verify_request(auth_scope: AuthScope, method: str, path: str, body: bytes, given: Credentials, now: float) -> str:
     """The sender's checksum address, if time and signature hold; freshness of the nonce is the guard's to check."""
     skew = given.time - now
     if abs(skew) > WINDOW:
         raise RequestRefused(f"the request's time is {skew:+.0f} s off the server's", "set the clock (NTP)")
     try:
-        digest = request_digest(realm, method, path, body, given.time, given.nonce)
+        digest = request_digest(auth_scope, method, path, body, given.time, given.nonce)
         signer = signing.recover(digest, given.signature)
     except (ValueError, MusterError) as error:
         raise RequestRefused(f"bad signature: {error}") from None
     if signer != given.address:
         raise RequestRefused(
             f"the signature is not {given.address}'s over this request",
-            f"sign method, path, body for audience {realm.audience} on chain {realm.chain_id}",
+            f"sign method, path, body for audience {auth_scope.audience} on chain {auth_scope.chain_id}",
         )
     return signer

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
 from protocol.encoding import Document
-from protocol.http.asgi import SEND_FILE
-from protocol.http.limits import Buckets, party
+from protocol.http.limits import Buckets, rate_limit_key
 from protocol.http.signing import service_url
 from storage.partial import PartialObject
 from storage.relay.cache import Flight, Flights, RelayShelf
@@ -104,8 +103,6 @@ class RelayAnswer:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, served: Served) -> None:
         self._head, self._receive, self._send, self._served = scope["method"] == "HEAD", receive, send, served
-        self._send_file: Callable[[BinaryIO, int, int], Awaitable[None]] | None
-        self._send_file = scope.get("extensions", {}).get(SEND_FILE)
         self.begun = False
         self._gone: asyncio.Future[None] | None = None
 
@@ -145,13 +142,6 @@ class RelayAnswer:
 
     async def _pass_on(self, chunk: bytes | FilePiece) -> None:
         if isinstance(chunk, FilePiece):
-            if self._send_file is not None:
-                try:
-                    return await self._send_file(chunk.file, chunk.start, chunk.size)
-                except OSError:
-                    raise BrokenOffError from None
-                except asyncio.SendfileNotAvailableError:
-                    self._send_file = None
             chunk = await asyncio.to_thread(chunk.read)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
@@ -399,7 +389,7 @@ class RelayApp:
         if scope["type"] != "http":
             return
         answer = RelayAnswer(scope, receive, send, self.served)
-        client, path = party((scope.get("client") or ("unknown",))[0]), str(scope["path"])
+        client, path = rate_limit_key((scope.get("client") or ("unknown",))[0]), str(scope["path"])
         if not self._buckets.take(client, time.monotonic()):
             await answer.short(429, "too many requests from this address", retry_after="1")
         elif scope["method"] not in ("GET", "HEAD"):

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.environment_slices import TypeSlices
-from environments.checking.compare import EnvironmentCheck
+from environments.checking import EnvironmentCheck
 
 COST = {"quick": 1.0, "slow": 400.0, "usual": 30.0}
 

@@ -10,7 +10,7 @@ from benchmarks.genesys_examples import documented
 from benchmarks.genesys_rows import tasks
 from benchmarks.genesys_source import PackageFile
 from benchmarks.genesys_truth import outcomes
-from environments.genesys.rows import read_row
+from environments.genesys import read_row
 from environments.scorers import code
 
 TESTS = """

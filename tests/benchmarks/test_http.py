@@ -6,17 +6,16 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.http import Findings
-from benchmarks.http_requests import Expect, HostileRequests, Made
-from benchmarks.load_pool import CHAIN_ID, POOLS, node_keys
-from protocol.http.signing import Realm, RequestRefused, parse_headers, verify_request
+from benchmarks.http import Expect, Findings, HostileRequests, Made
+from benchmarks.load import CHAIN_ID, POOLS, node_keys
+from protocol.http.signing import AuthScope, RequestRefused, parse_headers, verify_request
 
-REALM = Realm.of("http://127.0.0.1:8700", CHAIN_ID, POOLS)
+SCOPE = AuthScope.of("http://127.0.0.1:8700", CHAIN_ID, POOLS)
 
 
 @pytest.fixture(scope="module")
 def made() -> list[Made]:
-    return list(islice(iter(HostileRequests(node_keys(60), REALM, seed=3)), 2000))
+    return list(islice(iter(HostileRequests(node_keys(60), SCOPE, seed=3)), 2000))
 
 
 def of_kind(made: list[Made], *kinds: str) -> Iterator[bytes]:
@@ -29,7 +28,7 @@ def sender(data: bytes, now: float) -> str:
     first, *lines = head.decode("latin-1").split("\r\n")
     method, path, _ = first.split(" ")
     headers = [tuple(line.split(": ", 1)) for line in lines]
-    return verify_request(REALM, method, path, body, parse_headers(headers), now)  # type: ignore[arg-type]
+    return verify_request(SCOPE, method, path, body, parse_headers(headers), now)  # type: ignore[arg-type]
 
 
 def test_sound_requests_are_sound_and_forged_ones_are_not(made: list[Made]) -> None:

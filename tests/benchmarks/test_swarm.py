@@ -19,7 +19,7 @@ from benchmarks.swarm import (
     summary,
     table,
 )
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder
 from trainer.base_model import Recipe, warm_up

@@ -24,7 +24,7 @@ from pathlib import Path
 import cli
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("calibration.measuring", "chain.deploy", "engines.hf", "environments.gym.environment", "reasoning_gym")
+NEEDED = ("calibration.measuring", "chain.deploy", "engines.hf", "environments.gym", "reasoning_gym")
 """What commands import while they run, and takes long; beside `cli` itself and the roles."""
 ROLES = ("orchestrator", "trainer", "validator", "worker")
 

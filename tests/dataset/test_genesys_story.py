@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.genesys_altered import alter, named
 from benchmarks.genesys_rows import tasks
-from cli.task_target import keep_file
+from cli.env_target import keep_file
 from dataset.document import Format
-from environments.data import data_folder
-from environments.genesys.screen import Screen, screen_file
+from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
+from environments.registry import data_folder
 from protocol.config import DataConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.files import file_sha256
@@ -100,11 +100,11 @@ def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(
         assert sold.verdicts == [Code.ACCEPT] * (FILES + 1)
         made = sold.export(tmp_path / "data-set").dataset
         assert made.totals.rows == FILES * filtered.work.rows
-        assert sold.verify(tmp_path / "data-set").findings.told == []
+        assert sold.verify(tmp_path / "data-set").findings.messages == []
         formats: tuple[Format, ...] = ("jsonl", "parquet")
         for kind in formats:
             places = alter(tmp_path / "data-set", tmp_path / kind, kind)
-            said = named(sold.verify(tmp_path / kind).findings.told, places)
+            said = named(sold.verify(tmp_path / kind).findings.messages, places)
             assert said == {
                 "prompt": "`prompt` is not the text of its tokens",
                 "completion": "its content is not the one of its leaf",

@@ -10,10 +10,9 @@ from chain.indexer.records import Status
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.base import Problem
-from environments.catalogue import load_environment
-from environments.data import data_folder
 from environments.pool import PoolEnvironments
-from environments.verifiers.locking import AskedPackage, lock_package
+from environments.registry import data_folder, load_environment
+from environments.verifiers.environment import AskedPackage, lock_package
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig

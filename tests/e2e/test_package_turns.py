@@ -9,11 +9,10 @@ import pytest
 from chain.indexer.records import Status
 from chain.indexer.state import State
 from environments.base import InTurns, Problem
-from environments.catalogue import load_environment
-from environments.data import data_folder
 from environments.pool import PoolEnvironments
+from environments.registry import data_folder, load_environment
+from environments.verifiers.environment import AskedPackage, lock_package
 from environments.verifiers.install import wheel_requirement
-from environments.verifiers.locking import AskedPackage, lock_package
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import PoolConfig

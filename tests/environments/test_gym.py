@@ -1,20 +1,23 @@
 """The adapter for reasoning_gym: determinism across processes, strictness, clear errors, hostile answers."""
 
+import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from environments.catalogue import load_environment
-from environments.errors import ScoringUnavailable
-from environments.gym import apart
-from environments.gym.answers import GUARDED, may_be_scored
-from environments.gym.reviewed import APART, OFFERED, REBUILD, REFUSED, REUSE
+from environments import gym
+from environments.base import Problem
+from environments.gym import APART, GUARDED, OFFERED, REBUILD, REFUSED, REUSE, GymGenerator, may_be_scored
+from environments.registry import load_environment
 from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, ScoringUnavailable
 
 SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
@@ -28,7 +31,7 @@ HOSTILE = [
 PROBE = """
 import json, random, sys
 from protocol.environments import EnvironmentConfig
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 random.seed(int(sys.argv[1]))
 out = {}
 for name in sys.argv[3:]:
@@ -218,18 +221,18 @@ def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows
 def test_a_dataset_in_a_process_of_its_own_survives_that_process() -> None:
     environment = load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note"))
     problem = environment.problem(5)
-    pid = apart.PROCESS.pid
+    pid = gym.PROCESS.pid
     assert pid is not None
     os.kill(pid, 9)
     assert environment.problem(5) == problem
     assert environment.score(problem, problem.answer) == 1.0
-    assert apart.PROCESS.pid != pid
+    assert gym.PROCESS.pid != pid
 
 
 def test_a_process_that_cannot_answer_is_no_score_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note"))
     problem = environment.problem(5)
-    monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(gym, "ANSWER_SECONDS", 0.0)
     with pytest.raises(ScoringUnavailable, match="gave no answer"):
         environment.score(problem, problem.answer)
 
@@ -250,3 +253,151 @@ def test_another_version_than_the_pools_is_refused() -> None:
 def test_what_a_dataset_prints_reaches_nobodys_output(capfd: pytest.CaptureFixture[str]) -> None:
     load_environment(EnvironmentConfig(name="reasoning_gym/bf")).problem(7)
     assert capfd.readouterr().out == ""
+
+
+# reasoning_gym comes without the library for plots, which is there for whoever wants it.
+
+
+def _said(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_game_of_life_is_computed_without_plots() -> None:
+    program = (
+        "import sys; from environments.gym import datasets; kind, config = datasets()['game_of_life']; "
+        "entry = kind(config(seed=5, size=1))[0]; assert kind(config(seed=5, size=1)).score_answer("
+        "entry['answer'], entry) == 1.0; print([one for one in sys.modules if one.startswith('matplotlib')])"
+    )
+    assert _said(program) == "[]"
+
+
+def test_who_plots_has_the_library() -> None:
+    program = (
+        "from environments.gym import datasets; datasets(); from cellpylib import ca_functions2d; "
+        "found = ca_functions2d.plt.get_cmap('Greys').name, ca_functions2d.animation.FuncAnimation.__module__; "
+        "import matplotlib, matplotlib.pyplot; assert matplotlib.__version__ and matplotlib.pyplot.plot; print(*found)"
+    )
+    assert _said(program) == "Greys matplotlib.animation"
+
+
+# Answers that solve nothing and have full marks of reasoning_gym's own scorers, or keep them busy for ever: none is
+# paid, while what solves the problem is.
+
+
+SEEDS_test_gym_fools = range(8)
+
+
+def nothing_but_nan(problem: Problem) -> str:
+    return json.dumps([float("nan")] * problem.answer.count(",") + [float("nan")])
+
+
+def numbers_near_by(problem: Problem) -> str:
+    return json.dumps([float(one) + 0.25 for one in json.loads(problem.answer.replace("'", '"'))])
+
+
+def cut_off(problem: Problem) -> str:
+    """24 and something."""
+    numbers = re.findall("[0-9]+", problem.answer)
+    for one, *others in itertools.permutations(numbers):
+        for signs in itertools.product("+-*/", repeat=3):
+            formula: str = "((" + one + "".join(f"{sign}{number})" for sign, number in zip(signs, others, strict=True))
+            formula = formula.removesuffix(")")
+            if "/0" not in formula and 24.01 < eval(formula) < 24.99:
+                return formula
+    return ""
+
+
+def all_but_the_end(problem: Problem) -> str:
+    return problem.answer[:-1] + "?"
+
+
+def targets_to_boxes(problem: Problem) -> str:
+    cells: dict[str, list[str]] = problem.metadata["initial_state"]
+    pairs = [(thing.replace("box", "target"), thing) for thing in _boxes(cells)]
+    return json.dumps([step for pair in pairs for step in _carried(*pair, cells)])
+
+
+def boxes_to_targets(problem: Problem) -> str:
+    cells: dict[str, list[str]] = problem.metadata["initial_state"]
+    pairs = [(thing, thing.replace("box", "target")) for thing in _boxes(cells)]
+    return json.dumps([step for pair in pairs for step in _carried(*pair, cells)])
+
+
+def _boxes(cells: dict[str, list[str]]) -> list[str]:
+    return [thing for things in cells.values() for thing in things if thing.startswith("box_")]
+
+
+def _carried(thing: str, to: str, cells: dict[str, list[str]]) -> Iterator[dict[str, str]]:
+    """A step per square, rows first, then the match."""
+    (row, column), end = _where(thing, cells), _where(to, cells)
+    while (row, column) != end:
+        here = f"Agent[{row}, {column}]"
+        if row != end[0]:
+            row += 1 if row < end[0] else -1
+        else:
+            column += 1 if column < end[1] else -1
+        yield {here: f"move({thing}, square[{row}, {column}])"}
+    box, target = sorted((thing, to))
+    yield {f"Agent[{row}, {column}]": f"move({box}, {target})"}
+
+
+def _where(thing: str, cells: dict[str, list[str]]) -> tuple[float, float]:
+    row, column = next(name for name, things in cells.items() if thing in things).split("_")
+    return float(row), float(column)
+
+
+Fool = Callable[[Problem], str]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "params", "fool"),
+    [
+        ("number_sorting", {}, nothing_but_nan),
+        ("number_sorting", {}, numbers_near_by),
+        ("puzzle24", {}, cut_off),
+        ("figlet_font", {"min_word_len": 12, "max_word_len": 14}, all_but_the_end),
+        ("boxnet", {}, targets_to_boxes),
+    ],
+)
+def test_what_only_fools_the_scorer_is_not_paid(dataset: str, params: dict[str, Any], fool: Fool) -> None:
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}", params=params))
+    own = GymGenerator(dataset, params)
+    answers = [(problem, fool(problem)) for problem in map(task.problem, SEEDS_test_gym_fools)]
+    fooled = [one for one in answers if own.score(*one) == 1.0 and one[1] != one[0].answer]
+    assert fooled, "it fools nobody: the guard has no reason"
+    assert {task.score(*one) for one in fooled} == {0.0}
+
+
+@pytest.mark.parametrize("dataset", ["number_sorting", "puzzle24", "polynomial_multiplication"])
+def test_the_reference_in_other_words_is_paid(dataset: str) -> None:
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}"))
+    for seed in SEEDS_test_gym_fools:
+        problem = task.problem(seed)
+        assert task.score(problem, f" {problem.answer} ".replace("'", '"')) == 1.0
+
+
+def test_a_plan_that_carries_boxes_is_paid() -> None:
+    task = load_environment(EnvironmentConfig(name="reasoning_gym/boxnet"))
+    assert {task.score(problem, boxes_to_targets(problem)) for problem in map(task.problem, SEEDS_test_gym_fools)} == {
+        1.0
+    }
+
+
+@pytest.mark.parametrize(("dataset", "move"), [("rush_hour", "A+"), ("rubiks_cube", "R")])
+def test_moves_that_repeat_for_ever_never_reach_a_scorer(dataset: str, move: str) -> None:
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}"))
+    problem, start = task.problem(0), time.process_time()
+    for often in ("9" * 12, "٩" * 12, "9" * 4000):
+        assert not may_be_scored(dataset, move + often, problem.answer)
+        assert task.score(problem, move + often) == 0.0
+    task.score(problem, (f"{move}9 " * 999)[:1000])
+    assert time.process_time() - start < 5.0
+
+
+def test_a_cube_turned_back_is_paid() -> None:
+    cube = load_environment(EnvironmentConfig(name="reasoning_gym/rubiks_cube"))
+    problem = cube.problem(0)
+    back = [move[:-1] if move.endswith("'") else f"{move}'" for move in problem.metadata["scramble_moves"].split()]
+    assert cube.score(problem, " ".join(reversed(back))) == 1.0

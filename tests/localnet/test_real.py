@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import localnet.real as real
-from environments.catalogue import load_environment
 from environments.prompts import completion_text
+from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan, unpermuted
 from protocol.config import BF16_CHECKS, PoolConfig
@@ -151,7 +151,7 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
     asked: list[list[str]] = []
 
     def command(_what: str, argv: list[str]) -> None:
-        """Stands for `muster calibrate --apply`, which rewrites the draft."""
+        """Stands for `muster pool calibrate --apply`, which rewrites the draft."""
         asked.append(argv)
         draft = Path(argv[argv.index("--apply") + 1])
         found = PoolConfig.load(draft)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from chain.indexer.records import Canary, Dispute, Seat
 from localnet.plan import DemoPlan, ValidatorSpec
 from localnet.report import agreement, broken_safeguards, highlights, problems, safeguards
-from orchestrator.summary import (
+from orchestrator.dashboard.results import (
     Agreement,
     CheaterSummary,
     DodgedCanary,
@@ -20,7 +20,7 @@ from orchestrator.summary import (
     SilentCommittee,
     ValidatorSummary,
 )
-from protocol.api.judged import CanaryEntry, DisputeEntry
+from protocol.api.run import CanaryEntry, DisputeEntry
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import SEATS, Game, begin, work
 from tests.conftest import TOKEN, Deployed

@@ -119,9 +119,9 @@ def test_alerts_fire_at_their_faults_alone(fault: bool, tmp_path: Path) -> None:
 
 def exposed(desk: Desk, home: Path) -> set[str]:
     """Every metric that service, watch and trainer expose, by the names that queries use."""
-    desk.watch.refresh()
+    desk.view.refresh()
     service = desk.http.get("/metrics").text
-    watched = str(next(iter(desk.watch.state.accounts))[1])
+    watched = str(next(iter(desk.view.state.accounts))[1])
     config = WatchConfig.model_validate(
         {"home": home, "deployment": "d", "rpc": ["http://r"], "pool": 1, "orchestrator": "http://s", "node": watched}
     )

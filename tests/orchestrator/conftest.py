@@ -12,18 +12,16 @@ from starlette.testclient import TestClient
 
 from chain.indexer.projection import Projection
 from orchestrator.app import create_app
+from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.db import Database, default_url
-from orchestrator.guard import RequestGuard
-from orchestrator.nonces import NonceStore
+from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
-from orchestrator.watch import Watch
 from protocol.accounts import LocalAccount
-from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import Evaluation, SetResult, UploadTicket, sign_evaluation
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
-from protocol.http.signing import Realm, sign_request
+from protocol.http.signing import AuthScope, sign_request
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
@@ -72,7 +70,7 @@ class Desk:
     _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self.realm = Realm.of(URL, 31337, POOLS)
+        self.auth_scope = AuthScope.of(URL, 31337, POOLS)
         self.start()
 
     def start(self) -> None:
@@ -81,16 +79,16 @@ class Desk:
             name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),), train=train
         )
         self.db = Database(default_url(self.home))
-        self.watch = Watch(Projection(self.chain), 1, confirmations=1)
+        self.view = PoolView(Projection(self.chain), 1, confirmations=1)
         self.service = Service(
-            ServiceParts(self.db, self.watch, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
+            ServiceParts(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
         )
-        guard = RequestGuard(self.realm, NonceStore(self.db), self.watch.knows, clock=lambda: self.now)
+        guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
     def uploads(self, signer: LocalAccount) -> Uploads:
-        return Uploads(self.db, self.watch, self.shelf, ReceiptSigner(signer, POOL), clock=lambda: self.now)
+        return Uploads(self.db, self.view, self.shelf, ReceiptSigner(signer, POOL), clock=lambda: self.now)
 
     def restart(self) -> None:
         """As after kill -9: nothing of the old process is used again."""
@@ -98,7 +96,7 @@ class Desk:
 
     def sign(self, key: LocalAccount, path: str, body: bytes) -> dict[str, str]:
         nonce = next(self._nonces).to_bytes(32, "big")
-        return sign_request(key, self.realm, "POST", path, body, self.now, nonce)
+        return sign_request(key, self.auth_scope, "POST", path, body, self.now, nonce)
 
     def post(self, key: LocalAccount, path: str, payload: Any) -> Any:
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
@@ -116,7 +114,7 @@ class Desk:
     def follow(self, *moves: Callable[[], Any]) -> None:
         for move in moves:
             move()
-        self.watch.refresh()
+        self.view.refresh()
 
 
 def is_error(answer: Any, status: int, words: str) -> bool:

@@ -30,8 +30,8 @@ from chain.indexer.records import (
     Trial,
 )
 from chain.indexer.state import State
-from orchestrator.tables import HeartbeatRow, StepReportRow
-from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
+from orchestrator.db import HeartbeatRow, StepReportRow
+from protocol.api.work import Evaluation, SetResult, sign_evaluation
 from protocol.encoding import canonical_json
 from protocol.verdict import Code, pack
 from tests.orchestrator.chain import OWNER, TERMS, ScriptedChain
@@ -237,9 +237,9 @@ def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bo
         }
         desk.service.config = desk.service.config.model_copy(update=names)
     give_evidence(desk, crowd.state, evil=HOSTILE if evil else ())
-    desk.watch.projection = Still(crowd.state)
-    desk.watch.refresh()
-    desk.watch.heard = desk.watch.moved = crowd.now
+    desk.view.projection = Still(crowd.state)
+    desk.view.refresh()
+    desk.view.heard = desk.view.moved = crowd.now
     with desk.db.session() as session:
         for number, node in enumerate(crowd.members):
             if number % 23 == 5:
@@ -252,12 +252,10 @@ def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bo
                 "phase": HOSTILE[(number + 1) % 5] if evil else "generating",
                 "step": crowd.steps - 1,
                 "weights": max(0, crowd.steps - 1 - number % 3),
-                "waits": [{"what": HOSTILE[1] if evil else "a work slot", "since": crowd.now - 5}]
-                if number < 6
-                else [],
+                "waits": [{"what": HOSTILE[1] if evil else "a lease", "since": crowd.now - 5}] if number < 6 else [],
                 "metrics": {"tokens_per_second": 900.0 + number},
             }
-            age = 60.0 if number % 31 == 7 else 20.0 if number % 17 == 3 else number % 9
+            age = 300.0 if number % 31 == 7 else 120.0 if number % 17 == 3 else number % 9
             session.add(HeartbeatRow(address=node, last_seen=crowd.now - age, body=canonical_json(beat).decode()))
         for step in range(1, crowd.steps):
             session.add(StepReportRow(step=step, reported=crowd.now, body=canonical_json(_report(step, desk)).decode()))

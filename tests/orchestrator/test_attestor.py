@@ -9,12 +9,12 @@ import pytest
 
 from chain.indexer.records import Status, Submission
 from orchestrator.attestor import Attestor
+from orchestrator.background import ChainWatcher
 from orchestrator.db import Database, default_url
-from orchestrator.indexer import Indexer
+from orchestrator.pool_view import PoolView
 from orchestrator.uploads import Uploads
-from orchestrator.watch import Watch
 from protocol.accounts import LocalAccount
-from protocol.api.uploads import ReceiptRequest
+from protocol.api.work import ReceiptRequest
 from protocol.errors import UnreachableError, printable
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
@@ -48,7 +48,7 @@ class Bench:
     def start(self, key: LocalAccount) -> None:
         """As after kill -9: nothing of the old process is used again."""
         pool = PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
-        watch = Watch(self.game.projection, self.game.pool, 1)
+        watch = PoolView(self.game.projection, self.game.pool, 1)
         self.uploads = Uploads(
             Database(default_url(self.home)),
             watch,
@@ -58,8 +58,8 @@ class Bench:
         )
         court = self.game.deployed.suite(key).court
         self.attestor = Attestor(court, self.game.pool, (self.uploads.has_receipt, self.uploads.is_stored))
-        self.indexer = Indexer(watch, self.game.suite, self.attestor, 0.1)
-        self.watch = watch
+        self.watcher = ChainWatcher(watch, self.game.suite, self.attestor, 0.1)
+        self.view = watch
 
     def upload(self, file: Submission, *, receipt: bool = True) -> None:
         self.bucket.sizes[object_key("rollouts", file.sha256)] = 100
@@ -67,12 +67,12 @@ class Bench:
             self.uploads.receipt(file.node, ReceiptRequest(sha256=file.sha256.hex(), size=100))
 
     def attest(self) -> None:
-        """One round of the indexer, and whatever it began."""
-        self.indexer.once()
+        """One poll of the chain watcher, and whatever it began."""
+        self.watcher.poll()
         for thread in threading.enumerate():
             if thread.name.startswith("lane "):
                 thread.join(100)
-        self.indexer.once()
+        self.watcher.poll()
 
     def attested(self, lane: int = 0) -> int:
         return self.game.state.lanes[self.game.pool, lane].attested
@@ -96,7 +96,7 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
     assert bench.attested() == 0, "the lane still takes files"
     bench.end_lane()
     bench.attest()
-    assert (bench.attested(), bench.watch.error) == (0b01, "")
+    assert (bench.attested(), bench.view.error) == (0b01, "")
     free = game.suite.pools.pool_of(game.pool).free
     game.vote(0, {0: Code.ACCEPT})
     state = game.state
@@ -165,11 +165,11 @@ def test_a_bucket_that_does_not_answer_holds_up_no_file_with_a_receipt_and_is_as
     bench.bucket.down = True
     bench.attest()
     assert bench.attested() == 0b01
-    assert bench.watch.error == "lane 0 is not attested: S3 does not answer"
+    assert bench.view.error == "lane 0 is not attested: S3 does not answer"
     bench.bucket.down = False
     game.deployed.chain.mine()
     bench.attest()
-    assert (bench.attested(), bench.watch.error) == (0b11, "")
+    assert (bench.attested(), bench.view.error) == (0b11, "")
 
 
 def test_a_file_that_vanished_after_its_receipt_was_given_is_attested(bench: Bench) -> None:
@@ -224,11 +224,11 @@ def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Be
     bench.attest()
     assert bench.attested() == 0
     expected = f"this service has the key {other.address}, and the pool's owner named {game.service.address}; start it"
-    assert bench.watch.error.startswith(expected)
-    assert printable(bench.watch.error, LONGEST) == bench.watch.error, "an alarm would cut off how to mend it"
+    assert bench.view.error.startswith(expected)
+    assert printable(bench.view.error, LONGEST) == bench.view.error, "an alarm would cut off how to mend it"
     bench.start(game.service)
     bench.attest()
-    assert (bench.attested(), bench.watch.error) == (1, "")
+    assert (bench.attested(), bench.view.error) == (1, "")
 
 
 def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> None:
@@ -240,9 +240,9 @@ def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> No
     chain.fund(game.service.address, 0)
     bench.attest()
     assert bench.attested() == 0
-    assert "lane 0 is not attested" in bench.watch.error
-    assert "ETH for gas" in bench.watch.error
+    assert "lane 0 is not attested" in bench.view.error
+    assert "ETH for gas" in bench.view.error
     chain.fund(game.service.address, ETHER)
     chain.mine()
     bench.attest()
-    assert (bench.attested(), bench.watch.error) == (1, "")
+    assert (bench.attested(), bench.view.error) == (1, "")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.db import Database, default_url
-from orchestrator.tables import HeartbeatRow
+from orchestrator.db import Database, HeartbeatRow, default_url
 from protocol.errors import ConfigError, MusterError
 from tests.conftest import free_port
 

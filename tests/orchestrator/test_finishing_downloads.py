@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.records import Status
-from orchestrator.scheduler import Grant, Keep, Requester, Wait, decide
-from orchestrator.supply import Lease, QueuedFile, Rule, Supply
-from protocol.api.work import SlotRequest
+from orchestrator.scheduler import Grant, Keep, Lease, QueuedFile, QueueState, Requester, Rule, Wait, decide
+from protocol.api.work import LeaseRequest
 from tests.orchestrator.chain import CHEAT, NODE
 from tests.orchestrator.conftest import Desk, is_error
 
-RULE = Rule(files_per_step=2, max_off_policy_steps=2, steps=50)
-SUPPLY = Supply(
+RULE = Rule(files_per_step=2, max_off_policy_steps=2, steps=50, lease_seconds=30.0)
+SUPPLY = QueueState(
     published=5, usable=5, trained=5, consumed=(), files=(), leases=(), asked={}, granted={}, reached={"0xa": 4}
 )
 LATE = Requester("0xa", 7, 0, ready=4)
@@ -25,8 +24,8 @@ def lease(node: str, counter: int, step: int) -> Lease:
     return Lease(f"{node}/{counter}", node, step, counter, 0.0, 30.0, 600.0)
 
 
-def granted(supply: Supply, node: Requester, rule: Rule = RULE) -> int:
-    decision = decide(rule, supply, node, None, 1.0)
+def granted(queue: QueueState, node: Requester, rule: Rule = RULE) -> int:
+    decision = decide(rule, queue, node, None, 1.0)
     assert isinstance(decision, Grant | Keep)
     return decision.step if isinstance(decision, Grant) else decision.lease.step
 
@@ -69,9 +68,9 @@ def test_there_are_fewer_places_for_it_and_then_the_newest_is_granted() -> None:
 
 def test_a_lease_of_the_step_before_is_kept_and_one_of_the_newest_not_given_back() -> None:
     held = lease("0xa", 7, 4)
-    supply, late = replace(SUPPLY, leases=[held]), replace(LATE, leases=[held])
-    assert decide(RULE, supply, late, 7, 1.0) == Keep(held, 31.0)
-    decision = decide(RULE, supply, replace(late, ready=5), 7, 1.0)
+    queue, late = replace(SUPPLY, leases=[held]), replace(LATE, leases=[held])
+    assert decide(RULE, queue, late, 7, 1.0) == Keep(held, 31.0)
+    decision = decide(RULE, queue, replace(late, ready=5), 7, 1.0)
     assert isinstance(decision, Grant)
     assert (decision.step, decision.replaces) == (5, held.id)
     newest = lease("0xa", 7, 5)
@@ -97,7 +96,7 @@ class LonelyPool:
     files: list[QueuedFile] = field(default_factory=list)
 
     def ask(self, ready: int) -> None:
-        supply = replace(
+        queue = replace(
             SUPPLY,
             published=self.usable,
             usable=self.usable,
@@ -105,7 +104,7 @@ class LonelyPool:
             files=self.files,
             reached={"0xa": self.reached} if self.reached >= 0 else {},
         )
-        step = granted(supply, Requester("0xa", self.counter, 0, ready=ready))
+        step = granted(queue, Requester("0xa", self.counter, 0, ready=ready))
         self.files = [QueuedFile(0, "0xa", step, Status.PENDING)]
         self.made.append((self.usable, step))
         self.reached, self.counter = max(self.reached, step), self.counter + 1
@@ -135,20 +134,20 @@ def test_a_liar_works_with_the_newest_step_every_other_step() -> None:
 
 @pytest.mark.parametrize("ready", [-1, 1 << 20, 1 << 70, 1.5, "4", True, [4]])
 def test_nonsense_is_refused_by_its_field(desk: Desk, ready: object) -> None:
-    assert is_error(desk.post(NODE, "/v1/slots", {"counter": 0, "ready": ready}), 422, "field `ready`")
+    assert is_error(desk.post(NODE, "/v1/leases", {"counter": 0, "ready": ready}), 422, "field `ready`")
 
 
 def test_over_http_and_after_a_restart(desk: Desk) -> None:
-    assert desk.post(NODE, "/v1/slots", {"counter": 0, "ready": None}).json()["step"] == 0
+    assert desk.post(NODE, "/v1/leases", {"counter": 0, "ready": None}).json()["step"] == 0
     desk.follow(lambda: desk.chain.submit(NODE, 0))
     desk.follow(lambda: desk.chain.publish(1))
     desk.restart()
-    slot = desk.post(NODE, "/v1/slots", {"counter": 1, "ready": 0}).json()
-    assert slot["step"] == 0
-    assert desk.post(NODE, "/v1/slots", {"counter": 1, "ready": 0}).json()["slot"] == slot["slot"]
-    assert desk.post(NODE, "/v1/slots", {"counter": 1, "ready": 1}).json()["step"] == 1
-    assert desk.post(CHEAT, "/v1/slots", {"counter": 0, "ready": 0}).json()["step"] == 1, "it never made one of step 0"
+    lease = desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 0}).json()
+    assert lease["step"] == 0
+    assert desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 0}).json()["lease"] == lease["lease"]
+    assert desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 1}).json()["step"] == 1
+    assert desk.post(CHEAT, "/v1/leases", {"counter": 0, "ready": 0}).json()["step"] == 1, "it never made one of step 0"
 
 
 def test_nodes_of_before_send_what_they_always_did() -> None:
-    assert SlotRequest.model_validate({"counter": 3}).ready is None
+    assert LeaseRequest.model_validate({"counter": 3}).ready is None

@@ -145,13 +145,13 @@ HEADERS = [
     "Cookie",
 ]  # fmt: skip
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "post", "BREW"]
-PATHS = ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/slots", "/v1/objects/", "/v1/", "//"]
+PATHS = ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/leases", "/v1/objects/", "/v1/", "//"]
 
 
 @given(
     st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "post", "BREW"]),
     st.sampled_from(
-        ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/slots", "/v1/objects/", "/v1/", "//"]
+        ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/leases", "/v1/objects/", "/v1/", "//"]
     ),
     st.binary(max_size=12),
     st.dictionaries(st.sampled_from(HEADERS), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)),

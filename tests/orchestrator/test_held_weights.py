@@ -25,5 +25,5 @@ def test_who_has_which_step(desk: Desk) -> None:
     assert desk.http.get("/v1/status").json()["held"] == held
     assert desk.http.get("/v1/overview").json()["held"] == held
     assert desk.http.get(f"/v1/nodes/{NODE.address}").json()["weights"] == 4
-    desk.now += 100
+    desk.now += 300
     assert desk.http.get("/v1/status").json()["held"] == [newest | {"nodes": 0}], "who is silent is not counted"

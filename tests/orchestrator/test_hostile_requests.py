@@ -13,20 +13,20 @@ from tests.orchestrator.conftest import Desk, is_error
 
 def test_unsigned_foreign_and_replayed_requests(desk: Desk) -> None:
     body = b"{}"
-    assert is_error(desk.http.post("/v1/slots", content=body), 401, "missing")
-    assert is_error(desk.post(STRANGER, "/v1/slots", {}), 403, "may not")
-    headers = desk.sign(NODE, "/v1/slots", body)
-    assert desk.http.post("/v1/slots", content=body, headers=headers).status_code == 200
-    assert is_error(desk.http.post("/v1/slots", content=body, headers=headers), 409, "before")
+    assert is_error(desk.http.post("/v1/leases", content=body), 401, "missing")
+    assert is_error(desk.post(STRANGER, "/v1/leases", {}), 403, "may not")
+    headers = desk.sign(NODE, "/v1/leases", body)
+    assert desk.http.post("/v1/leases", content=body, headers=headers).status_code == 200
+    assert is_error(desk.http.post("/v1/leases", content=body, headers=headers), 409, "before")
     desk.restart()
-    assert is_error(desk.http.post("/v1/slots", content=body, headers=headers), 409, "before")
-    other = desk.sign(NODE, "/v1/slots", body)
-    assert is_error(desk.http.post("/v1/slots", content=b'{"counter":1}', headers=other), 401, "signature")
-    assert is_error(desk.http.post("/v1/slots?x=1", content=body, headers=other), 401, "signature")
+    assert is_error(desk.http.post("/v1/leases", content=body, headers=headers), 409, "before")
+    other = desk.sign(NODE, "/v1/leases", body)
+    assert is_error(desk.http.post("/v1/leases", content=b'{"counter":1}', headers=other), 401, "signature")
+    assert is_error(desk.http.post("/v1/leases?x=1", content=body, headers=other), 401, "signature")
     assert is_error(desk.http.post("/v1/heartbeats", content=b'{"role":"worker"}', headers=other), 401, "signature")
-    old = desk.sign(NODE, "/v1/slots", body)
+    old = desk.sign(NODE, "/v1/leases", body)
     desk.now += 61
-    assert is_error(desk.http.post("/v1/slots", content=body, headers=old), 401, "time")
+    assert is_error(desk.http.post("/v1/leases", content=body, headers=old), 401, "time")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_unsigned_foreign_and_replayed_requests(desk: Desk) -> None:
     ],
 )
 def test_hostile_bodies_are_named_and_refused(desk: Desk, body: bytes) -> None:
-    assert is_error(desk.post(NODE, "/v1/slots", body), 422, "")
+    assert is_error(desk.post(NODE, "/v1/leases", body), 422, "")
 
 
 def test_a_crowd_of_unknown_fields_is_not_looked_at(desk: Desk) -> None:
@@ -71,25 +71,25 @@ def test_text_that_a_database_may_not_take_is_refused(desk: Desk) -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json; charset=utf-16", "multipart/form-data", "\\", ""])
 def test_a_body_is_json_whatever_it_is_called(desk: Desk, kind: str) -> None:
-    headers = desk.sign(NODE, "/v1/slots", b'{"counter":0}') | {"Content-Type": kind}
-    assert desk.http.post("/v1/slots", content=b'{"counter":0}', headers=headers).json()["counter"] == 0
+    headers = desk.sign(NODE, "/v1/leases", b'{"counter":0}') | {"Content-Type": kind}
+    assert desk.http.post("/v1/leases", content=b'{"counter":0}', headers=headers).json()["counter"] == 0
 
 
 def test_oversized_bodies_are_not_read(desk: Desk) -> None:
-    assert is_error(desk.post(NODE, "/v1/slots", b" " * (1 << 17)), 413, "larger")
+    assert is_error(desk.post(NODE, "/v1/leases", b" " * (1 << 17)), 413, "larger")
 
     def endless() -> Any:
         for _ in range(64):
             yield b" " * 4096
 
-    headers = desk.sign(NODE, "/v1/slots", b"")
-    answer = desk.http.post("/v1/slots", content=endless(), headers=headers)
+    headers = desk.sign(NODE, "/v1/leases", b"")
+    answer = desk.http.post("/v1/leases", content=endless(), headers=headers)
     assert is_error(answer, 413, "larger")
     assert answer.headers["connection"] == "close", "what still comes of it may come for ever"
 
 
 def test_unknown_routes_and_methods_answer_alike(desk: Desk) -> None:
-    assert is_error(desk.http.get("/v1/slots"), 405, "not allowed")
+    assert is_error(desk.http.get("/v1/leases"), 405, "not allowed")
     assert is_error(desk.http.get("/admin"), 404, "not found")
     assert desk.http.get("/health").json()["ok"] is True
 

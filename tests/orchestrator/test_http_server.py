@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import socket
 import threading
 import time
@@ -10,10 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from orchestrator import bodies
-from orchestrator.bodies import BodyRoom
+from orchestrator import auth
+from orchestrator.auth import BodyMemory
 from runtime import http_server
 from runtime.http_server import bound, server_options
 from tests.conftest import free_port
@@ -112,14 +110,14 @@ def test_a_body_of_two_lengths_has_none(port: int, lengths: bytes) -> None:
 
 
 def test_a_short_body_that_does_not_come_is_not_awaited_for_ever(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(auth, "BODY_SECONDS", 0.3)
     assert b" 408 " in answer(port, post(4))
     assert b" 408 " in answer(port, post(4) + b"{}")
 
 
 def test_long_bodies_of_strangers_share_one_room(desk: Desk, port: int) -> None:
     """Unsigned, and never ended: without a bound each connection would hold as much as its route allows."""
-    desk.app.state.room = BodyRoom(most=125 << 10, of_one=64 << 10)
+    desk.app.state.body_memory = BodyMemory(total=125 << 10, per_client=64 << 10)
     with contextlib.ExitStack() as stack:
 
         def begun(source: str, sent: int) -> socket.socket:
@@ -143,26 +141,6 @@ def test_long_bodies_of_strangers_share_one_room(desk: Desk, port: int) -> None:
             line.close()
         assert status(begun("127.0.0.1", 60_000)) == b"401", "room that was given back"
     end = time.monotonic() + 60
-    while desk.app.state.room._held and time.monotonic() < end:
+    while desk.app.state.body_memory.held and time.monotonic() < end:
         time.sleep(0.01)
-    assert (desk.app.state.room._held, desk.app.state.room._all) == ({}, 0)
-
-
-def test_bodies_of_strangers_go_with_their_answers(port: int) -> None:
-    """Collections are rare (cli): what waited for one would be hundreds of megabytes."""
-
-    def kept() -> int:
-        return sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
-
-    before = kept()
-    gc.disable()
-    try:
-        for _ in range(10):
-            nowhere = post(60_000).replace(b"heartbeats", b"nowhere")
-            assert b" 404 " in answer(port, nowhere + b" " * 60_000)
-        end = time.monotonic() + 10
-        while kept() > before and time.monotonic() < end:
-            time.sleep(0.05)
-        assert kept() <= before
-    finally:
-        gc.enable()
+    assert not desk.app.state.body_memory.held

@@ -8,9 +8,8 @@ import pytest
 from pyarrow import parquet
 
 from chain.indexer.reducers import replay
-from cli.table_files import write_table
-from orchestrator.ledger import escrow
-from orchestrator.ledger_tables import NAMES, tables
+from cli.ledger import write_table
+from orchestrator.ledger import NAMES, escrow, tables
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, RATE, ScriptedChain

@@ -17,7 +17,7 @@ def test_a_newer_node_is_heard(desk: Desk) -> None:
     beat = {"role": "worker", "weights": 4, "waits": [wait], **NEWER}
     assert desk.post(NODE, "/v1/heartbeats", beat).status_code == 200
     assert desk.http.get(f"/v1/nodes/{NODE.address}").json()["weights"] == 4
-    assert "slot" in desk.post(NODE, "/v1/slots", {"counter": 0, **NEWER}).json()
+    assert "lease" in desk.post(NODE, "/v1/leases", {"counter": 0, **NEWER}).json()
 
 
 def test_a_newer_relay_is_listed_without_what_is_not_known(desk: Desk) -> None:
@@ -35,8 +35,8 @@ def test_a_newer_relay_is_listed_without_what_is_not_known(desk: Desk) -> None:
 
 def test_the_signature_covers_fields_that_are_not_known(desk: Desk) -> None:
     signed = json.dumps({"counter": 0, **NEWER}).encode()
-    headers = desk.sign(NODE, "/v1/slots", signed)
-    answer = desk.http.post("/v1/slots", content=signed.replace(b"hue", b"hue2"), headers=headers)
+    headers = desk.sign(NODE, "/v1/leases", signed)
+    answer = desk.http.post("/v1/leases", content=signed.replace(b"hue", b"hue2"), headers=headers)
     assert is_error(answer, 401, "is not")
 
 

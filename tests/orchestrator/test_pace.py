@@ -1,7 +1,7 @@
 """What the scheduler is told about recent files and steps."""
 
 from chain.indexer.records import Pool, Step, Submission
-from orchestrator.pace import measure
+from orchestrator.scheduler import measure
 from protocol.verdict import Code
 from tests.orchestrator.chain import TERMS
 
@@ -18,7 +18,6 @@ def file(sequence: int, node: str, counter: int, time: int, code: Code = Code.NO
 def test_a_new_pool_has_no_pace() -> None:
     pace = measure(pool(100), [], {})
     assert (pace.making, pace.typical, pace.step, pace.useful) == ({}, 0.0, 0.0, {})
-    assert pace.share("0xa") == 1.0
 
 
 def test_the_newest_steps_tell_how_long_a_step_takes() -> None:

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.records import Status
-from orchestrator.pace import Pace
-from orchestrator.scheduler import Grant, Requester, Wait, decide
-from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.scheduler import Grant, Lease, Pace, QueuedFile, QueueState, Requester, Rule, Wait, decide, in_flight
 
 TICK = 0.25
-RULE = Rule(files_per_step=4, max_off_policy_steps=2, steps=30)
+RULE = Rule(files_per_step=4, max_off_policy_steps=2, steps=30, lease_seconds=30.0)
 
 
 @dataclass
@@ -80,9 +78,9 @@ class SimulatedPool:
             useful={name: (good[name] + 4) / (done[name] + 4) for name in done},
         )
 
-    def supply(self) -> Supply:
+    def queue(self) -> QueueState:
         leases = [maker.lease for maker in self.makers.values() if maker.lease is not None]
-        return Supply(
+        return QueueState(
             self.step,
             self.usable,
             self.step,
@@ -118,10 +116,10 @@ class SimulatedPool:
         maker.lease, maker.counter = None, maker.counter + 1
 
     def _ask(self, name: str, maker: Maker) -> None:
-        before = in_flight(self.rule, self.supply(), self.now)
+        before = in_flight(self.rule, self.queue(), self.now)
         own = (maker.lease,) if maker.lease else ()
         node = Requester(name, maker.counter, 0, leases=own)
-        decision = decide(self.rule, self.supply(), node, None, self.now)
+        decision = decide(self.rule, self.queue(), node, None, self.now)
         self.asked.pop(name, None)
         if isinstance(decision, Grant):
             limit = decision.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
@@ -247,7 +245,7 @@ def test_training_always_progresses(
 ) -> None:
     makers = {f"n{i}": Maker(seconds, bad=bad if i else 0.0) for i, seconds in enumerate(times)}
     makers["lost"] = Maker(5.0, dies=dies, hangs=hangs)
-    rule = Rule(files, level, steps=6)
+    rule = Rule(files, level, steps=6, lease_seconds=30.0)
     pool = SimulatedPool(rule, makers, verdict=(2.0, slowest), seed=seed)
     # The slowest way to a step: one honest node makes all its files, one after the other, after a lost lease ran out.
     alone = 1.3 * max(times) + slowest + pool.confirm + pool.train + 10

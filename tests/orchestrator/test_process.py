@@ -18,10 +18,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chain.contracts import WorkItem
+from orchestrator.dashboard.results import fetch_record
 from orchestrator.main import run
-from orchestrator.results import fetch_record
 from protocol.accounts import LocalAccount
-from protocol.api.work import NoSlot, WorkSlot
+from protocol.api.work import NoLease, WorkLease
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
@@ -39,7 +39,7 @@ CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=
 
 @dataclass
 class Process:
-    """`muster orchestrator run` with a configuration that tests may spoil."""
+    """`muster pool serve` with a configuration that tests may spoil."""
 
     home: Path
     values: dict[str, Any]
@@ -56,7 +56,7 @@ class Process:
     def spawn(self) -> "subprocess.Popen[str]":
         path = self.home / "orchestrator.json"
         path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "orchestrator.main", "--config", str(path)]
+        command = [sys.executable, "-m", "cli.main", "pool", "serve", "--config", str(path)]
         with self.log.open("w") as out:
             self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
         return self.child
@@ -146,26 +146,26 @@ def service_of(process: Process, game: Game, key: LocalAccount) -> OrchestratorC
     return OrchestratorClient(process.url, key, pool_of(game))
 
 
-def slot_of(service: OrchestratorClient, counter: int) -> WorkSlot:
+def lease_of(service: OrchestratorClient, counter: int) -> WorkLease:
     """The service learns of new blocks within moments."""
 
-    def ask() -> WorkSlot | None:
-        answer = service.slot(counter)
-        return None if isinstance(answer, NoSlot) else answer
+    def ask() -> WorkLease | None:
+        answer = service.request_lease(counter)
+        return None if isinstance(answer, NoLease) else answer
 
-    return wait_for("a slot", ask, 20)
+    return wait_for("a lease", ask, 20)
 
 
-def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game, s3: Background) -> None:
+def test_a_file_from_lease_to_receipt_through_kills(process: Process, game: Game, s3: Background) -> None:
     _, node = game.node()
     step = game.publish()
     process.start()
     service = service_of(process, game, node)
-    slot = slot_of(service, 0)
-    assert (slot.step, slot.counter) == (step, 0)
+    lease = lease_of(service, 0)
+    assert (lease.step, lease.counter) == (step, 0)
     process.end(signal.SIGKILL)
     process.start()
-    assert slot_of(service, 0).slot == slot.slot
+    assert lease_of(service, 0).lease == lease.lease
 
     data = os.urandom(5000)
     receipt = service.upload_rollouts(data)
@@ -180,7 +180,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
 
     item = WorkItem(bytes(32), hashlib.sha256(data).digest(), 100, 1)
     file = game.submit(node, step, item)
-    assert slot_of(service, 1).slot != slot.slot
+    assert lease_of(service, 1).lease != lease.lease
     record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record.reconciliation is not None
     assert record.reconciliation.findings == []
@@ -196,26 +196,25 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     assert process.end(signal.SIGTERM) == 0
 
 
-def test_processes_that_share_a_port_are_one_service(process: Process, game: Game) -> None:
-    process.values |= {"processes": 2, "flush_seconds": 0.1}
+def test_workers_that_share_a_port_are_one_service(process: Process, game: Game) -> None:
+    process.values |= {"workers": 2}
     _, node = game.node()
     game.publish()
     process.start()
     assert process.child is not None
     parent = psutil.Process(process.child.pid)
-    wait_for("both processes", lambda: len(listening(parent)) == 2, 60)
+    wait_for("both workers", lambda: len(listening(parent)) == 2, 60)
 
-    slots = set()
+    leases = set()
     for _ in range(16):  # each by a connection of its own
         service = service_of(process, game, node)
-        slots.add(slot_of(service, 0).slot)
+        leases.add(lease_of(service, 0).lease)
         service.close()
-    assert len(slots) == 1
+    assert len(leases) == 1
     look_whether_ready(process, 16)
     wait_for("the requests of both", lambda: times_ready(process) == 16, 20)
 
     first, second = listening(parent)
-    (process.home / "last-words").write_text("what kept one from starting, before\n")
     second.kill()
     wait_for("its end", lambda: second not in listening(parent), 30)
     look_whether_ready(process, 16)
@@ -223,10 +222,8 @@ def test_processes_that_share_a_port_are_one_service(process: Process, game: Gam
     assert first in listening(parent)
     look_whether_ready(process, 16)
     wait_for("the requests of all three", lambda: times_ready(process) == 48, 20)
-    assert len(list((process.home / "metrics").iterdir())) == 2, "one goes on with the file of another"
-    assert not (process.home / "last-words").exists()
     assert process.end(signal.SIGTERM) == 0
-    assert not first.is_running()
+    wait_for("the workers' end", lambda: not first.is_running(), 20)
 
 
 def listening(parent: psutil.Process) -> list[psutil.Process]:
@@ -303,6 +300,6 @@ def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Ba
         assert words in line, (words, line)
         assert "; " in line, line
     for count in (1, 2):
-        busy = process.ends({**good, "processes": count, "port": s3.port})
+        busy = process.ends({**good, "workers": count, "port": s3.port})
         assert f"cannot listen on 127.0.0.1:{s3.port}: Address already in use; stop what uses it" in busy
-    assert "there is no pool 77" in process.ends({**good, "processes": 2, "pool": 77})
+    assert "there is no pool 77" in process.ends({**good, "workers": 2, "pool": 77})

@@ -7,9 +7,8 @@ import pytest
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Status
-from orchestrator.ledger import escrow, rows
-from orchestrator.reconcile import reconcile
-from orchestrator.watch import Watch
+from orchestrator.ledger import escrow, reconcile, rows
+from orchestrator.pool_view import PoolView
 from protocol.api.run import Reconciliation
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
@@ -22,12 +21,12 @@ def game(deployed: Deployed, tmp_path: Path) -> Game:
 
 
 @pytest.fixture
-def watch(game: Game, tmp_path: Path) -> Watch:
+def watch(game: Game, tmp_path: Path) -> PoolView:
     follower = Follower(game.suite.client, game.deployed.deployment, tmp_path / "orchestrator.db")
-    return Watch(Projection(follower), game.pool, 1)
+    return PoolView(Projection(follower), game.pool, 1)
 
 
-def check(watch: Watch, game: Game) -> Reconciliation:
+def check(watch: PoolView, game: Game) -> Reconciliation:
     watch.refresh()
     found = reconcile(watch.state, game.pool, game.suite)
     assert found is not None
@@ -39,7 +38,7 @@ def close_committee(game: Game, lane: int) -> None:
         game.suite.court.close((game.pool, lane, 0), member).send()
 
 
-def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: Watch) -> None:
+def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: PoolView) -> None:
     operator, node = game.node()
     _, second = game.node()
     step = game.publish()
@@ -70,7 +69,7 @@ def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: Wa
     assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
 
 
-def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
+def test_a_void_lane_gives_everything_back(game: Game, watch: PoolView) -> None:
     _, node = game.node()
     step = game.publish()
     game.submit(node, step, work("lost"))
@@ -84,7 +83,7 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
     assert escrow(state, game.pool).free == state.pools[game.pool].funded
 
 
-def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(game: Game, watch: Watch) -> None:
+def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(game: Game, watch: PoolView) -> None:
     (_, node), (_, absent) = game.node(), game.node()
     step = game.publish()
     lost, late = game.submit(node, step, work("lost")), game.submit(absent, step, work("late"))
@@ -112,13 +111,13 @@ def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_g
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
 
 
-def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: Watch) -> None:
+def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: PoolView) -> None:
     game.suite.token.transfer(game.suite.pools.address, 7).send()
     found = check(watch, game)
     assert (found.gifts, found.escrow_balanced, found.ledger_matches_chain) == (7, True, True)
 
 
-def test_a_missed_payment_is_found(game: Game, watch: Watch) -> None:
+def test_a_missed_payment_is_found(game: Game, watch: PoolView) -> None:
     _, node = game.node()
     step = game.publish()
     game.submit(node, step, work("file"))
@@ -136,7 +135,7 @@ def test_a_missed_payment_is_found(game: Game, watch: Watch) -> None:
     assert any("earned is 1000 on chain, 1001 by the ledger" in line for line in found.findings)
 
 
-def test_a_reorganisation_changes_the_ledger_with_the_chain(game: Game, watch: Watch) -> None:
+def test_a_reorganisation_changes_the_ledger_with_the_chain(game: Game, watch: PoolView) -> None:
     _, node = game.node()
     step = game.publish()
     snapshot = game.deployed.chain.rpc("evm_snapshot")

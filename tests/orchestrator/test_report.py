@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.page import report_page, script
-from orchestrator.report import documents
-from orchestrator.status import record
-from orchestrator.summary import build_summary
+from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.page import report_page, script
+from orchestrator.dashboard.results import build_summary, documents
 from protocol.api.run import ReconciliationEntry, RunRecord
 from protocol.verdict import Code
 from tests.cli.muster import Muster
@@ -137,9 +136,9 @@ def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_p
     (tmp_path / "summary.json").write_text(summary.model_dump_json(indent=2))
     (tmp_path / "record.json").write_text(run.model_dump_json(indent=1))
     muster, page = Muster(tmp_path), tmp_path / "again.html"
-    assert muster.ok("run", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
+    assert muster.ok("pool", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
     assert page.read_text() == report_page(documents(summary, run))
-    assert "one source is needed" in muster.refused("run", "report", "--out", page)
-    assert "summary.json" in muster.refused("run", "report", "--run", tmp_path / "none", "--out", page)
+    assert "one source is needed" in muster.refused("pool", "report", "--out", page)
+    assert "summary.json" in muster.refused("pool", "report", "--run", tmp_path / "none", "--out", page)
     (tmp_path / "record.json").write_text('{"name": 3}')
-    assert "use the version of muster that wrote it" in muster.refused("run", "report", "--run", tmp_path)
+    assert "use the version of muster that wrote it" in muster.refused("pool", "report", "--run", tmp_path)

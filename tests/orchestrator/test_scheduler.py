@@ -7,13 +7,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.records import Status
-from orchestrator.pace import Pace
-from orchestrator.scheduler import Decision, Grant, Keep, Refuse, Requester, Wait, renew
+from orchestrator.scheduler import (
+    Decision,
+    Grant,
+    Keep,
+    Lease,
+    Pace,
+    QueuedFile,
+    QueueState,
+    Refuse,
+    Requester,
+    Rule,
+    Wait,
+    in_flight,
+    live_leases,
+    renew,
+)
 from orchestrator.scheduler import decide as decide_for
-from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight, live_leases
 
-RULE = Rule(files_per_step=2, max_off_policy_steps=1, steps=5)
-EMPTY = Supply(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
+RULE = Rule(files_per_step=2, max_off_policy_steps=1, steps=5, lease_seconds=30.0)
+EMPTY = QueueState(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
 A, B, C = Requester("0xa", 0, 0), Requester("0xb", 0, 0), Requester("0xc", 0, 0)
 
 
@@ -21,10 +34,10 @@ def lease(node: str, counter: int = 0, step: int = 0, at: float = 0.0) -> Lease:
     return Lease(f"{node}/{counter}", node, step, counter, at, at + 30, at + 600)
 
 
-def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now: float) -> Decision:
-    """Of a node that holds its leases among those of `supply`."""
-    own = [one for one in supply.leases if one.node == node.address]
-    return decide_for(rule, supply, replace(node, leases=own), counter, now)
+def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, now: float) -> Decision:
+    """Of a node that holds its leases among those of `queue`."""
+    own = [one for one in queue.leases if one.node == node.address]
+    return decide_for(rule, queue, replace(node, leases=own), counter, now)
 
 
 def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
@@ -33,7 +46,7 @@ def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("supply", "node", "words"),
+    ("queue", "node", "words"),
     [
         (replace(EMPTY, published=None, usable=None), A, "not published"),
         (replace(EMPTY, usable=None), A, "not confirmed"),
@@ -43,8 +56,8 @@ def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
         (EMPTY, Requester("0xa", 0, 1), "joined late"),
     ],
 )
-def test_waits_say_why(supply: Supply, node: Requester, words: str) -> None:
-    decision = decide(RULE, supply, node, None, 0.0)
+def test_waits_say_why(queue: QueueState, node: Requester, words: str) -> None:
+    decision = decide(RULE, queue, node, None, 0.0)
     assert isinstance(decision, Wait)
     assert words in decision.reason
 
@@ -76,8 +89,8 @@ def test_an_expired_lease_frees_its_place() -> None:
 def test_a_replaced_lease_of_a_stale_step_needs_a_place_again() -> None:
     stale = lease("0xa", step=0)
     full = [lease(n, step=3) for n in ("0xb", "0xc", "0xd", "0xe")]
-    supply = replace(EMPTY, published=3, usable=3, leases=[stale, *full])
-    assert isinstance(decide(RULE, supply, A, 0, 1.0), Wait)
+    queue = replace(EMPTY, published=3, usable=3, leases=[stale, *full])
+    assert isinstance(decide(RULE, queue, A, 0, 1.0), Wait)
 
 
 def test_heartbeats_renew_up_to_the_limit_but_never_revive() -> None:
@@ -89,20 +102,20 @@ def test_heartbeats_renew_up_to_the_limit_but_never_revive() -> None:
 
 def test_a_node_cannot_hoard_slots() -> None:
     wide = replace(RULE, files_per_step=100)
-    supply = replace(EMPTY, leases=[lease("0xa", 0), lease("0xa", 1)])
-    assert isinstance(decide(wide, supply, A, 2, 1.0), Wait)
-    assert isinstance(decide(wide, supply, replace(A, counter=2), 1, 1.0), Wait)
-    assert isinstance(decide(wide, supply, replace(A, counter=1), 2, 1.0), Wait)
+    queue = replace(EMPTY, leases=[lease("0xa", 0), lease("0xa", 1)])
+    assert isinstance(decide(wide, queue, A, 2, 1.0), Wait)
+    assert isinstance(decide(wide, queue, replace(A, counter=2), 1, 1.0), Wait)
+    assert isinstance(decide(wide, queue, replace(A, counter=1), 2, 1.0), Wait)
 
 
 def test_rejected_files_free_their_place_accepted_ones_keep_it_until_consumed_or_stale() -> None:
     files = [
         QueuedFile(i, "0xa", 0, state) for i, state in enumerate([Status.REJECTED, Status.ACCEPTED, Status.PENDING])
     ]
-    supply = replace(EMPTY, files=files)
-    assert in_flight(RULE, supply, 0.0).total == 2
-    assert in_flight(RULE, replace(supply, consumed=[1]), 0.0).total == 1
-    assert in_flight(RULE, replace(supply, published=2), 0.0).total == 0
+    queue = replace(EMPTY, files=files)
+    assert in_flight(RULE, queue, 0.0).total == 2
+    assert in_flight(RULE, replace(queue, consumed=[1]), 0.0).total == 1
+    assert in_flight(RULE, replace(queue, published=2), 0.0).total == 0
 
 
 def test_a_published_step_implies_consumption_when_the_report_is_missing() -> None:
@@ -112,13 +125,13 @@ def test_a_published_step_implies_consumption_when_the_report_is_missing() -> No
 
 
 def test_while_a_step_is_not_usable_files_of_the_one_before_must_be_young_enough() -> None:
-    wide = Rule(files_per_step=2, max_off_policy_steps=2, steps=9)
-    supply = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
-    decision = decide(wide, supply, A, None, 1.0)
+    wide = Rule(files_per_step=2, max_off_policy_steps=2, steps=9, lease_seconds=30.0)
+    queue = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
+    decision = decide(wide, queue, A, None, 1.0)
     assert isinstance(decision, Wait)
     assert "step 3 is about to be usable" in decision.reason
-    assert isinstance(decide(wide, replace(supply, usable=3), A, None, 1.0), Grant)
-    assert isinstance(decide(wide, replace(supply, leases=supply.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
+    assert isinstance(decide(wide, replace(queue, usable=3), A, None, 1.0), Grant)
+    assert isinstance(decide(wide, replace(queue, leases=queue.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
 
 
 def test_files_that_will_hardly_be_accepted_count_for_less() -> None:
@@ -131,16 +144,16 @@ def test_files_that_will_hardly_be_accepted_count_for_less() -> None:
 
 def test_a_node_that_others_overtake_by_whole_steps_waits_while_others_serve() -> None:
     pace = Pace(making={"0xa": 40.0, "0xb": 11.0}, typical=10.0, step=8.0)
-    supply = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1)], pace=pace)
-    decision = decide(RULE, supply, A, None, 1.0)
+    queue = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1)], pace=pace)
+    decision = decide(RULE, queue, A, None, 1.0)
     assert isinstance(decision, Wait)
     assert "take 40 s, others' 10 s" in decision.reason
     assert not decision.queued
-    assert isinstance(decide(RULE, supply, B, 2, 1.0), Wait)
-    assert isinstance(decide(RULE, supply, C, None, 1.0), Grant)
+    assert isinstance(decide(RULE, queue, B, 2, 1.0), Wait)
+    assert isinstance(decide(RULE, queue, C, None, 1.0), Grant)
     # Nothing moves, or the next step lacks files: anybody may serve.
-    assert isinstance(decide(RULE, replace(supply, changed=-60.0), A, None, 1.0), Grant)
-    assert isinstance(decide(RULE, replace(supply, leases=supply.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
+    assert isinstance(decide(RULE, replace(queue, changed=-60.0), A, None, 1.0), Grant)
+    assert isinstance(decide(RULE, replace(queue, leases=queue.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
 
 
 def test_a_node_that_lives_but_does_not_deliver_holds_no_place_for_long() -> None:
@@ -170,23 +183,23 @@ def test_files_that_the_trainer_cannot_use_do_not_end_the_run() -> None:
 
 
 def test_the_node_with_less_in_flight_goes_first() -> None:
-    supply = replace(EMPTY, leases=[lease("0xa"), lease("0xc"), lease("0xd")], asked={"0xb": 9.0})
-    assert isinstance(decide(RULE, supply, A, 1, 10.0), Wait)
-    assert isinstance(decide(RULE, supply, B, None, 10.0), Grant)
+    queue = replace(EMPTY, leases=[lease("0xa"), lease("0xc"), lease("0xd")], asked={"0xb": 9.0})
+    assert isinstance(decide(RULE, queue, A, 1, 10.0), Wait)
+    assert isinstance(decide(RULE, queue, B, None, 10.0), Grant)
     # One that stopped asking no longer stands in the way.
-    assert isinstance(decide(RULE, supply, A, 1, 20.0), Grant)
+    assert isinstance(decide(RULE, queue, A, 1, 20.0), Grant)
 
 
 def test_equal_nodes_take_turns() -> None:
-    supply = replace(EMPTY, files=[QueuedFile(i, "0xd", 0, Status.PENDING) for i in range(3)])
-    supply = replace(supply, asked={"0xa": 10.0, "0xb": 10.0}, granted={"0xa": 5.0, "0xb": 2.0})
-    assert isinstance(decide(RULE, supply, A, None, 10.0), Wait)
-    assert isinstance(decide(RULE, supply, B, None, 10.0), Grant)
+    queue = replace(EMPTY, files=[QueuedFile(i, "0xd", 0, Status.PENDING) for i in range(3)])
+    queue = replace(queue, asked={"0xa": 10.0, "0xb": 10.0}, granted={"0xa": 5.0, "0xb": 2.0})
+    assert isinstance(decide(RULE, queue, A, None, 10.0), Wait)
+    assert isinstance(decide(RULE, queue, B, None, 10.0), Grant)
 
 
 @dataclass
 class SimulatedRun:
-    """A pool as the chain, the trainer and the workers make it; everything a Supply needs."""
+    """A pool as the chain, the trainer and the workers make it; everything a QueueState needs."""
 
     rule: Rule
     published: int = 0
@@ -198,8 +211,8 @@ class SimulatedRun:
     asked: dict[str, float] = field(default_factory=dict)
     granted: dict[str, float] = field(default_factory=dict)
 
-    def supply(self) -> Supply:
-        return Supply(
+    def queue(self) -> QueueState:
+        return QueueState(
             self.published,
             self.published,
             self.published,
@@ -212,8 +225,8 @@ class SimulatedRun:
 
     def ask(self, name: str) -> None:
         node = Requester(name, self.counters.get(name, 0), 0)
-        before = in_flight(self.rule, self.supply(), self.now)
-        decision = decide(self.rule, self.supply(), node, None, self.now)
+        before = in_flight(self.rule, self.queue(), self.now)
+        decision = decide(self.rule, self.queue(), node, None, self.now)
         if isinstance(decision, Grant):
             self.leases = [one for one in self.leases if one.id != decision.replaces]
             tag = f"{name}/{decision.counter}/{self.now}"
@@ -222,14 +235,14 @@ class SimulatedRun:
             )
             self.granted[name] = self.now
             self.asked.pop(name, None)
-            after = in_flight(self.rule, self.supply(), self.now)
+            after = in_flight(self.rule, self.queue(), self.now)
             assert after.total <= self.rule.capacity
             assert after.total <= after.needed
             assert decision.step == self.published
         elif isinstance(decision, Wait):
             rivals = [n for n, when in self.asked.items() if n != name and self.now - when <= self.rule.ask_window]
             free = min(self.rule.capacity, before.needed) - before.total
-            assert rivals or free <= 0 or before.needed == 0 or "open slots" in decision.reason
+            assert rivals or free <= 0 or before.needed == 0 or "open leases" in decision.reason
             self.asked[name] = self.now
 
     def submit(self, name: str) -> None:
@@ -276,7 +289,7 @@ class FilteredRun(SimulatedRun):
 def test_a_run_with_an_online_filter_finishes_without_a_stall(usual: int, level: int, data: st.DataObject) -> None:
     most = data.draw(st.integers(usual, 4 * usual))
     takes = data.draw(st.lists(st.integers(1, most), min_size=1, max_size=6))
-    world = FilteredRun(Rule(usual, level, 6, stall_seconds=1e9, max_files=most), takes)
+    world = FilteredRun(Rule(usual, level, 6, lease_seconds=30.0, stall_seconds=1e9, max_files=most), takes)
     for _ in range(6 * most * (level + 2)):
         if world.published == 6:
             break
@@ -309,7 +322,7 @@ actions = st.one_of(
 def test_in_flight_never_exceeds_the_rule_and_the_run_always_finishes(
     files: int, level: int, steps: int, script: list[tuple[str, ...]]
 ) -> None:
-    world = SimulatedRun(Rule(files, level, steps))
+    world = SimulatedRun(Rule(files, level, steps, lease_seconds=30.0))
     for action, *args in script:
         if action == "pass":
             world.now += float(args[0])

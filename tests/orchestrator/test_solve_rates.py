@@ -91,9 +91,9 @@ def rates_of(run: RatedRun, db: Database) -> SolveRates:
 
 def settled(rates: SolveRates) -> Difficulties:
     """After everything that can be read was read."""
-    rates.look()
+    rates.refresh()
     while rates.read_one():
-        rates.look()
+        rates.refresh()
     return rates.view()
 
 
@@ -174,13 +174,13 @@ def test_shares_fall_into_tenths_with_none_and_all_apart() -> None:
     assert found == [0, 1, 2, 6, 10, 11]
 
 
-def test_the_reader_stops_at_once_and_reads_only_where_it_leads(tmp_path: Path) -> None:
+def test_files_are_read_only_by_the_leader(tmp_path: Path) -> None:
     run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     run.file(0, 50)
     run.step(100)
     rates = rates_of(run, db)
-    reader = SolveRateReader(rates, lambda: False)
-    reader.start()
-    reader.stop()
+    assert SolveRateReader(rates, lambda: False).work() >= 1.0
     assert run.bucket.reads == 0
+    assert SolveRateReader(rates, lambda: True).work() < 1.0
+    assert run.bucket.reads == 1
     db.close()

@@ -2,16 +2,16 @@
 
 import pytest
 
-from protocol.api.uploads import ReceiptRequest
+from protocol.api.work import ReceiptRequest
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.receipts import UploadReceipt
 from tests.orchestrator.chain import NODE, OWNER, TERMS, VOTER
 from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 
 
-def test_a_node_gets_a_slot_uploads_and_gets_a_receipt(desk: Desk) -> None:
-    slot = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
-    assert (slot["step"], slot["counter"], slot["expires"]) == (0, 0, desk.now + 30)
+def test_a_node_gets_a_lease_uploads_and_gets_a_receipt(desk: Desk) -> None:
+    lease = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
+    assert (lease["step"], lease["counter"], lease["expires"]) == (0, 0, desk.now + 180)
     ticket = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5}).json()
     assert ticket["key"] == f"rollouts/{SHA}.parquet"
     assert ticket["headers"]["content-length"] == "5"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.report import documents
-from orchestrator.status import record
-from orchestrator.views.answers import AnswerCache
-from orchestrator.views.steps import StepTally, history, tallies
+from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.results import documents
+from orchestrator.dashboard.routes import AnswerCache
+from orchestrator.dashboard.views import StepTally, history, tallies
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
@@ -27,7 +27,7 @@ def crowd() -> Crowd:
 @pytest.fixture
 def busy(desk: Desk, crowd: Crowd) -> Desk:
     """A desk over 60 nodes and 300 files."""
-    desk.watch.projection, desk.now = Still(crowd.state), crowd.now
+    desk.view.projection, desk.now = Still(crowd.state), crowd.now
     return desk
 
 

@@ -1,4 +1,4 @@
-"""Slots, heartbeats and the trainer's reports, asked for over HTTP."""
+"""Leases, heartbeats and the trainer's reports, asked for over HTTP."""
 
 from typing import Any
 
@@ -8,57 +8,57 @@ from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER
 from tests.orchestrator.conftest import Desk, is_error
 
 
-def test_heartbeats_renew_the_slot_and_show_on_the_dashboard(desk: Desk) -> None:
-    slot = desk.post(NODE, "/v1/slots", {}).json()
+def test_heartbeats_renew_the_lease_and_show_on_the_dashboard(desk: Desk) -> None:
+    lease = desk.post(NODE, "/v1/leases", {}).json()
     desk.now += 20
-    beat = {"role": "worker", "name": "w1", "slot": slot["slot"], "waits": [{"what": "weights", "since": desk.now}]}
+    beat = {"role": "worker", "name": "w1", "lease": lease["lease"], "waits": [{"what": "weights", "since": desk.now}]}
     answer = desk.post(NODE, "/v1/heartbeats", beat).json()
-    assert answer == {"state": "healthy", "next": 10.0, "step": 0, "slot_expires": desk.now + 30, "version": VERSION}
+    assert answer == {"state": "healthy", "next": 60.0, "step": 0, "lease_expires": desk.now + 180, "version": VERSION}
     view = desk.http.get("/v1/dashboard").json()
     assert {"who": "w1", "what": "weights", "since": desk.now} in view["waits"]
     assert view["in_flight"]["leased"] == 1
     states = desk.http.get("/v1/status").json()["nodes"]
     assert states == {NODE.address: "healthy", CHEAT.address: "waiting"}
-    stolen = desk.post(CHEAT, "/v1/heartbeats", {"role": "worker", "slot": slot["slot"]}).json()
-    assert stolen["slot_expires"] is None
-    desk.now += 31
+    stolen = desk.post(CHEAT, "/v1/heartbeats", {"role": "worker", "lease": lease["lease"]}).json()
+    assert stolen["lease_expires"] is None
+    desk.now += 181
     assert desk.http.get("/v1/dashboard").json()["in_flight"]["leased"] == 0
 
 
-def test_slots_follow_the_chain(desk: Desk) -> None:
+def test_leases_follow_the_chain(desk: Desk) -> None:
     for counter in (0, 1):
         for key in (NODE, CHEAT):
-            assert "slot" in desk.post(key, "/v1/slots", {"counter": counter}).json()
+            assert "lease" in desk.post(key, "/v1/leases", {"counter": counter}).json()
     first = desk.chain.submit(CHEAT, 0)
     desk.follow()
-    waiting = desk.post(CHEAT, "/v1/slots", {"counter": 2}).json()
+    waiting = desk.post(CHEAT, "/v1/leases", {"counter": 2}).json()
     assert "as many as training can use (4)" in waiting["reason"]
     desk.follow(lambda: desk.chain.settle(CHEAT, first, Code.REJECT_WEIGHTS))
-    assert is_error(desk.post(CHEAT, "/v1/slots", {}), 403, "stake is frozen")
+    assert is_error(desk.post(CHEAT, "/v1/leases", {}), 403, "stake is frozen")
     desk.follow(lambda: desk.chain.finalize(CHEAT, first, Code.REJECT_WEIGHTS, 5000, 3003))
-    assert is_error(desk.post(CHEAT, "/v1/slots", {}), 403, "ejected: reject: weights")
+    assert is_error(desk.post(CHEAT, "/v1/leases", {}), 403, "ejected: reject: weights")
     view = desk.http.get("/v1/dashboard").json()
     assert view["slashes"][0]["reason"] == "reject: weights"
     assert next(n for n in view["nodes"] if n["address"] == CHEAT.address)["state"] == "ejected"
 
 
 def test_a_reorganisation_takes_the_submission_back(desk: Desk) -> None:
-    slot = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
+    lease = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
     desk.follow(lambda: desk.chain.submit(NODE, 0))
-    assert desk.post(NODE, "/v1/slots", {"counter": 0}).json()["wait"] == 1.0
+    assert desk.post(NODE, "/v1/leases", {"counter": 0}).json()["wait"] == 1.0
     desk.follow(lambda: desk.chain.rewind(1))
-    again = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
+    again = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
     assert again["counter"] == 0
-    assert again["slot"] != slot["slot"]
+    assert again["lease"] == lease["lease"]
 
 
 def test_budget_pause_and_close(desk: Desk) -> None:
     desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=2))
-    assert "paused" in desk.post(NODE, "/v1/slots", {}).json()["reason"]
+    assert "paused" in desk.post(NODE, "/v1/leases", {}).json()["reason"]
     desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=5))
-    assert "too few seats" in desk.post(NODE, "/v1/slots", {}).json()["reason"]
+    assert "too few seats" in desk.post(NODE, "/v1/leases", {}).json()["reason"]
     desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=3))
-    assert is_error(desk.post(NODE, "/v1/slots", {}), 403, "closing")
+    assert is_error(desk.post(NODE, "/v1/leases", {}), 403, "closing")
 
 
 def test_the_trainers_reports(desk: Desk) -> None:
@@ -125,28 +125,28 @@ def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:
 
 
 def test_leases_survive_a_restart(desk: Desk) -> None:
-    slot = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
+    lease = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
     desk.restart()
-    assert desk.post(NODE, "/v1/slots", {"counter": 0}).json()["slot"] == slot["slot"]
+    assert desk.post(NODE, "/v1/leases", {"counter": 0}).json()["lease"] == lease["lease"]
     assert desk.service.leases.in_flight().leased == 1
 
 
 def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
-    assert desk.post(NODE, "/v1/slots", {"counter": 0}).status_code == 200
+    assert desk.post(NODE, "/v1/leases", {"counter": 0}).status_code == 200
     desk.now += 2
     first = desk.chain.submit(NODE, 0)
     desk.follow(lambda: desk.chain.settle(NODE, first, Code.ACCEPT))
     desk.restart()
-    assert desk.post(NODE, "/v1/slots", {"counter": 1}).status_code == 200
-    pace = desk.service.leases.facts(desk.watch.state).pace
-    state = desk.service.watch.state
+    assert desk.post(NODE, "/v1/leases", {"counter": 1}).status_code == 200
+    pace = desk.service.leases.facts(desk.view.state).pace
+    state = desk.service.view.state
     made = state.submissions[1, first].time - (desk.now - 2)
     assert pace.making == {NODE.address: made}
     assert pace.typical == made
     assert pace.useful == {NODE.address: 1.0}
     desk.follow(lambda: desk.chain.settle(NODE, desk.chain.submit(NODE, 1), Code.MALFORMED))
     assert desk.service.leases.in_flight().leased == 0
-    assert desk.service.leases.facts(desk.watch.state).pace.useful == {NODE.address: 5 / 6}
+    assert desk.service.leases.facts(desk.view.state).pace.useful == {NODE.address: 5 / 6}
 
 
 def test_a_node_that_may_not_work_yet_keeps_nobody_from_it(desk: Desk) -> None:
@@ -154,5 +154,5 @@ def test_a_node_that_may_not_work_yet_keeps_nobody_from_it(desk: Desk) -> None:
     desk.follow(lambda: desk.chain.join(STRANGER, step=1))
     for counter in (0, 1):
         for key in (NODE, CHEAT):
-            assert "joined late" in desk.post(STRANGER, "/v1/slots", {}).json()["reason"]
-            assert "slot" in desk.post(key, "/v1/slots", {"counter": counter}).json()
+            assert "joined late" in desk.post(STRANGER, "/v1/leases", {}).json()["reason"]
+            assert "lease" in desk.post(key, "/v1/leases", {"counter": counter}).json()

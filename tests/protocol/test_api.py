@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from protocol.api import endpoints, run, uploads, work
+from protocol.api import endpoints, run, work
+from protocol.api import work as uploads
 from protocol.api.base import Amount, Name, ResponseBody, parse_response
-from protocol.api.endpoints import RECORD, SLOTS, Get, Post
+from protocol.api.endpoints import LEASES, RECORD, Get, Post
 from protocol.errors import IntegrityError
 
 MODELS = [
@@ -97,17 +98,17 @@ def test_names_can_be_stored_anywhere() -> None:
         TypeAdapter(Name).validate_python("a\0b")
 
 
-@pytest.mark.parametrize("answer", [b"{}", b"[]", b'{"slot": {"\\u001b[2J": 1}}', b'{"wait": "\\u001b]0;x\\u0007"}'])
+@pytest.mark.parametrize("answer", [b"{}", b"[]", b'{"lease": {"\\u001b[2J": 1}}', b'{"wait": "\\u001b]0;x\\u0007"}'])
 def test_what_is_wrong_is_said_in_one_printable_line(answer: bytes) -> None:
     with pytest.raises(IntegrityError) as caught:
-        parse_response(SLOTS.answer, answer, "http://service/v1/slots")
+        parse_response(LEASES.answer, answer, "http://service/v1/leases")
     said = str(caught.value)
-    assert said.startswith("http://service/v1/slots answers nonsense: `")
+    assert said.startswith("http://service/v1/leases answers nonsense: `")
     assert said.isprintable()
     assert len(said) < 500
 
 
 def test_a_newer_service_may_say_more() -> None:
     answer = b'{"wait": 1, "reason": "full", "queue": {"position": 3}}'
-    assert parse_response(SLOTS.answer, answer, "it") == work.NoSlot(wait=1.0, reason="full")
+    assert parse_response(LEASES.answer, answer, "it") == work.NoLease(wait=1.0, reason="full")
     assert RECORD.answer is not endpoints.DASHBOARD.answer

@@ -15,13 +15,13 @@ from eth_utils.crypto import keccak
 from chain.deployment import Deployment, NetworkConfig
 from chain.rpc import ChainReader, FailoverProvider, RpcError, number
 from cli.authorisations import Consent, Invite
-from cli.doctor.chain import post_json
-from cli.terms import load_terms
+from cli.checks import ask_rpc
+from cli.pool_config import load_terms
 from environments.pool import _sizes
-from orchestrator.bodies import strict_object
+from orchestrator.auth import strict_object
 from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
-from protocol.api.work import NoSlot
+from protocol.api.work import NoLease
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -158,7 +158,7 @@ def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
 def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = HOSTILE[name]
     client = SignedClient("http://service", transport=answering(data))
-    with pytest.raises(IntegrityError, match="does not answer JSON"):
+    with pytest.raises(IntegrityError, match="is not an Ethereum RPC"):
         client.get(STATUS)
     refusing = SignedClient("http://service", transport=answering(data, 400))
     with pytest.raises(ServiceError) as caught:
@@ -166,8 +166,8 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(str(caught.value)) < 1000
     answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
     monkeypatch.setattr(httpx, "post", lambda *args, **options: answer)
-    with pytest.raises(MusterError, match="does not answer JSON"):
-        post_json("http://service", None)
+    with pytest.raises(MusterError, match="is not an Ethereum RPC"):
+        ask_rpc("http://service", None)
 
 
 POOL = PoolId(1, ADDRESS, 1)
@@ -178,35 +178,35 @@ def service_answering(data: bytes, account: LocalAccount) -> OrchestratorClient:
     return OrchestratorClient("http://service", account, POOL, client=client)
 
 
-SLOT = "ab" * 16
+LEASE = "ab" * 16
 
 
 @pytest.mark.parametrize(
-    "slot",
+    "lease",
     [
         {"wait": 10**4000},
         {"wait": 0.0, "reason": "again and again"},
         {"wait": 1e9, "reason": "never"},
-        {"slot": SLOT, "step": 1, "counter": 10**4000, "expires": 1},
-        {"slot": SLOT, "step": "1" * 5000, "counter": 0, "expires": 1},
-        {"slot": SLOT, "step": 1, "counter": 0, "expires": 10**400},
-        {"slot": SLOT, "step": [], "counter": 0, "expires": 1},
-        {"slot": SLOT, "step": 1, "counter": 1, "expires": 1},
-        {"slot": "a", "step": 1, "counter": 0, "expires": 1},
+        {"lease": LEASE, "step": 1, "counter": 10**4000, "expires": 1},
+        {"lease": LEASE, "step": "1" * 5000, "counter": 0, "expires": 1},
+        {"lease": LEASE, "step": 1, "counter": 0, "expires": 10**400},
+        {"lease": LEASE, "step": [], "counter": 0, "expires": 1},
+        {"lease": LEASE, "step": 1, "counter": 1, "expires": 1},
+        {"lease": "a", "step": 1, "counter": 0, "expires": 1},
         {},
         [],
     ],
 )
-def test_nonsense_slots(slot: Any) -> None:
-    service = service_answering(json.dumps(slot).encode(), Account.create())
+def test_nonsense_leases(lease: Any) -> None:
+    service = service_answering(json.dumps(lease).encode(), Account.create())
     with pytest.raises(IntegrityError, match="http://service"):
-        service.slot(0)
+        service.request_lease(0)
 
 
 def test_what_a_service_says_is_fit_for_a_terminal() -> None:
     service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', Account.create())
-    answer = service.slot(0)
-    assert isinstance(answer, NoSlot)
+    answer = service.request_lease(0)
+    assert isinstance(answer, NoLease)
     assert answer.reason == "?[2J" + "x" * 196 + "…"
 
 

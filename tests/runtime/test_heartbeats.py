@@ -26,7 +26,7 @@ class HeartbeatTaker:
         if self.down:
             raise UnreachableError("it does not answer", "wait")
         self.taken.append(beat)
-        return HeartbeatResponse(next=10.0, step=None, slot_expires=None, version=self.version)
+        return HeartbeatResponse(next=10.0, step=None, lease_expires=None, version=self.version)
 
 
 def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,8 +49,8 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert service.taken[0] == HeartbeatRequest(role="worker")
     said = [record.getMessage() for record in caplog.records]
     assert said.count("a heartbeat failed") == 1
-    assert sum(line.startswith("heartbeats are not taken: it does not answer") for line in said) == 1
-    assert said.count("heartbeats are taken again") == 1
+    assert sum(line.startswith("heartbeats are not accepted: it does not answer") for line in said) == 1
+    assert said.count("heartbeats are accepted again") == 1
 
 
 def test_a_service_of_another_version_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -69,8 +69,8 @@ def test_what_is_too_long_or_unfit_is_cut_and_the_heartbeat_is_sent() -> None:
     with contextlib.ExitStack() as stack:
         for n in range(20):
             stack.enter_context(WAITS.on(f"{n:02} \0" + "x" * 500))
-        beat = heartbeat("worker", "w1", phase="y" * 500, engine="\0" + "z" * 500, slot="ab" * 16, metrics={"made": 1})
-    assert (beat.role, beat.name, beat.slot, beat.metrics) == ("worker", "w1", "ab" * 16, {"made": 1.0})
+        beat = heartbeat("worker", "w1", phase="y" * 500, engine="\0" + "z" * 500, lease="ab" * 16, metrics={"made": 1})
+    assert (beat.role, beat.name, beat.lease, beat.metrics) == ("worker", "w1", "ab" * 16, {"made": 1.0})
     assert beat.phase == "y" * 63 + "…"
     assert beat.engine == "?" + "z" * 62 + "…"
     assert [wait.what[:4] for wait in beat.waits] == [f"{n:02} ?" for n in range(16)]

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
-from protocol.http.limits import party
+from protocol.http.limits import rate_limit_key
 from runtime import http_server
 from runtime.http_server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
@@ -34,14 +34,14 @@ def nobody(*_: object) -> None:
 class BesiegedRelay:
     """A relay that holds one large object, at `port`; `held` counts its connections."""
 
-    def __init__(self, folder: Path, of_one: int | None) -> None:
+    def __init__(self, folder: Path, per_client: int | None) -> None:
         shelf, data = RelayShelf(folder, 1 << 30), bytes(BIG)
         self.key = object_key("shards", hashlib.sha256(data).digest())
         shelf.name([(self.key, BIG)])
         shelf.put(self.key, data)
         app = RelayApp(shelf, Flights(SpreadSources({"": nobody}), shelf, 1 << 20), RelayLimits(1e6, 1e6, 64))
         self.port = free_port()
-        self.server = uvicorn.Server(server_options(app, 20, of_one, files=True))
+        self.server = uvicorn.Server(server_options(app, 20, per_client))
         listener = bound("127.0.0.1", self.port)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[listener])), daemon=True)
         self.thread.start()
@@ -65,15 +65,15 @@ class BesiegedRelay:
 
 
 @pytest.fixture
-def of_one() -> int | None:
+def per_client() -> int | None:
     return None
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_one: int | None) -> Iterator[BesiegedRelay]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_client: int | None) -> Iterator[BesiegedRelay]:
     for name in ("HEAD_SECONDS", "STUCK_SECONDS"):
         monkeypatch.setattr(http_server, name, 1.0)
-    made = BesiegedRelay(tmp_path, of_one)
+    made = BesiegedRelay(tmp_path, per_client)
     yield made
     made.server.should_exit = made.server.force_exit = True
     made.thread.join(10)
@@ -181,7 +181,7 @@ def test_requests_without_end_do_not_queue_up(served: BesiegedRelay) -> None:
     assert served.get() == 200
 
 
-@pytest.mark.parametrize("of_one", [8])
+@pytest.mark.parametrize("per_client", [8])
 def test_one_address_does_not_take_all_connections(served: BesiegedRelay) -> None:
     lines = [served.line() for _ in range(40)]
     until("it has no more than its part", lambda: 0 < served.held <= 8)
@@ -214,8 +214,8 @@ def test_strangers_do_not_fill_the_log(served: BesiegedRelay, caplog: pytest.Log
     assert len([one for one in caplog.records if one.name == "uvicorn.error"]) <= 20
 
 
-def test_addresses_of_one_network_are_one_party() -> None:
-    assert party("2001:db8::1") == party("2001:db8:0:0:ffff::2") != party("2001:db8:0:1::1")
-    assert party("::ffff:10.0.0.1") == party("10.0.0.1") != party("10.0.0.2")
-    assert party("fe80::1%eth0") == party("fe80::2")
-    assert party("unknown") == "unknown"
+def test_addresses_per_client_network_are_one_party() -> None:
+    assert rate_limit_key("2001:db8::1") == rate_limit_key("2001:db8:0:0:ffff::2") != rate_limit_key("2001:db8:0:1::1")
+    assert rate_limit_key("::ffff:10.0.0.1") == rate_limit_key("10.0.0.1") != rate_limit_key("10.0.0.2")
+    assert rate_limit_key("fe80::1%eth0") == rate_limit_key("fe80::2")
+    assert rate_limit_key("unknown") == "unknown"

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.db import Database, default_url
-from orchestrator.guard import RequestGuard
-from orchestrator.nonces import NonceStore
 from protocol.accounts import Account
 from protocol.api.base import RequestBody, ResponseBody
 from protocol.api.endpoints import HEALTH, STATUS, Get, Post
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.http.signing import Realm, RequestRefused
+from protocol.http.signing import AuthScope, RequestRefused
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from tests.conftest import free_port
 from tests.storage.mirror import drip, drip_headers, mirror
@@ -40,7 +39,7 @@ class Echo(ResponseBody):
     body: str
 
 
-SAY: Post[Said, Echo] = Post("/v1/slots", Said, TypeAdapter(Echo))
+SAY: Post[Said, Echo] = Post("/v1/leases", Said, TypeAdapter(Echo))
 
 
 def echo_at(path: str) -> Get[Echo]:
@@ -78,7 +77,7 @@ class EchoService:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), EchoHandler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.guard = RequestGuard(Realm.of(self.url, 31337, POOLS), NonceStore(Database(default_url(folder))))
+        self.guard = RequestGuard(AuthScope.of(self.url, 31337, POOLS), NonceStore(Database(default_url(folder))))
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
@@ -101,7 +100,7 @@ def service(tmp_path: Path) -> Iterator[EchoService]:
 
 
 def signer(url: str, chain_id: int = 31337) -> RequestSigner:
-    return RequestSigner(ACCOUNT, Realm.of(url, chain_id, POOLS))
+    return RequestSigner(ACCOUNT, AuthScope.of(url, chain_id, POOLS))
 
 
 def client(service: EchoService, **limits: Any) -> SignedClient:
@@ -111,7 +110,7 @@ def client(service: EchoService, **limits: Any) -> SignedClient:
 def test_requests_arrive_as_they_were_signed(service: EchoService) -> None:
     talk = client(service)
     answer = talk.post(SAY, Said(b=1, a="ä"))
-    assert answer == Echo(sender=ACCOUNT.address, path="/v1/slots", body='{"a":"ä","b":1}')
+    assert answer == Echo(sender=ACCOUNT.address, path="/v1/leases", body='{"a":"ä","b":1}')
     assert talk.get(echo_at("/v1/status?q=a b%26c&n=3")).path.startswith("/v1/status?q=a")
     assert talk.get(echo_at("/v1/odd%20path/ü")).sender == ACCOUNT.address
 
@@ -198,4 +197,4 @@ def test_bad_addresses_are_configuration_errors() -> None:
     with pytest.raises(ConfigError, match="not the URL"):
         SignedClient("ftp://x")
     with pytest.raises(ConfigError, match="not an address"):
-        Realm.of("http://x", 31337, "0x1")
+        AuthScope.of("http://x", 31337, "0x1")

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError
-from sandbox.cgroups import plan_cgroup
-from sandbox.choose import Choice, Probed, choose
-from sandbox.claims import claims
-from sandbox.podman_profile import narrowed
-from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
+from sandbox.containers import narrowed
+from sandbox.launch import Choice, Probed, choose, plan_cgroup
+from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted, claims
 
 IMAGE = "sha256:" + "00" * 32
 P, D, B = Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.host import python_mounts
+from sandbox.bubblewrap import python_mounts
 from sandbox.launch import TIMED_OUT, IsolatedProcess, Launch
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from tests.sandbox.conftest import need

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError
-from sandbox.cgroups import Cgroup
-from sandbox.host import python_mounts
-from sandbox.launch import IsolatedProcess, Launch
+from sandbox.bubblewrap import python_mounts
+from sandbox.launch import Cgroup, IsolatedProcess, Launch
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount
 from sandbox.watchdog import Watchdog
 from tests.sandbox.conftest import need

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from sandbox.host import python_mounts
+from sandbox.bubblewrap import python_mounts
 from sandbox.launch import IsolatedProcess, Launch
 from sandbox.policy import MIB, IsolationPolicy, Mode
 from sandbox.proxy import AllowListProxy, wanted

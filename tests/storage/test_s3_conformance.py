@@ -14,7 +14,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.errors import ConfigError
 from storage.keys import object_key
 from storage.s3 import AccessKey, Bucket, Presigner, sign_url

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.files import locked, write_folder
 from tests.swarm.world import SUMS, SwarmWorld
 from trainer.base_model import Recipe, warm_up

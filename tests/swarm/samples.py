@@ -1,6 +1,6 @@
 """A swarm of sums, its members' keys, and envelopes as an honest member makes them."""
 
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from swarm.envelope import (

@@ -8,9 +8,8 @@ import torch
 
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
-from environments.errors import ScoringUnavailable
 from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, ScoringUnavailable
 from swarm.config import MeasuringConfig
 from swarm.envelope import heldout_noise, heldout_problem, round_problem
 from swarm.evaluation import Measuring, check_held_out

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from environments.pool import TextEnvironments
 from environments.prompts import completion_text
-from environments.texts import TextEnvironments
 from protocol.models import EOS
 from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_problem
 from swarm.generation import MemberModel, Retokeniser

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from environments.errors import ScoringUnavailable
-from environments.texts import TextEnvironments
-from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from environments.pool import TextEnvironments
+from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable, UnreachableError
 from storage.keys import object_key
 from swarm import inbox as inbox_module
 from swarm import inspection

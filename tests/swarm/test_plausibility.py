@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
-from environments.catalogue import load_environment
+from environments.registry import load_environment
 from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import EnvelopeLimits, SharedGroup, round_problem

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from engines.hf import TransformersEngine
-from environments.texts import TextEnvironments
+from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig

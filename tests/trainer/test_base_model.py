@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from environments.catalogue import load_environment
 from environments.pool import PoolEnvironments
 from environments.prompts import prompt_tokens
+from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.config import ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from chain.indexer.records import Pool, Submission, Terms
 from chain.indexer.state import State
-from environments.errors import ScoringUnavailable
 from protocol.config import PoolConfig, WorkConfig
+from protocol.errors import ScoringUnavailable
 from protocol.training import OnlineFilter, TrainConfig
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
@@ -259,6 +259,36 @@ def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp
     entries = [file_record(1, shelves.file(number)) for number in (0, 1, 2)]
     Records(tmp_path).write({"step": 1}, entries)
     assert taken(collector(shelves, tmp_path, WANTED)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("lost", ["bucket", "chain"])
+def test_a_recorded_file_that_has_vanished_does_not_block_its_step(tmp_path: Path, lost: str) -> None:
+    shelves = Shelves(2, 2, 2)
+    records = [file_record(1, shelves.file(number)) for number in (0, 1 if lost == "bucket" else 7)]
+    Records(tmp_path).write({"step": 1}, records)
+    if lost == "bucket":
+        shelves.signals[1] = None
+    made = collector(shelves, tmp_path, WANTED, missing=0.0)
+    assert lost == "chain" or taken(made) is None, "it may still come"
+    assert taken(made) == ([0, 2] if lost == "bucket" else [0, 1])
+
+
+def test_a_bound_file_that_has_vanished_does_not_block_its_step(tmp_path: Path) -> None:
+    """Other machines have it, or say that they do not: the step is theirs."""
+    shelves = Shelves(2, None, 2)
+    made = collector(shelves, tmp_path, WANTED, missing=0.0)
+    bound = [file_id(shelves.file(number)) for number in (0, 1)]
+    assert made.batch(1, set(), bound) is None
+    batch = made.batch(1, set(), bound)
+    assert batch is not None
+    assert [sub.sequence for sub in batch.files] == [0, 1]
+    assert batch.groups_of == [[SIGNAL] * 2, []]
+
+
+def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = collector(Shelves(2), tmp_path, WANTED)
+    monkeypatch.setattr("trainer.records.read_records", None)
+    assert taken(made) is None
 
 
 def test_a_bound_below_the_usual_number_is_refused() -> None:

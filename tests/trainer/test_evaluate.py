@@ -21,7 +21,7 @@ from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account
-from protocol.api.evaluation import Evaluation, SetResult
+from protocol.api.work import Evaluation, SetResult
 from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError

@@ -123,7 +123,7 @@ class DocumentTaker:
         self._bucket.put(object_key("verdicts", keccak(data)), data)
 
     def heartbeat(self, _: HeartbeatRequest) -> HeartbeatResponse:
-        return HeartbeatResponse(next=60.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=60.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -156,7 +156,7 @@ def live(life: Life) -> None:
         client = PoolClient(config.model_copy(update=source.model_dump()), None, shared.chain, announced)
         engine: Any = LoadedEngine(None)  # type: ignore[arg-type]
         judges = ModelFreeJudge(
-            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.holdings.files,
+            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.retention.store,
             judge,
         )  # fmt: skip
         service: Any = DocumentTaker(bucket)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from protocol.api.work import NoSlot, WorkSlot
+from protocol.api.work import NoLease, WorkLease
 from protocol.receipts import UploadReceipt
 from protocol.seeds import Work
 from runtime.pool_client import PoolClient
@@ -22,7 +22,7 @@ from worker.daemon import EXIT_OK, Worker
 
 
 class TwoSteps(ScriptedService):
-    """The second file is of the step that is published once the first is handed in; `before` that slot is given."""
+    """The second file is of the step that is published once the first is handed in; `before` that lease is given."""
 
     def __init__(self, world: WorkerWorld, before: Callable[[Worker], bool]) -> None:
         super().__init__(files=2)
@@ -34,11 +34,11 @@ class TwoSteps(ScriptedService):
             self.world.game.publish()
         return receipt
 
-    def slot(self, counter: int, ready: int | None = None) -> NoSlot | WorkSlot:
-        answer = super().slot(counter, ready)
-        if isinstance(answer, WorkSlot) and counter == 1:
+    def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
+        answer = super().request_lease(counter, ready)
+        if isinstance(answer, WorkLease) and counter == 1:
             if self.worker is None or not self.before(self.worker):
-                return NoSlot(wait=0.1, reason="not yet")
+                return NoLease(wait=0.1, reason="not yet")
             return answer.model_copy(update={"step": 1})
         return answer
 

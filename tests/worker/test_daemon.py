@@ -1,4 +1,4 @@
-"""A worker with collaborators of the test's own, on a real chain: from a slot to a submission, outages included."""
+"""A worker with collaborators of the test's own, on a real chain: from a lease to a submission, outages included."""
 
 import hashlib
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Submission
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, WorkSlot
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoLease, WorkLease
 from protocol.errors import UnreachableError
 from protocol.receipts import UploadReceipt
 from protocol.rollout_file.file import read
@@ -30,17 +30,17 @@ class ScriptedService:
 
     def __init__(self, files: int) -> None:
         self.files, self.uploads, self.failures = files, list[bytes](), list[Exception]()
-        self.answers: list[NoSlot] = []
+        self.answers: list[NoLease] = []
         self.worker: Worker | None = None
         self.receipt: Callable[[bytes], UploadReceipt] = NotImplemented
 
-    def slot(self, counter: int, ready: int | None = None) -> NoSlot | WorkSlot:
+    def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
         if counter >= self.files and self.worker:
             self.worker.stop()
-            return NoSlot(wait=0.1, reason="enough")
+            return NoLease(wait=0.1, reason="enough")
         if self.answers:
             return self.answers.pop()
-        return WorkSlot(slot="0" * 32, step=0, counter=counter, expires=2e9)
+        return WorkLease(lease="0" * 32, step=0, counter=counter, expires=2e9)
 
     def upload_rollouts(self, data: bytes) -> UploadReceipt:
         if self.failures:
@@ -49,7 +49,7 @@ class ScriptedService:
         return self.receipt(hashlib.sha256(data).digest())
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
-        return HeartbeatResponse(next=1.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -89,7 +89,7 @@ def world(deployed: Deployed, tmp_path: Path) -> WorkerWorld:
 
 def test_files_are_made_uploaded_and_submitted_in_the_order_of_their_counters(world: WorkerWorld) -> None:
     service = ScriptedService(files=2)
-    service.answers.append(NoSlot(wait=0.1, reason="no work just now"))
+    service.answers.append(NoLease(wait=0.1, reason="no work just now"))
     assert world.start(service).run() == EXIT_OK
     assert [file.counter for file in world.submissions] == [0, 1]
     for file, data in zip(world.submissions, service.uploads, strict=True):

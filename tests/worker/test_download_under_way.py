@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.scheduler import Grant, Requester, decide
-from orchestrator.supply import Rule, Supply
+from orchestrator.scheduler import Grant, QueueState, Requester, Rule, decide
 from protocol.api.endpoints import OBJECTS
-from protocol.api.work import NoSlot, WorkSlot
+from protocol.api.work import NoLease, WorkLease
 from protocol.identity import PoolId
 from protocol.receipts import UploadReceipt
 from runtime.pool_client import PoolClient
@@ -75,26 +74,26 @@ class PublishingWorld(WorkerWorld):
 
 
 class SchedulingService(ScriptedService):
-    """Slots by the scheduler's own rule. Step 1 is published once the first file is uploaded, and its weights come once
-    the second is; `said`: what the worker had each time a slot was given."""
+    """Leases by the scheduler's own rule. Step 1 is published once the first file is uploaded; its weights come once
+    the second is; `said`: what the worker had each time a lease was given."""
 
     def __init__(self, world: PublishingWorld) -> None:
         super().__init__(files=3)
         self.world, self.said, self.reached = world, list[tuple[int | None, int]](), dict[str, int]()
         self.end = time.monotonic() + 2 * BOUND
 
-    def slot(self, counter: int, ready: int | None = None) -> NoSlot | WorkSlot:
+    def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
         world, usable = self.world, len(self.world.steps) - 1
         if counter == 1:
             assert world.asked_for.wait(BOUND), "the next weights are on their way"
         if counter == 2 and ready != 1:
             assert time.monotonic() < self.end, "the next weights have come, and the worker does not say so"
-            return NoSlot(wait=0.1, reason="the test waits for the download")
-        supply = Supply(usable, usable, usable, (), (), (), {}, {}, self.reached)
+            return NoLease(wait=0.1, reason="the test waits for the download")
+        queue = QueueState(usable, usable, usable, (), (), (), {}, {}, self.reached)
         node = Requester("0xa", counter, 0, ready=ready)
-        decision = decide(RULE, supply, node, None, 0.0)
-        answer = super().slot(counter, ready)
-        if isinstance(answer, NoSlot):
+        decision = decide(RULE, queue, node, None, 0.0)
+        answer = super().request_lease(counter, ready)
+        if isinstance(answer, NoLease):
             return answer
         assert isinstance(decision, Grant)
         self.reached["0xa"] = max(decision.step, self.reached.get("0xa", 0))

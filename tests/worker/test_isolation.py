@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from environments.sandbox.pool import make
 from protocol.errors import ConfigError
 from runtime import keystore
-from sandbox.host import python_mounts
+from sandbox.bubblewrap import python_mounts
 from sandbox.launch import IsolatedProcess, Launch
 from sandbox.policy import MIB, Mode, Mount, NetworkAccess
+from sandbox.pool import make
 from worker.config import WorkerConfig
 from worker.main import INSIDE, _bring_images, absolute, enter, worker_policy
 
@@ -148,9 +148,9 @@ def inside_with_images(given: WorkerConfig) -> str:
     make("python")
     _bring_images(given)
     source = (
-        "from environments.sandbox.image import is_made\n"
-        "from environments.sandbox.pool import SandboxPool\n"
-        "from environments.sandbox.program import SandboxLimits, SandboxProgram\n"
+        "from sandbox.image import is_made\n"
+        "from sandbox.pool import SandboxPool\n"
+        "from sandbox.wasi import SandboxLimits, SandboxProgram\n"
         "print(is_made('python'), SandboxPool('python', 1).run(SandboxProgram('print(7)'), SandboxLimits()).stdout"
         " == b'7\\n')"
     )

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from engines.base import Engine
 from engines.runtime import arithmetic_of, vllm_installed
-from environments.following import FollowingEnvironments
-from environments.pool import PoolEnvironments
+from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError, printable
 from protocol.evidence.figures import engine_key
@@ -30,7 +29,7 @@ from validator.judging.context import CheckContext, SubmissionFacts, verdict_on
 from validator.judging.measurements import evidence, measure
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import KeptFiles
+from validator.retention import RetentionStore
 
 
 def judge(
@@ -179,7 +178,7 @@ class FileJudge:
         sources: Sources,
         weights: Callable[[Work], Path],
         verdicts: VerdictStore | None = None,
-        files: KeptFiles | None = None,
+        files: RetentionStore | None = None,
         judge_one: JudgeOne = judge,
     ) -> None:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights

@@ -1,21 +1,288 @@
-"""Packages with `load_environment` (verifiers 0.2): environments of one turn or several, their tools and rubrics.
+"""A transcript in the model's place: it gives its turns in order, and looks whether what it is asked only ever grows.
 
-A rollout is run by the environment itself; in place of a model, a script gives the turns that it is about (script.py).
+What an environment asks next follows from its row and from what the model has said. So the environment's own rollout,
+run on the turns so far, asks once more than they are: what is new in that request is its reply.
 """
 
 import asyncio
 import functools
 import importlib
 import inspect
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .client import scripted_client, tool_schema
-from .endpoint import answer_inside
-from .refusal import MACHINES, NoScore, Refused
-from .rows import MAX_ROWS, plain_prompt, row_text
-from .script import MODEL, Script, reply_of
+from . import (
+    MACHINES,
+    MAX_ROWS,
+    NoScore,
+    Refused,
+    field,
+    plain_message,
+    plain_prompt,
+    row_text,
+)
+
+MODEL = "muster"
+MAX_REPLY_CHARS = 1 << 16
+_REPLIES = ("tool", "user")
+_SHAPING = ("stop", "response_format", "logit_bias", "functions", "function_call", "prompt_logprobs", "guided_json")
+"""Settings that would make other turns than the pool samples."""
+_Said = tuple[str, str, tuple[tuple[str, str, str], ...]]
+"""Role, text, and calls with id, name and arguments."""
+
+
+class Script:
+    """`turns`: {"text", "call": [name, arguments as JSON] or None} each. `tools`: the schemas that every request has to
+    offer. `opening`: role and text of the messages that the first one has to be.
+
+    `asked`: turns that were given; `over`: whether one more was asked for, and `due`: the texts that were new in it.
+    `trouble`: why there can be neither reply nor score, whatever the package makes of it."""
+
+    def __init__(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Any], opening: Sequence[Any]) -> None:
+        self._turns, self._tools = turns, list(tools)
+        self._so_far: list[_Said] = [(role, text, ()) for role, text in opening]
+        self.asked, self.over, self.trouble = 0, False, ""
+        self.due: list[str] = []
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its turns were asked for."""
+        return self.asked == len(self._turns)
+
+    def next(
+        self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """The next turn, its `calls` as [id, name, arguments]; None after the last. Raises NoScore for a request that
+        no worker would have sampled an answer to."""
+        try:
+            return self._next(messages, model, tools, settings)
+        except (NoScore, Refused) as error:
+            raise self.refused(str(error)) from None
+
+    def refused(self, why: str) -> NoScore:
+        """To be raised; whatever catches it, there is no score."""
+        self.trouble = self.trouble or why
+        return NoScore(self.trouble)
+
+    def _next(
+        self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        if self.over:
+            raise NoScore("the environment asks on after its model's context is full")
+        self._check(model, tools, settings)
+        new = self._added([_said(self.asked, one) for one in _listed(messages)])
+        if self.whole:
+            self.over, self.due = True, [text for _, text, _ in new]
+            return None
+        self.asked += 1
+        turn = self._turns[self.asked - 1]
+        calls = [[f"call{self.asked:05}", *turn["call"]]] if turn["call"] else []
+        self._so_far += [*new, ("assistant", turn["text"], tuple((one[0], one[1], one[2]) for one in calls))]
+        return {"text": turn["text"], "calls": calls}
+
+    def _check(self, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]) -> None:
+        if model != MODEL:
+            raise NoScore(f"the environment asks another model: {str(model)[:60]}")
+        if settings.get("n") not in (None, 1):
+            raise NoScore(f"the environment asks for {str(settings['n'])[:20]} answers at once")
+        shaping = next((name for name in _SHAPING if settings.get(name)), "")
+        if shaping or settings.get("tool_choice") not in (None, "auto"):
+            raise NoScore(f"the environment sets `{shaping or 'tool_choice'}`, which the pool's sampling does not have")
+        if list(tools) != self._tools:
+            raise NoScore("the environment offers other tools than before")
+
+    def _added(self, said: list[_Said]) -> list[_Said]:
+        """What a request has more than the one before it and its answer."""
+        before = len(self._so_far)
+        if said[:before] != self._so_far or (self.asked == 0 and len(said) > before):
+            what = "changes what was said before" if self.asked else "asks something else than its row says"
+            raise NoScore(f"the environment {what}")
+        new = said[before:]
+        wrong = next((role for role, _, _ in new if role not in _REPLIES), "")
+        if wrong:
+            raise NoScore(f"the environment speaks as `{wrong[:20]}` between turns")
+        return new
+
+
+def reply_of(script: Script) -> str | None:
+    """What the environment says after the last turn; None where that is the end, or nothing, or too long."""
+    text = "\n\n".join(script.due).encode(errors="replace").decode()
+    return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None
+
+
+def _listed(messages: Any) -> Sequence[Any]:
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+
+
+def _said(turn: int, message: Any) -> _Said:
+    where = f"turn {turn}" if turn else "the row"
+    role, text = plain_message(where, message)
+    return role, text, tuple(_call(one) for one in field(message, "tool_calls") or ())
+
+
+def _call(one: Any) -> tuple[str, str, str]:
+    about = field(one, "function") or one
+    return str(field(one, "id")), str(field(about, "name")), str(field(about, "arguments"))
+
+
+# An OpenAI-compatible endpoint inside the process, for packages that insist on HTTP. What httpx would send to `BASE` is
+# answered before it leaves the process, with or without a stream of events, while a rollout is replayed and only then.
+
+
+HOST = "transcript.invalid"
+BASE = f"http://{HOST}/v1"
+_LIBRARIES = "httpx", "httpx2"
+_OPENAI = "openai._base_client"
+_PIECE = 64
+_current: list[Script] = []
+
+
+def answer_inside() -> None:
+    """From now on, for every client of httpx in this process. Those of OpenAI's library would start programs to learn
+    which system they tell the endpoint of."""
+    for name in (*_LIBRARIES, _OPENAI):
+        try:
+            library: Any = importlib.import_module(name)
+        except ImportError:
+            continue
+        if name == _OPENAI:
+            library.get_platform = lambda: "Unknown"
+        else:
+            route(library)
+
+
+def answers_by(script: Script) -> None:
+    """Whoever asks the endpoint asks this script from now on."""
+    _current[:] = [script]
+
+
+def route(library: Any) -> None:
+    """Of a library with httpx's names."""
+    outside, outside_async = library.HTTPTransport.handle_request, library.AsyncHTTPTransport.handle_async_request
+
+    def handle(self: Any, request: Any) -> Any:
+        if not _ours(request):
+            return outside(self, request)
+        request.read()
+        return _response(library, request)
+
+    async def handle_async(self: Any, request: Any) -> Any:
+        if not _ours(request):
+            return await outside_async(self, request)
+        await request.aread()
+        return _response(library, request)
+
+    library.HTTPTransport.handle_request, library.AsyncHTTPTransport.handle_async_request = handle, handle_async
+
+
+def _ours(request: Any) -> bool:
+    return bool(_current) and request.url.host == HOST
+
+
+def _response(library: Any, request: Any) -> Any:
+    status, kind, content = _answer(_current[0], request.method, request.url.path, request.content)
+    return library.Response(status, headers={"content-type": kind}, content=content, request=request)
+
+
+def _answer(script: Script, method: str, path: str, content: bytes) -> tuple[int, str, bytes]:
+    """Status, media type and body."""
+    try:
+        if (method, path) == ("GET", "/v1/models"):
+            return _document(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        if (method, path) != ("POST", "/v1/chat/completions"):
+            raise script.refused(f"the environment asks for {method} {path[:60]}, which the endpoint does not have")
+        body = json.loads(content)
+        tools = [plain_tool(one["function"]) for one in body.get("tools") or ()]
+        turn = script.next(body["messages"], body.get("model"), tools, body)
+    except NoScore as error:
+        return _document(400, {"error": {"message": str(error), "type": "invalid_request_error"}})
+    if turn is None:
+        full = {"message": "this model's maximum context length is reached", "code": "context_length_exceeded"}
+        return _document(400, {"error": full})
+    if body.get("stream"):
+        return 200, "text/event-stream", _events(turn)
+    message = {"role": "assistant", "content": turn["text"]}
+    message |= {"tool_calls": _calls(turn)} if turn["calls"] else {}
+    return _document(200, _completion("chat.completion", message=message, finish_reason=_finish(turn)))
+
+
+def plain_tool(function: Mapping[str, Any]) -> dict[str, Any]:
+    """A function as a chat template is told of it."""
+    about = {name: function.get(name) for name in ("name", "description", "parameters")}
+    return {"type": "function", "function": about}
+
+
+def _events(turn: Mapping[str, Any]) -> bytes:
+    """The turn in pieces, as a server that samples would stream it."""
+    text = turn["text"]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": text[place : place + _PIECE]} for place in range(0, len(text), _PIECE)]
+    deltas += [{"tool_calls": [{"index": place} | one for place, one in enumerate(_calls(turn))]}] * bool(turn["calls"])
+    chunks = [_completion("chat.completion.chunk", delta=delta, finish_reason=None) for delta in deltas]
+    chunks.append(_completion("chat.completion.chunk", delta={}, finish_reason=_finish(turn)))
+    return b"".join(b"data: %s\n\n" % one for one in (*(json.dumps(chunk).encode() for chunk in chunks), b"[DONE]"))
+
+
+def _completion(kind: str, **choice: Any) -> dict[str, Any]:
+    return {"id": MODEL, "object": kind, "created": 0, "model": MODEL, "choices": [{"index": 0} | choice]}
+
+
+def _calls(turn: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"id": number, "type": "function", "function": {"name": name, "arguments": given}}
+        for number, name, given in turn["calls"]
+    ]
+
+
+def _finish(turn: Mapping[str, Any]) -> str:
+    return "tool_calls" if turn["calls"] else "stop"
+
+
+def _document(status: int, document: Mapping[str, Any]) -> tuple[int, str, bytes]:
+    return status, "application/json", json.dumps(document).encode()
+
+
+def scripted_client(script: Script) -> Any:
+    """A `verifiers.clients.Client`; what it wraps is an OpenAI client of the endpoint within (endpoint.py). After the
+    script's last turn the model's context is full, as the library says it: its environments then end the rollout, and
+    their rubrics score what there is."""
+    base = importlib.import_module("verifiers.clients.client").Client
+    types = importlib.import_module("verifiers.types")
+    errors = importlib.import_module("verifiers.errors")
+
+    async def get_response(
+        self: Any, prompt: Any, model: Any, sampling_args: Any = None, tools: Any = None, **_: Any
+    ) -> Any:
+        turn = script.next(prompt, model, [tool_schema(one) for one in tools or ()], sampling_args or {})
+        if turn is None:
+            raise errors.OverlongPromptError("the transcript has no more turns")
+        calls = [types.ToolCall(id=number, name=name, arguments=given) for number, name, given in turn["calls"]]
+        message = types.ResponseMessage(
+            content=turn["text"],
+            tool_calls=calls or None,
+            finish_reason="tool_calls" if calls else "stop",
+            is_truncated=False,
+        )
+        return types.Response(id=MODEL, created=0, model=MODEL, message=message)
+
+    def official(_: Any) -> Any:
+        return importlib.import_module("openai").AsyncOpenAI(base_url=BASE, api_key="none")
+
+    answers_by(script)
+    made = type("Transcript", (base,), {"get_response": get_response, "client": property(official)})
+    setattr(made, "__abstractmethods__", frozenset())  # noqa: B010  the rest of a client speaks to a provider
+    return made(None)
+
+
+def tool_schema(tool: Any) -> dict[str, Any]:
+    """A tool of the library's as an OpenAI-compatible endpoint and a chat template are told of it."""
+    return plain_tool({name: getattr(tool, name) for name in ("name", "description", "parameters")})
+
+
+# The package
+
 
 _OUTSIDE = "InfraError", "ModelError"
 """The library's names for what is nobody's answer's fault."""

@@ -12,10 +12,15 @@ import os
 import sys
 from typing import Any
 
-from .carried import carry_nothing
-from .confine import shut_in, shut_in_fork
-from .refusal import NoScore, Refused
-from .still import hold_still, same_luck, writable_nothing
+from . import NoScore, Refused
+from .confinement import (
+    carry_nothing,
+    hold_still,
+    same_luck,
+    shut_in,
+    shut_in_fork,
+    writable_nothing,
+)
 
 _MAX_SAID = 1 << 20
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request", "http.client.connect")

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from .refusal import MACHINES, NoScore, Refused
-from .rows import MAX_ROWS, row_text
+from . import MACHINES, MAX_ROWS, NoScore, Refused, row_text
 
 
 class TasksetPackage:

@@ -9,27 +9,27 @@ export const difficultyPage = {
   view: found => [
     heading("Difficulty"),
     lead("How often the run's models solved its problems, counted from accepted files that nothing can change any more. Where "
-      + "the pool has a curriculum, problems that are solved nearly always or hardly ever rest for a while."),
+      + "the pool has a curriculum, problems that are solved nearly always or hardly ever are masked for a while."),
     tiles([["Files counted", count(found.files), {sub: found.unread ? `${count(found.unread)} not read yet` : null}],
       ["As of policy step", stepLink(found.step)]]),
     card("Environments", {wide: true}, table("Environments", [["Environment", {main: true}], ["Problems", {n: true}],
-      ["Tried", {n: true}], ["Never solved", {n: true}], ["Always solved", {n: true}], ["Resting, too hard", {n: true}],
-      ["Resting, too easy", {n: true}], ["Resting in all", {n: true}]],
+      ["Tried", {n: true}], ["Never solved", {n: true}], ["Always solved", {n: true}], ["Masked, too hard", {n: true}],
+      ["Masked, too easy", {n: true}], ["Masked in all", {n: true}]],
     found.environments.map(one => [words(one.environment), one.problems == null ? "from any seed" : count(one.problems),
       count(one.tried), part(one.solved[0], one.tried), part(one.solved.at(-1), one.tried), part(one.hard, one.problems),
-      part(one.easy, one.problems), part(resting(one), one.problems)]))),
-    el("div", {class: "grid"}, ...found.environments.map(one => card(words(one.environment), {note: rests(one)}, shares(one)))),
+      part(one.easy, one.problems), part(masked(one), one.problems)]))),
+    el("div", {class: "grid"}, ...found.environments.map(one => card(words(one.environment), {note: maskedNote(one)}, shares(one)))),
   ],
 };
 
-const resting = ({hard, easy}) => hard == null ? null : hard + easy;
+const masked = ({hard, easy}) => hard == null ? null : hard + easy;
 // "12 (3%)"; a dash where nothing is known.
 const part = (number, whole) => number == null ? "–" : whole ? `${count(number)} (${share(number / whole)})` : count(number);
 
-function rests(one) {
-  if (one.hard == null) return "No curriculum: no problem rests.";
-  return `${plural(resting(one), "problem")} of ${count(one.problems)} (${share(resting(one) / one.problems)}) ${
-    resting(one) === 1 ? "rests" : "rest"}: ${count(one.hard)} too hard, ${count(one.easy)} too easy.`;
+function maskedNote(one) {
+  if (one.hard == null) return "No curriculum: no problem is masked.";
+  return `${plural(masked(one), "problem")} of ${count(one.problems)} (${share(masked(one) / one.problems)}) ${
+    masked(one) === 1 ? "is masked" : "are masked"}: ${count(one.hard)} too hard, ${count(one.easy)} too easy.`;
 }
 
 // The kinds that are counted: never, ten tenths, always.

@@ -19,7 +19,7 @@ export const disputesPage = {
         {n: true}], ["Opened"]], disputes.rows.map(one => [disputeLink(one.sequence), el("code", {title: one.disputer},
         one.disputer.slice(0, 10)), pill(one.outcome), one.resolved ? one.overturned ? pill("overturned", "warn")
         : pill("upheld", "good") : pill("open", ""), tokens(one.reward), when(one.time, now)]), "Nobody has disputed a file.")),
-      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify case NUMBER."},
+      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify challenge NUMBER."},
         table("Cases against nodes", [["Case", {main: true}], ["Accused"], ["By"], ["Files"], ["State"], ["Votes"],
           ["Taken", {n: true}], ["Opened"]], cases.rows.map(one => [count(one.case), address("node", one.node),
           code(one.accuser), one.sequences.flatMap(sequence => [fileLink(sequence), " "]), [pill(one.outcome,

@@ -25,8 +25,8 @@ export const joinPage = {
           ["Later", "muster node status"]])),
         card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
         card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
-          `muster verify --orchestrator ${url} --deployment deployment.json`],
-        ["Keep this run as one page", `muster run report --orchestrator ${url}`]]))),
+          `muster verify files --pool ${url} --deployment deployment.json`],
+        ["Keep this run as one page", `muster pool report --pool ${url}`]]))),
     ];
   },
 };

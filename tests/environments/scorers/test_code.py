@@ -1,11 +1,21 @@
 """Programs that answer: right ones pass, and none passes by what it prints, patches or leaves behind."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from attacks.hostile import DECEITS, hostile
-from environments.scorers.code import MAX_PROGRAM_CHARS, MAX_TESTS, last_program, read_tests, score
+from environments.scorers import code
+from environments.scorers.code import (
+    MAX_PROGRAM_CHARS,
+    MAX_TESTS,
+    last_program,
+    read_tests,
+    same_output,
+    same_value,
+    score,
+)
 from protocol.errors import ConfigError
 
 STDIN = {
@@ -64,16 +74,17 @@ def test_hostile_programs_score_nothing(bad: Any) -> None:
     assert score(fenced(bad.source), STDIN) == 0.0
 
 
-def test_what_is_expected_never_enters_the_sandbox() -> None:
+def test_what_is_expected_never_enters_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def run(program: Any, limits: Any) -> Any:
         seen.append(program)
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(code, "shared_pool", lambda _: SimpleNamespace(run=run))
     for verification in (STDIN, FUNCTION):
         with pytest.raises(KeyboardInterrupt):
-            score(fenced(GOOD_STDIN), verification, run)
+            score(fenced(GOOD_STDIN), verification)
     assert [(one.stdin, one.arguments) for one in seen] == [(b"1 2\n", []), (b"", [1, 2])]
 
 
@@ -100,3 +111,59 @@ def test_programs_and_tests_are_bounded() -> None:
 def test_a_wrong_verification_is_named(verification: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         score(fenced(GOOD_STDIN), verification)
+
+
+# What counts as the same output and the same value.
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ("1 2\n3\n", "1 2 3", True),
+        ("a  b", "a b", True),
+        ("a", "A", False),
+        ("1", "1.0", True),
+        ("3.0", "3", True),
+        ("3.0000001", "3", False),
+        ("2432902008176640001.0", "2432902008176640000", False),
+        ("2432902008176640000.0", "2432902008176640000", True),
+        ("243290.2e13", "2432902008176640000", False),
+        ("1.e999", "2.e999", False),
+        ("0.3333333", "0.33333333", True),
+        ("0.333", "0.334", False),
+        ("1", "2", False),
+        ("10", "10 10", False),
+        ("nan", "nan.0", False),
+        ("inf", "1.0", False),
+        ("1e999", "1.5", False),
+        ("٣", "3.0", False),
+        ("1." + "0" * 400, "1.0", False),
+        ("", "", True),
+    ],
+)
+def test_outputs(given: str, expected: str, same: bool) -> None:
+    assert same_output(given, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ([1, [2.0000000001]], [1, [2.0]], True),
+        ({"a": [1]}, {"a": [1]}, True),
+        ({"a": 1}, {"b": 1}, False),
+        (True, 1, False),
+        (1, 1.0, True),
+        (1.0, 1, True),
+        (1.0000001, 1, False),
+        (2432902008176640512.0, 2432902008176640000, False),
+        (float("inf"), float("inf"), False),
+        (True, 1.0, False),
+        ("1", 1, False),
+        ([1], [1, 1], False),
+        (10**400, 1.0, False),
+        (None, None, True),
+        (None, False, False),
+    ],
+)
+def test_values(given: Any, expected: Any, same: bool) -> None:
+    assert same_value(given, expected) is same

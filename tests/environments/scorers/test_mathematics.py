@@ -7,11 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from attacks.hostile import ANSWERS
-from environments.errors import ScoringUnavailable
-from environments.sandbox.pool import shared_pool
-from environments.sandbox.program import SandboxProgram
 from environments.scorers.mathematics import LIMITS, final_answer, score
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, ScoringUnavailable
+from sandbox.pool import shared_pool
+from sandbox.wasi import SandboxProgram
 
 RIGHT = [
     (r"\frac{1}{2}", r"so \boxed{0.5}"),

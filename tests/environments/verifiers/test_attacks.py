@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from environments.errors import ScoringUnavailable
 from environments.verifiers import process as process_module
 from environments.verifiers.process import PackageProcess
-from sandbox.choose import try_mode
+from protocol.errors import ScoringUnavailable
+from sandbox.launch import try_mode
 from sandbox.policy import Mode
 from tests.environments.verifiers.small import ROWS, small_package, turns
 

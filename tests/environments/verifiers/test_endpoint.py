@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from environments.verifiers.guest import endpoint
-from environments.verifiers.guest.script import MODEL, Script, reply_of
+from environments.verifiers.guest import classic
+from environments.verifiers.guest.classic import MODEL, Script, reply_of
 
 ASKED = [{"role": "user", "content": "Play."}]
 TOOL = {"type": "function", "function": {"name": "open", "description": "Opens.", "parameters": {}}}
@@ -28,21 +28,21 @@ class InsideAsync(httpx.AsyncHTTPTransport):
     """The same for those that wait."""
 
 
-endpoint.route(SimpleNamespace(HTTPTransport=Inside, AsyncHTTPTransport=InsideAsync, Response=httpx.Response))
+classic.route(SimpleNamespace(HTTPTransport=Inside, AsyncHTTPTransport=InsideAsync, Response=httpx.Response))
 
 
 @pytest.fixture
 def script() -> Iterator[Script]:
     made = Script(TURNS, [TOOL], [["user", "Play."]])
-    endpoint.answers_by(made)
+    classic.answers_by(made)
     yield made
-    endpoint._current.clear()
+    classic._current.clear()
 
 
 def ask(messages: list[Any], **more: Any) -> httpx.Response:
     body = {"model": MODEL, "messages": messages, "tools": [TOOL]} | more
     with httpx.Client(transport=Inside()) as client:
-        return client.post(f"{endpoint.BASE}/chat/completions", json=body)
+        return client.post(f"{classic.BASE}/chat/completions", json=body)
 
 
 def test_turns_in_their_order_then_the_end_of_the_context(script: Script) -> None:
@@ -74,7 +74,7 @@ def test_who_waits_gets_the_same(script: Script) -> None:
     async def asked() -> httpx.Response:
         async with httpx.AsyncClient(transport=InsideAsync()) as client:
             body = {"model": MODEL, "messages": ASKED, "tools": [TOOL]}
-            return await client.post(f"{endpoint.BASE}/chat/completions", json=body)
+            return await client.post(f"{classic.BASE}/chat/completions", json=body)
 
     assert asyncio.run(asked()).json()["choices"][0]["message"]["content"] == TURNS[0]["text"]
     assert script.asked == 1
@@ -101,8 +101,8 @@ def test_another_question_than_the_rows_is_trouble(script: Script) -> None:
 
 def test_other_paths_are_trouble_and_other_hosts_are_not_ours(script: Script) -> None:
     with httpx.Client(transport=Inside()) as client:
-        assert client.get(f"{endpoint.BASE}/models").json()["data"][0]["id"] == MODEL
-        assert client.post(f"{endpoint.BASE}/responses", json={}).status_code == 400
+        assert client.get(f"{classic.BASE}/models").json()["data"][0]["id"] == MODEL
+        assert client.post(f"{classic.BASE}/responses", json={}).status_code == 400
         with pytest.raises(httpx.ConnectError):
             client.get("http://127.0.0.1:9/v1/models")
     assert "/v1/responses" in script.trouble

@@ -8,16 +8,13 @@ from textwrap import dedent
 
 import pytest
 
-from environments.checking.compare import check_environment
-from environments.data import data_folder
-from environments.errors import ScoringUnavailable
-from environments.verifiers.environment import VerifiersEnvironment
-from environments.verifiers.install import wheel_requirement
-from environments.verifiers.lock import PackageLock, read_lock
-from environments.verifiers.locking import AskedPackage, lock_package
+from environments.checking import check_environment
+from environments.registry import data_folder
+from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
+from environments.verifiers.install import PackageLock, read_lock, wheel_requirement
 from localnet.plan import pool_config
 from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable
 from runtime.environment_files import fetch_files, publish_files
 from tests.environments.verifiers.small import ROWS, small_library
 from tests.environments.verifiers.wheels import make_wheel

@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 
-from environments.data import data_folder
-from environments.errors import ScoringUnavailable
 from environments.pool import PoolEnvironments
-from environments.verifiers.environment import VerifiersEnvironment
-from environments.verifiers.install import wheel_requirement
-from environments.verifiers.lock import PackageLock
-from environments.verifiers.locking import AskedPackage, lock_package
+from environments.registry import data_folder
+from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
+from environments.verifiers.install import PackageLock, wheel_requirement
 from environments.verifiers.process import PackageProcess, Turn
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.models import load_tokenizer
 from tests.environments.chat_templates import CHATML
 from tests.environments.verifiers.small import GAME, TOOLS, small_library, small_package, turns

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chain.indexer.records import CaseOutcome
-from orchestrator.indexer import Indexer
+from orchestrator.background import ChainWatcher
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk
 from tests.orchestrator.crowd import Still, serve_crowd
@@ -26,8 +26,8 @@ def base(run: Desk) -> Iterator[str]:
 
 
 def advance(run: Desk, head: int) -> None:
-    state = replace(run.watch.state, head=head, version=run.watch.state.version + 1)
-    run.watch.projection = Still(state)
+    state = replace(run.view.state, head=head, version=run.view.state.version + 1)
+    run.view.projection = Still(state)
 
 
 def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, base: str, visit: Opening) -> None:
@@ -49,10 +49,10 @@ def test_a_case_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk, bas
     seen.open("disputes")
     row = seen.page.locator("section.card", has_text="Cases against nodes").locator("tbody tr").first
     assert "jury not drawn" in row.inner_text()
-    run.watch.state.cases[4] = replace(run.watch.state.cases[3], case=4)
+    run.view.state.cases[4] = replace(run.view.state.cases[3], case=4)
     advance(run, 4321)
     row.get_by_role("cell", name="4", exact=True).wait_for()
-    run.watch.state.cases[4].outcome = CaseOutcome.LAPSED
+    run.view.state.cases[4].outcome = CaseOutcome.LAPSED
     advance(run, 4322)
     row.get_by_text("lapsed").wait_for()
     assert not seen.complaints
@@ -67,8 +67,8 @@ def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, vi
     assert seen.page.get_by_text("block 4,321").is_visible()
 
 
-class Compared(Indexer):
-    """An indexer whose newest comparison was this."""
+class Compared(ChainWatcher):
+    """A chain watcher whose newest comparison was this."""
 
     def __init__(self, found: Reconciliation, current: bool) -> None:
         self.reconciliation, self._is_current = found, current
@@ -84,10 +84,10 @@ DIFFERENT = Reconciliation(
 
 
 def test_a_chain_that_does_not_answer_is_lag_and_never_fraud(run: Desk, base: str, visit: Opening) -> None:
-    run.service.indexer = Compared(DIFFERENT, current=False)
-    run.watch.error = "the chain does not answer"
-    assert run.watch.heard is not None
-    run.watch.heard -= 120
+    run.service.chain_watcher = Compared(DIFFERENT, current=False)
+    run.view.error = "the chain does not answer"
+    assert run.view.heard is not None
+    run.view.heard -= 120
     seen = visit(base)
     for name in ("", "money"):
         seen.open(name)
@@ -100,8 +100,8 @@ def test_a_chain_that_does_not_answer_is_lag_and_never_fraud(run: Desk, base: st
 
 
 def test_a_chain_without_new_blocks_is_not_called_live(run: Desk, base: str, visit: Opening) -> None:
-    assert run.watch.moved is not None
-    run.watch.moved -= 300
+    assert run.view.moved is not None
+    run.view.moved -= 300
     seen = visit(base)
     seen.open("")
     assert seen.page.inner_text("#live") == "chain stands still"
@@ -109,7 +109,7 @@ def test_a_chain_without_new_blocks_is_not_called_live(run: Desk, base: str, vis
 
 
 def test_a_difference_that_stands_is_said_with_its_figures(run: Desk, base: str, visit: Opening) -> None:
-    run.service.indexer = Compared(DIFFERENT, current=True)
+    run.service.chain_watcher = Compared(DIFFERENT, current=True)
     seen = visit(base)
     seen.open("money")
     assert "differs from the chain at block 5" in seen.text()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.page import report_page
-from orchestrator.report import FileDetails, documents
-from orchestrator.status import record
-from orchestrator.summary import build_summary
-from orchestrator.views.dashboard import Dashboard
+from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.page import report_page
+from orchestrator.dashboard.results import FileDetails, build_summary, documents
+from orchestrator.dashboard.routes import Dashboard
+from orchestrator.dashboard.views import find_submission, submission_view
 from protocol.api.run import RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER
@@ -72,9 +72,10 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
 
 def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, tmp_path: Path) -> None:
     desk = serve_crowd(tmp_path, nodes=20, files=1100)
-    views = Dashboard(desk.service)
+    state, evidence = desk.view.state, Dashboard(desk.service).evidence
+    submission = submission_view(state, find_submission(state, 1, 0), desk.service.consumed())
     details = FileDetails(
-        submissions=[views.submission(0)], verdicts=[views.verdicts(0)], rollouts=[views.rollouts(0, 0)]
+        submissions=[submission], verdicts=[evidence.verdicts(state, 0)], rollouts=[evidence.rollouts(state, 0, 0)]
     )
     seen = opened(visit, report_page(documents(None, record(desk.service), details)), tmp_path)
     missing = {"pools", "difficulty", "files?status=rejected"}

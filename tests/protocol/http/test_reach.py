@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from protocol.accounts import Account
-from protocol.api.uploads import UploadTicket
+from protocol.api.work import UploadTicket
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is_public
 from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient

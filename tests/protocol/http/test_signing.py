@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.db import Database
-from orchestrator.guard import RequestGuard
-from orchestrator.nonces import NonceStore
 from protocol import signing
 from protocol.accounts import Account
 from protocol.errors import ConfigError, MusterError
-from protocol.http.signing import Realm, RequestRefused, parse_headers, service_url, sign_request
+from protocol.http.signing import AuthScope, RequestRefused, parse_headers, service_url, sign_request
 
 POOLS = "0x000000000000000000000000000000000000bEEF"
-REALM = Realm.of("http://127.0.0.1:8000/", 31337, POOLS)
+REALM = AuthScope.of("http://127.0.0.1:8000/", 31337, POOLS)
 ACCOUNT = Account.from_key(b"\x07" * 32)
 NOW = 1_800_000_000.0
 
@@ -30,24 +29,26 @@ def guard(tmp_path: Path, now: float = NOW, **options: object) -> RequestGuard:
     return RequestGuard(REALM, store_at(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
 
 
-def signed(method: str = "POST", path: str = "/v1/slots?x=1", body: bytes = b"{}", **options: object) -> dict[str, str]:
-    realm = options.pop("realm", REALM)
+def signed(
+    method: str = "POST", path: str = "/v1/leases?x=1", body: bytes = b"{}", **options: object
+) -> dict[str, str]:
+    auth_scope = options.pop("auth_scope", REALM)
     now = options.pop("now", NOW)
-    return sign_request(ACCOUNT, realm, method, path, body, now, **options)  # type: ignore[arg-type]
+    return sign_request(ACCOUNT, auth_scope, method, path, body, now, **options)  # type: ignore[arg-type]
 
 
 def test_an_honest_request_is_its_senders(tmp_path: Path) -> None:
     headers = signed()
     pairs = [("Host", "x"), *((k.lower(), v) for k, v in headers.items())]
-    assert guard(tmp_path).verify("POST", "/v1/slots?x=1", pairs, b"{}") == ACCOUNT.address
+    assert guard(tmp_path).verify("POST", "/v1/leases?x=1", pairs, b"{}") == ACCOUNT.address
 
 
 def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
     headers = signed().items()
-    guard(tmp_path).verify("POST", "/v1/slots?x=1", headers, b"{}")
+    guard(tmp_path).verify("POST", "/v1/leases?x=1", headers, b"{}")
     for now in (NOW, NOW + 59):
         with pytest.raises(RequestRefused, match="sent before") as refused:
-            guard(tmp_path, now).verify("POST", "/v1/slots?x=1", headers, b"{}")
+            guard(tmp_path, now).verify("POST", "/v1/leases?x=1", headers, b"{}")
         assert refused.value.status == 409
     other = Account.create()
     nonce = bytes.fromhex(dict(headers)["X-Muster-Nonce"][2:])
@@ -58,14 +59,14 @@ def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("PUT", "/v1/slots?x=1", b"{}"),
-        ("POST", "/v1/slots?x=2", b"{}"),
-        ("POST", "/v1/slots", b"{}"),
-        ("POST", "/v1/slots?x=1", b"{ }"),
-        ("POST", "/v1/slots?x=1", b""),
-        ("post", "/v1/slots?x=1", b"{}"),
+        ("PUT", "/v1/leases?x=1", b"{}"),
+        ("POST", "/v1/leases?x=2", b"{}"),
+        ("POST", "/v1/leases", b"{}"),
+        ("POST", "/v1/leases?x=1", b"{ }"),
+        ("POST", "/v1/leases?x=1", b""),
+        ("post", "/v1/leases?x=1", b"{}"),
         ("POST", "v1/slots?x=1", b"{}"),
-        ("POST", "/v1/slots?x=1\n", b"{}"),
+        ("POST", "/v1/leases?x=1\n", b"{}"),
         ("POST", "/v1/släts", b"{}"),
     ],
 )
@@ -76,31 +77,31 @@ def test_another_request_is_not_covered(tmp_path: Path, method: str, path: str, 
 
 
 @pytest.mark.parametrize(
-    "realm",
+    "auth_scope",
     [
-        Realm.of("http://127.0.0.1:8001", 31337, POOLS),
-        Realm.of("https://127.0.0.1:8000", 31337, POOLS),
-        Realm.of("http://127.0.0.1:8000/other", 31337, POOLS),
-        Realm.of("http://127.0.0.1:8000", 84532, POOLS),
-        Realm.of("http://127.0.0.1:8000", 31337, "0x000000000000000000000000000000000000dEaD"),
+        AuthScope.of("http://127.0.0.1:8001", 31337, POOLS),
+        AuthScope.of("https://127.0.0.1:8000", 31337, POOLS),
+        AuthScope.of("http://127.0.0.1:8000/other", 31337, POOLS),
+        AuthScope.of("http://127.0.0.1:8000", 84532, POOLS),
+        AuthScope.of("http://127.0.0.1:8000", 31337, "0x000000000000000000000000000000000000dEaD"),
     ],
 )
-def test_a_request_to_somebody_else_is_refused(tmp_path: Path, realm: Realm) -> None:
+def test_a_request_to_somebody_else_is_refused(tmp_path: Path, auth_scope: AuthScope) -> None:
     with pytest.raises(RequestRefused, match="signature is not"):
-        guard(tmp_path).verify("POST", "/v1/slots?x=1", signed(realm=realm).items(), b"{}")
+        guard(tmp_path).verify("POST", "/v1/leases?x=1", signed(auth_scope=auth_scope).items(), b"{}")
 
 
 @pytest.mark.parametrize("skew", [61, -61, 3600, -1_799_999_999])
 def test_stale_and_early_requests_are_refused(tmp_path: Path, skew: int) -> None:
     with pytest.raises(RequestRefused, match=r"off the server's.*set the clock"):
-        guard(tmp_path).verify("POST", "/v1/slots?x=1", signed(now=NOW + skew).items(), b"{}")
-    guard(tmp_path).verify("POST", "/v1/slots?x=1", signed(now=NOW + 60).items(), b"{}")
+        guard(tmp_path).verify("POST", "/v1/leases?x=1", signed(now=NOW + skew).items(), b"{}")
+    guard(tmp_path).verify("POST", "/v1/leases?x=1", signed(now=NOW + 60).items(), b"{}")
 
 
 def test_an_address_in_a_header_proves_nothing(tmp_path: Path) -> None:
     headers = signed() | {"X-Muster-Address": Account.create().address}
     with pytest.raises(RequestRefused, match="signature is not"):
-        guard(tmp_path).verify("POST", "/v1/slots?x=1", headers.items(), b"{}")
+        guard(tmp_path).verify("POST", "/v1/leases?x=1", headers.items(), b"{}")
 
 
 def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> No
     high = raw[:32] + (order - int.from_bytes(raw[32:64], "big")).to_bytes(32, "big") + bytes([55 - raw[64]])
     with pytest.raises(RequestRefused, match="lower half"):
         guard(tmp_path).verify(
-            "POST", "/v1/slots?x=1", (headers | {"X-Muster-Signature": "0x" + high.hex()}).items(), b"{}"
+            "POST", "/v1/leases?x=1", (headers | {"X-Muster-Signature": "0x" + high.hex()}).items(), b"{}"
         )
 
 
@@ -137,7 +138,7 @@ def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> No
 )
 def test_headers_have_one_spelling(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(RequestRefused) as refused:
-        guard(tmp_path).verify("POST", "/v1/slots?x=1", (signed() | {name: value}).items(), b"{}")
+        guard(tmp_path).verify("POST", "/v1/leases?x=1", (signed() | {name: value}).items(), b"{}")
     assert refused.value.status == 401
 
 
@@ -165,7 +166,7 @@ def test_strangers_do_not_fill_the_store(tmp_path: Path) -> None:
     closed = guard(tmp_path, allowed=lambda address: False)
     for _ in range(3):
         with pytest.raises(RequestRefused, match="may not") as refused:
-            closed.verify("POST", "/v1/slots?x=1", signed().items(), b"{}")
+            closed.verify("POST", "/v1/leases?x=1", signed().items(), b"{}")
         assert refused.value.status == 403
     with pytest.raises(RequestRefused):
         closed.verify("POST", "/elsewhere", signed().items(), b"{}")
@@ -190,7 +191,7 @@ def test_one_of_many_concurrent_replays_wins(tmp_path: Path) -> None:
 
     def send() -> None:
         try:
-            shared.verify("POST", "/v1/slots?x=1", headers, b"{}")
+            shared.verify("POST", "/v1/leases?x=1", headers, b"{}")
             outcomes.append(True)
         except RequestRefused:
             outcomes.append(False)
@@ -220,10 +221,10 @@ def test_services_have_one_name() -> None:
 
 def test_the_digest_is_the_standards() -> None:
     """A pinned value, so that other implementations can compare."""
-    realm = Realm.of("http://127.0.0.1:8000", 31337, POOLS)
+    auth_scope = AuthScope.of("http://127.0.0.1:8000", 31337, POOLS)
     from protocol.http.signing import request_digest
 
-    digest = request_digest(realm, "GET", "/v1/status", b"", 1_800_000_000, bytes(32))
+    digest = request_digest(auth_scope, "GET", "/v1/status", b"", 1_800_000_000, bytes(32))
     struct = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
     import hashlib
 

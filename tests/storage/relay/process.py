@@ -40,7 +40,7 @@ def main(options: dict[str, object]) -> None:
     limits = RelayLimits(**options.get("limits", {}))  # type: ignore[arg-type]
     app = RelayApp(shelf, on_their_way, limits)
     listener = bound("127.0.0.1", int(options["port"]))  # type: ignore[call-overload]
-    HttpServer(server_options(app, 64, files=True)).run(sockets=[listener])
+    HttpServer(server_options(app, 64)).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.api.swarm import EnvelopeListing, ListedEnvelope
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.http.signing import Realm, sign_request
+from protocol.http.signing import AuthScope, sign_request
 from runtime.signed_client import ServiceError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
@@ -83,7 +83,7 @@ def test_a_gate_shows_envelopes_alone(url: str, path: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"sha256": "' + b"0" * 64 + b'", "size": 1e400}', b"{" * 9000])
 def test_bodies_of_strangers(url: str, body: bytes) -> None:
-    realm = Realm.of(url, DOMAIN.chain_id, DOMAIN.contract)
+    realm = AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract)
     headers = sign_request(KEYS[0], realm, "POST", "/v1/envelopes", body, time.time())
     assert httpx.post(url + "/v1/envelopes", content=body, headers=headers).status_code == 422
     again = httpx.post(url + "/v1/envelopes", content=body, headers=headers)

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-from orchestrator.guard import RequestGuard
+from orchestrator.auth import RequestGuard
 from protocol.api.swarm import EnvelopeUpload
-from protocol.http.signing import Realm
+from protocol.http.signing import AuthScope
 from runtime.http_server import HttpServer, bound, server_options
 from swarm.envelope import DOMAIN, seal
 from swarm.gate import EnvelopeIndex, GateStore, RecentNonces, SwarmGate, create_app
@@ -66,7 +66,7 @@ def served(gate: SwarmGate, rate: float = 1000.0) -> Iterator[str]:
     """Its URL."""
     with bound("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        guard = RequestGuard(Realm.of(url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
+        guard = RequestGuard(AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
         server = HttpServer(server_options(create_app(gate, guard, rate, rate), 64))
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

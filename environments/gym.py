@@ -1,0 +1,581 @@
+"""Which generators of reasoning_gym strangers may run on one another's text, how, and why the others are refused.
+
+Reviewed for version 0.1.25: the same problem for a seed in fresh processes with different hash seeds and global
+random states, where need be in a process with a hash seed of our own; the scorer neither evaluates the answer as code
+nor takes long over hostile text, where need be because only answers of a known form reach it.
+"""
+
+import ast
+import atexit
+import copy
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+import math
+import operator
+import os
+import random
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+import protocol
+from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, take_threshold
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError, ScoringUnavailable, first_line
+
+REVIEWED_VERSION = "0.1.25"
+
+REFUSED = {
+    "codeio": "it runs code snippets that depend on hash order, the clock and global randomness",
+    "composite": "it is a mixture of datasets; name these as environments with weights",
+    "intermediate_integration": "its scorer simplifies whatever formula an answer holds, without a bound on time",
+    "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
+}
+
+# The generator reads its seed whenever it makes a problem: one object serves all seeds.
+_REUSE = """
+        ab advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic binary_alternation binary_matrix
+        bitwise_arithmetic boxnet caesar_cipher calendar_arithmetic chain_sum circuit_logic coin_flip
+        color_cube_rotation complex_arithmetic count_bits count_primes countdown course_schedule cryptarithm
+        decimal_arithmetic decimal_chain_sum dice emoji_mystery family_relationships figlet_font
+        fraction_simplification futoshiki game_of_life game_of_life_halting gcd graph_color group_anagrams jugs
+        kakurasu knights_knaves largest_island lcm leg_counting letter_counting letter_jumble mahjong_puzzle
+        manipulate_matrix maze mini_sudoku modulo_grid n_queens needle_haystack number_filtering number_format
+        number_sequence number_sorting palindrome_generation palindrome_partitioning path_star
+        polynomial_equations power_function prime_factorization products puzzle24 quantum_lock
+        rearc rectangle_count rotate_matrix rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering
+        shortest_path simple_equations simple_geometry simple_integration sokoban spell_backward spiral_matrix
+        string_insertion string_manipulation string_splitting string_synthesis sudoku syllogism time_intervals
+        tower_of_hanoi tsumego word_sequence_reversal word_sorting zebra_puzzles
+"""
+REUSE = frozenset(_REUSE.split())
+
+# The generator uses its seed while it is built.
+REBUILD = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
+
+# The order of a set or Python's or numpy's global random state decides, or something is printed: made and scored in a
+# process of their own.
+APART = {
+    "bf": "what it prints",
+    "isomorphic_strings": "hash order",
+    "knight_swap": "hash order",
+    "list_functions": "global randomness",
+    "polynomial_multiplication": "hash order",
+    "pool_matrix": "global randomness (numpy)",
+    "ransom_note": "hash order",
+    "word_ladder": "hash order",
+}
+
+OFFERED = frozenset({*REUSE, *REBUILD, *APART})
+
+
+# Loading the library. Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here
+# asks for: 0.7 of the 1.0 s of CPU that loading takes. So cellpylib finds stand-ins while it is imported; the first
+# plot would import the real modules.
+
+
+_PLOTS = "matplotlib"
+_PARTS = ("pyplot", "animation", "collections")
+_SOLID = "mpl_toolkits.mplot3d"
+"""For its `Axes3D`, which is called for one kind of plot."""
+
+
+class LateModule(ModuleType):
+    """Stands for a module of its name, which is imported when something in it is looked up."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@cache
+def datasets() -> dict[str, tuple[type, type]]:
+    """All datasets of reasoning_gym by name: class, and class of the configuration."""
+    if "cellpylib" not in sys.modules and _PLOTS not in sys.modules:
+        with _undrawn(), suppress(ImportError):  # what is missing reasoning_gym says below
+            importlib.import_module("cellpylib")
+    from reasoning_gym.factory import DATASETS
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("reasoning_gym."):
+            vars(module).setdefault("sum", _sum)
+    return dict(DATASETS)
+
+
+def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
+    """Add from left to right. The builtin `sum` of floats compensates its rounding errors since Python 3.12, so scores
+    of partial credit would differ between versions."""
+    for value in values:
+        start = start + value
+    return start
+
+
+@contextmanager
+def _undrawn() -> Iterator[None]:
+    plots = LateModule(_PLOTS)
+    put = {_PLOTS: plots, **{f"{_PLOTS}.{part}": LateModule(f"{_PLOTS}.{part}") for part in _PARTS}}
+    for part in _PARTS:
+        setattr(plots, part, put[f"{_PLOTS}.{part}"])
+    solid = put[_SOLID] = LateModule(_SOLID)
+    solid.__dict__["Axes3D"] = lambda *given: importlib.import_module(_SOLID).Axes3D(*given)
+    sys.modules.update(put)
+    try:
+        yield
+    finally:
+        for name in put:
+            if sys.modules.get(name) is put[name]:
+                del sys.modules[name]
+
+
+# Agreement with the reference. A scorer that takes any four numbers for the puzzle's, `nan` for every number, or a
+# shifted target for a shifted box would reward knowing the scorer. Such a scorer sees an answer only if one of these
+# functions accepts it. Each takes an answer and the reference, and reads hostile text.
+
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _same_word(answer: str, reference: str) -> bool:
+    return answer.strip().lower() == reference.strip().lower()
+
+
+def _same_letters(answer: str, reference: str) -> bool:
+    """With spaces between them or without."""
+    return _same_word(answer.replace(" ", ""), reference)
+
+
+def _same_probability(answer: str, reference: str) -> bool:
+    try:
+        return abs(Fraction(answer.strip()) - Fraction(reference)) <= Fraction(1, 10_000)
+    except (ValueError, ZeroDivisionError):
+        return False
+
+
+def _same_list(answer: str, reference: str) -> bool:
+    """Of numbers, as numbers or as texts."""
+    try:
+        given, right = ([float(one) for one in json.loads(text.replace("'", '"'))] for text in (answer, reference))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return False
+    return given == right
+
+
+def _makes_24(answer: str, reference: str) -> bool:
+    """Exactly, of the numbers of the reference, each as often as there."""
+    if sorted(re.findall(r"[0-9]+", answer)) != sorted(re.findall(r"[0-9]+", reference)):
+        return False
+    try:
+        return _value(ast.parse(answer.strip(), mode="eval").body) == 24
+    except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
+        return False
+
+
+def _value(formula: ast.expr) -> Fraction:
+    """Of a sum of products. Raises ValueError for anything else."""
+    match formula:
+        case ast.Constant(value=int(number)):
+            return Fraction(number)
+        case ast.UnaryOp(op=ast.USub(), operand=one):
+            return -_value(one)
+        case ast.BinOp(left=left, op=does, right=right) if type(does) in _OPERATIONS:
+            return _OPERATIONS[type(does)](_value(left), _value(right))
+    raise ValueError(f"{type(formula).__name__} is no part of a sum of products")
+
+
+def _moves_no_target(answer: str, _: str) -> bool:
+    """Whether a plan moves boxes to targets, and not the other way round."""
+    try:
+        moves = [move for step in json.loads(answer) for move in step.values()]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False
+    return not any(isinstance(move, str) and move.startswith("move(target") for move in moves)
+
+
+AGREEING: Mapping[str, Callable[[str, str], bool]] = {
+    "boxnet": _moves_no_target,
+    "coin_flip": _same_probability,
+    "figlet_font": _same_letters,
+    "game_of_life_halting": _same_word,
+    "number_sorting": _same_list,
+    "puzzle24": _makes_24,
+}
+
+
+# Forms of answers. Some scorers evaluate the answer as code or have no bound on their time. They see only a list, a
+# number, a formula or moves that cannot name anything of the interpreter and are cheap to evaluate; what has another
+# form is worth nothing. Each pattern matches a text in one way only, so matching is linear without possessive
+# quantifiers or atomic groups, which CPython 3.11.2 gets wrong.
+
+
+_SPACES = r"[ \t\r\n]"
+_LIST = re.compile(rf"""\[(?:{_SPACES}|[\[\],0-9-]|"[^"\\\n]*"|'[^'\\\n]*')*""")
+_SUM = re.compile(r"(?:[0-9+\-() ]|\*(?!\*)|/(?!/))*")
+_NUMBER = re.compile(rf"{_SPACES}*[0-9.,/\-]{{1,40}}{_SPACES}*")
+_COMPLEX = re.compile(r"[ \t\r\n0-9.+\-ij()]*")
+_SHIFTS = re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*")
+_TURNS = re.compile(rf"(?:[UDLRFBMESXYZudlrfbxyz]w?(?:'[0-9]?'?|[0-9]'?)?(?:{_SPACES}+|\Z))*")
+_POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
+_LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
+_POLYNOMIAL = re.compile(rf"(?:[ +\-()0-9]|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*")
+
+_FORMS: dict[str, tuple[re.Pattern[str], int]] = {
+    "binary_matrix": (_LIST, 4096),
+    "coin_flip": (_NUMBER, 64),
+    "complex_arithmetic": (_COMPLEX, 200),
+    "countdown": (_SUM, 200),
+    "n_queens": (_LIST, 4096),
+    "polynomial_multiplication": (_POLYNOMIAL, 1000),
+    "puzzle24": (_SUM, 200),
+    "rubiks_cube": (_TURNS, 1000),
+    "rush_hour": (_SHIFTS, 1000),
+    "simple_integration": (_POLYNOMIAL, 200),
+    "spiral_matrix": (_LIST, 4096),
+    "string_insertion": (_LIST, 4096),
+}
+GUARDED = frozenset(_FORMS)
+MAX_DEPTH = 64
+"""Of brackets and of signs in a row: parsers of different Python versions give up at different depths."""
+_SIGNS = re.compile(rf"[-+~]{{{MAX_DEPTH}}}")
+
+
+def may_be_scored(dataset: str, answer: str, reference: str) -> bool:
+    """Whether a dataset's scorer may see an answer; the reference itself always may."""
+    if answer == reference:
+        return True
+    if nesting(answer) > MAX_DEPTH or _SIGNS.search(answer):
+        return False
+    if dataset in _FORMS:
+        form, longest = _FORMS[dataset]
+        if len(answer) > longest or form.fullmatch(answer.strip()) is None:
+            return False
+    return dataset not in AGREEING or AGREEING[dataset](answer, reference)
+
+
+def portable(answer: str) -> str:
+    """Return the answer with characters that Unicode 3.2 lacks replaced by U+FFFD.
+
+    Every Python version has its own table of later characters, and scorers ask it what is a digit, a letter or a space.
+    """
+    if answer.isascii():
+        return answer
+    return "".join(one if unicodedata.ucd_3_2_0.category(one) != "Cn" else "\ufffd" for one in answer)
+
+
+def nesting(text: str) -> int:
+    """Return how deep brackets of any kind are nested; a closing bracket without an opening one does not count."""
+    deepest = depth = 0
+    for character in text:
+        if character in "{([":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "})]":
+            depth = max(0, depth - 1)
+    return deepest
+
+
+# Problems and scores, in this process
+
+
+RESERVED = ("seed", "size")
+_TRIES = 16
+_STRIDE = 0x9E3779B97F4A7C15
+
+
+class GymGenerator:
+    """Raises ConfigError for a dataset that is not offered, another version of the package, or wrong parameters."""
+
+    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
+        self.name = f"reasoning_gym/{dataset}"
+        check_offered(self.name, dataset)
+        self._dataset_class, config_class = datasets()[dataset]
+        self._config = _config(self.name, config_class, params)
+        self._rebuild, self._apart = dataset in REBUILD, dataset in APART
+        try:
+            self._dataset = self._dataset_class(self._config)
+            self.problem(0)
+        except Exception as error:  # generators check their parameters in many ways
+            raise ConfigError(f"{self.name} refuses its parameters: {first_line(error)}", "mend `params`") from None
+
+    def problem(self, seed: int) -> Problem:
+        """The problem of a seed, or of the first that follows from it where the generator gives up on it (one seed in
+        some thousands of `maze`, say): everybody finds the same one. Raises ValueError for no unsigned 64-bit number,
+        and what the generator raises if it gives up on all of them."""
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
+        for place in range(_TRIES - 1):
+            try:
+                return self._made((seed + place * _STRIDE) % (1 << 64))
+            except (OSError, MemoryError, RecursionError):  # this machine's, not the seed's
+                raise
+            except Exception:  # generators give up in many ways
+                continue
+        return self._made((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
+
+    def _made(self, seed: int) -> Problem:
+        if self._apart:  # only in a process of its own: whoever else is in this one may count on the global state
+            random.seed(seed)
+            np.random.seed(seed % (1 << 32))
+        own = seed % (1 << 32) if self.name.endswith("/pool_matrix") else seed  # numpy takes no larger seeds
+        if self._rebuild:
+            dataset = self._dataset_class(dataclasses.replace(self._config, seed=own))
+        else:
+            # These generators read nothing but `seed` at this point: a shallow copy costs microseconds where
+            # building one may read word lists for 0.1 s, and leaves the shared object alone (threads).
+            dataset = copy.copy(self._dataset)
+            dataset.seed = own
+        entry = dataset[0]
+        return Problem(entry["question"], str(entry["answer"]), entry["metadata"])
+
+    def score(self, problem: Problem, answer_text: str) -> float:
+        """What the dataset's scorer gives, 0 where it chokes."""
+        entry = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
+        try:
+            value = float(self._dataset.score_answer(answer_text, entry))
+        except (Exception, RecursionError):  # a scorer that chokes on a stranger's text saw no right answer
+            return 0.0
+        return value if math.isfinite(value) else 0.0
+
+
+def check_offered(name: str, dataset: str) -> None:
+    """Raise ConfigError unless strangers may run the dataset, and this machine has the version that was reviewed."""
+    if dataset in REFUSED:
+        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
+    if dataset not in OFFERED:
+        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(OFFERED))}")
+    version = importlib.metadata.version("reasoning_gym")
+    if version != REVIEWED_VERSION:
+        raise ConfigError(
+            f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
+            f"pip install reasoning_gym=={REVIEWED_VERSION}",
+        )
+
+
+def _config(name: str, config_class: type[Any], params: dict[str, Any]) -> Any:
+    fields = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
+    for key in params:
+        if key not in fields:
+            raise ConfigError(f"{name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(fields))}")
+    try:
+        return config_class(**params, seed=0, size=1)
+    except Exception as error:
+        raise ConfigError(f"{name} refuses its parameters: {first_line(error)}", "mend `params`") from None
+
+
+__all__ = ["RESERVED", "THRESHOLD", "GymEnvironment"]
+
+MAX_ANSWER_CHARS = 4096
+MAX_SECONDS = 5.0
+LICENCE = "Apache-2.0"
+
+
+class Generator(Protocol):
+    """A dataset in this process or in another."""
+
+    def problem(self, seed: int) -> Problem: ...
+    def score(self, problem: Problem, answer_text: str) -> float: ...
+
+
+class GymEnvironment:
+    """One dataset of reasoning_gym with its parameters.
+
+    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
+    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
+    """
+
+    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
+        self._dataset, self._name = dataset, f"reasoning_gym/{dataset}"
+        check_offered(self._name, dataset)
+        own = dict(params)
+        self._threshold = take_threshold(own)
+        self._generator: Generator = (GymApart if dataset in APART else GymGenerator)(dataset, own)
+
+    @property
+    def declared(self) -> Declaration:
+        content = content_hash("reasoning_gym")
+        return Declaration(self._name, REVIEWED_VERSION, content, LICENCE, MAX_ANSWER_CHARS, MAX_SECONDS)
+
+    @property
+    def rows(self) -> int:
+        return 0
+
+    def problem(self, seed: int) -> Problem:
+        return self._generator.problem(seed)
+
+    def score(self, problem: Problem, answer_text: str) -> float:
+        if len(answer_text) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer_text, problem.answer):
+            return 0.0
+        answer = answer_text if answer_text == problem.answer else portable(answer_text)
+        return credited(self._generator.score(problem, answer), self._threshold)
+
+
+# Datasets in a process of their own, with hash seed 0 and a global random state that nobody else uses
+
+
+START_SECONDS = 300.0  # its imports take seconds of an idle machine
+ANSWER_SECONDS = 120.0  # the slowest generator takes half a second of one
+_MAX_ANSWER_BYTES = 1 << 22
+
+
+class GymApart:
+    """One dataset with its parameters, by the process that all of them share. Raises ConfigError for wrong
+    parameters; problems and scores raise ScoringUnavailable where the process fails twice."""
+
+    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
+        self._of = {"dataset": dataset, "params": params}
+        self.problem(0)
+
+    def problem(self, seed: int) -> Problem:
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
+        return Problem(**PROCESS.ask(self._of | {"seed": seed}))
+
+    def score(self, problem: Problem, answer_text: str) -> float:
+        return float(PROCESS.ask(self._of | {"problem": asdict(problem), "answer": answer_text}))
+
+
+class GymProcess:
+    """`environments.gym`, started on first use: one question at a time, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Raises ConfigError for wrong parameters, ScoringUnavailable."""
+        failure = ""
+        for _ in range(2):
+            with self._lock:
+                try:
+                    return self._exchange(question)
+                except OSError as error:
+                    failure = str(error)
+                    self.close()
+        raise ScoringUnavailable(
+            f"reasoning_gym/{question['dataset']} failed twice in a process of its own: {failure}",
+            "see this machine's load and memory",
+        )
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, if it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def _exchange(self, question: dict[str, Any]) -> Any:
+        """The answer to a question. Raises OSError where the process ends, hangs or answers nonsense."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(question).encode() + b"\n")
+        process.stdin.flush()
+        return _said(_line(process, ANSWER_SECONDS))
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = str(Path(protocol.__file__).parents[1])
+        fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "environments.gym"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath, **fixed},
+        )
+        _said(_line(self._process, START_SECONDS))
+        return self._process
+
+
+def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """One line that the process writes within so many seconds."""
+    assert process.stdout is not None
+    data, end, source = b"", time.monotonic() + seconds, process.stdout.fileno()
+    while not data.endswith(b"\n"):
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([source], [], [], left)[0]:
+            raise OSError(f"it gave no answer for {seconds:.0f} s")
+        part = os.read(source, 1 << 16)
+        if not part or len(data) > _MAX_ANSWER_BYTES:
+            raise OSError("it ended" if not part else "its answer does not end")
+        data += part
+    return data
+
+
+def _said(line: bytes) -> Any:
+    try:
+        answer = parse_json(line)
+        if "refused" in answer:
+            raise ConfigError(answer["refused"], answer["hint"])
+        return answer["value"]
+    except (ValueError, KeyError, TypeError):
+        raise OSError("its answer is not ours") from None
+
+
+PROCESS = GymProcess()
+atexit.register(PROCESS.close)
+
+
+# The child, `python -m environments.gym`: it answers one question per line until its standard input ends. What
+# libraries print goes to standard error.
+
+
+_GENERATORS: dict[str, GymGenerator] = {}
+
+
+def answer(question: dict[str, Any]) -> Any:
+    key = json.dumps([question["dataset"], question["params"]], sort_keys=True)
+    if key not in _GENERATORS:
+        _GENERATORS[key] = GymGenerator(question["dataset"], question["params"])
+    if "seed" in question:
+        return vars(_GENERATORS[key].problem(question["seed"]))
+    return _GENERATORS[key].score(Problem(**question["problem"]), question["answer"])
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(document: dict[str, Any]) -> None:
+        out.write(json.dumps(document) + "\n")
+        out.flush()
+
+    say({"value": "ready"})
+    for line in sys.stdin.buffer:
+        try:
+            say({"value": answer(json.loads(line))})
+        except ConfigError as error:
+            say({"refused": error.what, "hint": error.hint})
+
+
+if __name__ == "__main__":
+    main()

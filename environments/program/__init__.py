@@ -1,1 +1,0 @@
-"""An environment that is a small Python program of the pool's owner, run in the reproducible sandbox alone."""

@@ -1,1 +1,0 @@
-"""Running strangers' Python: CPython on WASI, metered and reproducible, or full Python in bubblewrap."""

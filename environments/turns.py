@@ -1,0 +1,235 @@
+"""`turns`, `reply_tokens` and `reply_role`: parameters of an environment that replies, and `tools` of a program."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from environments.base import InTurns, Problem, Turns
+from environments.prompts import rendered
+from protocol.config import ModelConfig
+from protocol.errors import ConfigError
+from protocol.models import Tokenizer
+from protocol.rollout_file.rows import Tokens, Transcript
+
+PARAMETERS = ("turns", "reply_tokens", "reply_role")
+TOOLS = "tools"
+MOST_TURNS, MOST_TOKENS, MOST_TOOLS, TOOLS_CHARS = 64, 1 << 16, 64, 1 << 16
+
+
+def take_turns(params: dict[str, Any], usual: Turns) -> Turns:
+    """The parameters, taken out of `params`; those of `usual` where they are not there. Raises ConfigError."""
+    most = _whole(params, "turns", usual.most, MOST_TURNS)
+    tokens = _whole(params, "reply_tokens", usual.reply_tokens, MOST_TOKENS)
+    role = params.pop("reply_role", usual.role)
+    if role not in ("tool", "user"):
+        raise ConfigError(f"`params.reply_role` is {role!r}", 'use "tool" or "user"')
+    return Turns(most, tokens, role, usual.tools)
+
+
+def take_tools(params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The parameter `tools`, taken out of `params`; none where it is not there. Raises ConfigError."""
+    tools = params.pop(TOOLS, [])
+    if not are_tools(tools):
+        raise ConfigError(f"`params.{TOOLS}` is no list of at most {MOST_TOOLS} JSON schemas", "write one of each tool")
+    return tuple(tools)
+
+
+def are_tools(tools: Any) -> bool:
+    """Whether that is a list of so many JSON schemas that a chat template may be told of it."""
+    named = isinstance(tools, list) and len(tools) <= MOST_TOOLS and all(isinstance(one, dict) for one in tools)
+    return named and len(json.dumps(tools)) <= TOOLS_CHARS
+
+
+def _whole(params: dict[str, Any], name: str, usual: int, high: int) -> int:
+    value = params.pop(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+        raise ConfigError(f"`params.{name}` is {value!r}", f"use a whole number from 1 to {high}")
+    return value
+
+
+# Transcripts
+
+
+Reply = Callable[[Sequence[Tokens]], Tokens | None]
+"""What is put after the turns so far; None where they are the end. A function of them and the problem alone."""
+
+
+def turns_of(sampled: Sequence[int], eos_ids: Collection[int]) -> list[Tokens]:
+    """What was sampled (at least one token), cut after each EOS."""
+    cuts = [place + 1 for place, token in enumerate(sampled[:-1]) if token in eos_ids]
+    return [tuple(sampled[first:last]) for first, last in pairwise((0, *cuts, len(sampled)))]
+
+
+def replay(sampled: Tokens, eos_ids: Collection[int], most: int, reply: Reply) -> Transcript:
+    """Take apart what was sampled, `most` turns at most: an EOS ends a turn, and the environment says what follows."""
+    turns: list[Tokens] = []
+    replies: list[Tokens] = []
+    rest = turns_of(sampled, eos_ids)
+    while True:
+        turns.append(rest.pop(0))
+        due = reply(turns) if turns[-1][-1] in eos_ids and len(turns) < most else None
+        if due is None or not rest:
+            return Transcript(tuple(turns), tuple(replies), due, sum(map(len, rest)))
+        replies.append(due)
+
+
+# Replies as tokens: what the model's own chat template puts between the end of a turn and the beginning of the next.
+# Sampled tokens are never tokenised again; only the text after them is, and that follows from the reply alone.
+
+
+_ANSWER = "muster-turn"
+_PROBE = "muster-reply"
+_CALL = "muster000"
+"""What a tool's reply says it answers; some templates (Mistral's) want nine letters or digits there."""
+
+
+class ReplyFrame:
+    """Of a pool's model, for replies of one role of its chat template, "tool" or "user"; without a chat template a
+    reply is put between turns as it is. Raises ConfigError where the template has no place for such a reply."""
+
+    def __init__(self, tokenizer: Tokenizer, model: ModelConfig, role: str, eos_ids: Sequence[int]) -> None:
+        self._tokenizer, self._model, self._role = tokenizer, model, role
+        added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._control, self._spellings = frozenset(added), sorted({text for text in added.values() if text})
+        ends = {self._tokenizer.decode([end], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+                for end in eos_ids if end < len(tokenizer)}  # fmt: skip
+        self._ends = sorted(ends, key=len, reverse=True)
+        self._before, found, self._behind = self._probed().partition(_PROBE)
+        if not found:
+            raise ConfigError(f"the model's chat template leaves out what the role `{role}` says", self._hint)
+        whole = tokenizer.encode(self._before + _PROBE + self._behind, add_special_tokens=False)
+        self._own = self._controlling(whole)
+
+    def tokens(self, text: str, most: int) -> tuple[int, ...] | None:
+        """What is put after a turn's EOS. None where that is more than `most` tokens, and where the template has no
+        place for this very text: it raises, puts something else around it than around other texts, or makes control
+        tokens of it."""
+        try:
+            after = self._after(text)
+        except ConfigError:
+            return None
+        framed = after.startswith(self._before) and after.endswith(self._behind)
+        first, last = len(self._before), len(after) - len(self._behind)
+        if not framed or last < first:
+            return None
+        tokens: list[int] = []
+        for piece in self._apart(after, first, last):
+            tokens += self._tokenizer.encode(piece, add_special_tokens=False)
+            if len(tokens) > most:
+                return None
+        return tuple(tokens) if self._controlling(tokens) == self._own else None
+
+    def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
+        """The text, cut so that no control token begins or ends within the reply: it may quote what a stranger's model
+        wrote, and whoever spells a role's header must not have spoken in that role."""
+        cuts = {found + 1 for name in self._spellings for found in _places(after, name) if found + len(name) > first}
+        start = 0
+        for cut in sorted(cut for cut in cuts if cut <= last):
+            yield after[start:cut]
+            start = cut
+        yield after[start:]
+
+    def _controlling(self, tokens: Sequence[int]) -> list[int]:
+        return [token for token in tokens if token in self._control]
+
+    def _probed(self) -> str:
+        try:
+            return self._after(_PROBE)
+        except ConfigError as error:
+            raise ConfigError(error.what, self._hint) from None
+
+    @property
+    def _hint(self) -> str:
+        other = 'set `reply_role` to "user", or ' if self._role == "tool" else ""
+        return f"{other}choose a model whose template has a place for it"
+
+    def _after(self, text: str) -> str:
+        """What the template puts after an answer and its EOS when `text` follows and the assistant speaks next."""
+        if not self._model.chat_template:
+            return text
+        said = [{"role": "user", "content": "."}, {"role": "assistant", "content": _ANSWER}]
+        said.append({"role": self._role, "content": text})
+        if self._role == "tool":
+            said[-1]["tool_call_id"] = _CALL
+        turns = [turn.model_dump() for turn in self._model.turns]
+        _, found, after = rendered(self._tokenizer, turns + said).partition(_ANSWER)
+        if not found:
+            raise ConfigError("the model's chat template leaves answers out", "choose a model whose template has turns")
+        # Which of several stop tokens a turn was ended by makes no difference: one of them stands there already.
+        return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    """Wherever a part of a text begins, overlapping ones too."""
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + 1)
+
+
+class RolloutReplies:
+    """What is put after the turns of one rollout at a problem, called once after each turn, in order (turns/replay.py).
+    `text` says what a turn reads as. `room`: tokens that all replies may take together (None: any number).
+    `vocabulary`: how many tokens the model knows; a tokenizer may know more, and a reply that holds one of those is
+    none.
+
+    Raises ScoringUnavailable where this machine cannot say."""
+
+    def __init__(
+        self,
+        environment: InTurns,
+        problem: Problem,
+        frame: ReplyFrame,
+        text: Callable[[Tokens], str],
+        room: int | None,
+        vocabulary: int,
+    ) -> None:
+        self._environment, self._problem, self._frame, self._text = environment, problem, frame, text
+        self._room, self._vocabulary, self._said = room, vocabulary, list[str]()
+
+    def __call__(self, turns: Sequence[Tokens]) -> Tokens | None:
+        self._said += [self._text(turn) for turn in turns[len(self._said) :]]
+        reply = self._environment.reply(self._problem, list(self._said))
+        most = self._environment.declared.turns.reply_tokens
+        most = most if self._room is None else min(most, self._room)
+        tokens = None if reply is None else self._frame.tokens(reply, most)
+        if tokens is None or max(tokens, default=0) >= self._vocabulary:
+            return None
+        self._room = None if self._room is None else self._room - len(tokens)
+        return tokens
+
+
+# Tool calls
+
+
+_LONGEST = 4096
+_MOST = 16
+_BRACKETS = 200
+"""More are no call: how deep this machine's parser can go depends on who called it."""
+_ARGUMENTS = ("arguments", "parameters")
+
+
+def tool_call(text: str) -> tuple[str, dict[str, Any]] | None:
+    """Name and arguments of the last call in a turn's last 4,096 characters, None without one: Hermes' and Qwen's
+    `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, Llama's `{"name": …, "parameters": {…}}`, Mistral's list."""
+    text, found, tries, start = text[-_LONGEST:], None, 0, 0
+    if text.count("{") + text.count("[") > _BRACKETS:
+        return None
+    decoder = json.JSONDecoder()
+    while tries < _MOST and (start := text.find("{", start)) >= 0:
+        tries += 1
+        try:
+            said, end = decoder.raw_decode(text, start)
+        except ValueError:
+            start += 1
+            continue
+        found, start = _call(said) or found, end
+    return found
+
+
+def _call(said: Any) -> tuple[str, dict[str, Any]] | None:
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        return None
+    given = next((said[name] for name in _ARGUMENTS if isinstance(said.get(name), dict)), None)
+    return None if given is None else (said["name"], given)

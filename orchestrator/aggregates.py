@@ -1,0 +1,125 @@
+"""What a pool's files add up to, and which of them were trained on, updated from one chain state to the next."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import compress
+from operator import is_not
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
+from orchestrator.db import ConsumedRow, StepReportRow
+from orchestrator.ledger import FileSums, sums_of
+from orchestrator.scheduler import QueuedFile
+
+
+@dataclass(frozen=True)
+class ConsumedFiles:
+    """Which files were trained on, by the trainer's reports. They are matched by content, not by sequence, which a
+    reorganisation may change. `files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not on chain at the
+    time of the report; `newest`: the newest step reported, 0 before the first."""
+
+    files: dict[str, list[int]] = field(default_factory=dict)
+    unnamed: dict[int, list[int]] = field(default_factory=dict)
+    newest: int = 0
+
+    def steps(self, sub: Submission) -> list[int]:
+        """Return the steps that trained on a submission; more than one should not happen."""
+        return self.files.get(sub.sha256.hex()) or self.unnamed.get(sub.sequence) or []
+
+
+def store_consumed(session: Session, step: int, sequences: Iterable[int], known: dict[int, str]) -> None:
+    """Replace the report of one step. `known`: sequence → SHA-256 (hex) as of now. What an earlier report matched is
+    kept: a report repeated after a reorganisation still names the sequences from before it."""
+    before = dict(
+        session.execute(select(ConsumedRow.sequence, ConsumedRow.sha256).where(ConsumedRow.step == step)).all()
+    )
+    session.execute(delete(ConsumedRow).where(ConsumedRow.step == step))
+    session.add_all(
+        ConsumedRow(step=step, sequence=sequence, sha256=before.get(sequence) or known.get(sequence, ""))
+        for sequence in sequences
+    )
+
+
+def report_version(session: Session) -> tuple[object, ...]:
+    """Return a value that changes with every report of the trainer."""
+    query = select(func.count(), func.max(StepReportRow.reported)).select_from(StepReportRow)
+    return tuple(session.execute(query).one())
+
+
+def load_consumed(session: Session) -> ConsumedFiles:
+    """Return everything that was reported."""
+    consumed = ConsumedFiles(newest=session.scalar(select(func.max(StepReportRow.step))) or 0)
+    for row in session.scalars(select(ConsumedRow).order_by(ConsumedRow.step)):
+        if row.sha256:
+            consumed.files.setdefault(row.sha256, []).append(row.step)
+        else:
+            consumed.unnamed.setdefault(row.sequence, []).append(row.step)
+    return consumed
+
+
+class FileAggregates:
+    """Sums over the files of one pool; an update costs as much as files changed. Not thread-safe.
+
+    `sums`: for the escrow; `accepted`: files that are accepted; `consumed`: sequences of pending and accepted files
+    that were trained on; `queued`: pending files, and accepted ones not consumed.
+    """
+
+    def __init__(self, pool: int) -> None:
+        self._pool = pool
+        self._files: dict[tuple[int, int], Submission] = {}
+        self._consumed_files = ConsumedFiles()
+        self._clear()
+
+    def update(self, state: State, consumed: ConsumedFiles) -> None:
+        """Take in a state no older than the last one, and the trainer's reports."""
+        changes = self._changes(state) if consumed is self._consumed_files else None
+        if changes is None:
+            self._clear()
+            changes = [(None, new) for new in state.submissions.values()]
+        self._files, self._consumed_files = state.submissions, consumed
+        for old, new in changes:
+            if new.pool == self._pool:
+                self._replace(old, new)
+
+    @property
+    def queued(self) -> list[QueuedFile]:
+        return list(self._queued.values())
+
+    def _clear(self) -> None:
+        self.sums, self.accepted = FileSums(), 0
+        self.consumed: set[int] = set()
+        self._queued: dict[int, QueuedFile] = {}
+
+    def _changes(self, state: State) -> list[tuple[Submission | None, Submission]] | None:
+        """Return the files that changed, before and after; None after a reorganisation that put other files in their
+        places."""
+        if len(state.submissions) < len(self._files):
+            return None
+        changed = list(self._changed_pairs(state))
+        same_files = all(old is None or (old.pool, old.sequence) == (new.pool, new.sequence) for old, new in changed)
+        return changed if same_files else None
+
+    def _changed_pairs(self, state: State) -> Iterator[tuple[Submission | None, Submission]]:
+        # A state shares unchanged records with the state before it, in the same order.
+        olds, news = list(self._files.values()), list(state.submissions.values())
+        yield from compress(zip(olds, news, strict=False), map(is_not, olds, news))
+        for new in news[len(olds) :]:
+            yield None, new
+
+    def _replace(self, old: Submission | None, new: Submission) -> None:
+        if old is not None:
+            self.sums -= sums_of(old)
+            self.accepted -= old.status is Status.ACCEPTED
+        self.sums += sums_of(new)
+        self.accepted += new.status is Status.ACCEPTED
+        self.consumed.discard(new.sequence)
+        self._queued.pop(new.sequence, None)
+        if new.status not in (Status.PENDING, Status.ACCEPTED):
+            return
+        if self._consumed_files.steps(new):
+            self.consumed.add(new.sequence)
+        if new.status is Status.PENDING or new.sequence not in self.consumed:
+            self._queued[new.sequence] = QueuedFile(new.sequence, new.node, new.step, new.status)

@@ -1,1 +1,0 @@
-"""One module per change of the database's layout, in order of their numbers."""

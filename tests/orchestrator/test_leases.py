@@ -1,0 +1,276 @@
+"""Leases in the database, of one replica and of several: nothing is granted twice, lost or forgotten."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
+
+from chain.indexer.projection import Projection
+from orchestrator.db import Database
+from orchestrator.leases import EXPIRED_SECONDS, Leases, LeaseStore
+from orchestrator.pool_view import PoolView
+from orchestrator.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
+from protocol.accounts import Account as Key
+from tests.orchestrator.chain import ScriptedChain
+from tests.orchestrator.databases import KINDS, empty_database
+
+ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
+NODES = [Key.from_key(bytes([50 + number]) * 32) for number in range(6)]
+Open = Callable[[], Database]
+
+
+@pytest.fixture(params=KINDS)
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one more replica's database."""
+    url, opened = empty_database(request.param, tmp_path), list[Database]()
+
+    def open_database() -> Database:
+        opened.append(Database(url))
+        return opened[-1]
+
+    yield open_database
+    for one in opened:
+        one.close()
+
+
+def lease(letter: str, node: str = ALICE, counter: int = 0, expires: float = 31.0) -> Lease:
+    return Lease(letter * 32, node, 0, counter, 1.0, expires, 600.0)
+
+
+def grant(store: LeaseStore, made: Lease, replaces: str | None = None) -> None:
+    with store.changing() as change:
+        change.grant(made, replaces)
+
+
+def renew_to(store: LeaseStore, known: Lease, expires: float) -> None:
+    with store.changing() as change:
+        change.renew(known, expires)
+
+
+def open_ids(store: LeaseStore, now: float = 2.0) -> str:
+    return "".join(sorted(one.id[0] for one in store.open(now)))
+
+
+def test_a_lease_of_one_replica_is_renewed_by_another_and_survives_both(replica: Open) -> None:
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    assert other.find("a" * 32, ALICE, 2.0) is None
+    other.sync()
+    known = other.find("a" * 32, ALICE, 2.0)
+    assert known == lease("a")
+    assert other.find("a" * 32, BOB, 2.0) is None
+    renew_to(other, known, 45.0)
+    one.sync()
+    for store in (one, other, LeaseStore(replica())):
+        assert store.find("a" * 32, ALICE, 40.0) == lease("a", expires=45.0)
+        assert store.granted == {ALICE: 1.0}
+
+
+def test_a_replica_that_grants_knows_first_what_the_others_granted(replica: Open) -> None:
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    with other.changing() as change:
+        assert open_ids(other) == "a"
+        change.grant(lease("b", BOB), None)
+    grant(one, lease("c", counter=1), replaces="a" * 32)
+    other.sync()
+    assert open_ids(one) == open_ids(other) == "bc"
+
+
+def test_a_lease_that_was_replaced_stays_closed(replica: Open) -> None:
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    other.sync()
+    grant(one, lease("b"), replaces="a" * 32)
+    renew_to(other, lease("a"), 60.0)
+    for store in (one, other, LeaseStore(replica())):
+        store.sync()
+        assert open_ids(store) == "b"
+
+
+def test_a_lease_that_ended_before_a_replica_heard_of_it_tells_how_far_its_node_has_come(replica: Open) -> None:
+    """Or a node could ask one replica for the newest step, and another for the one before."""
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a")._replace(step=5))
+    grant(one, lease("b")._replace(step=6), replaces="a" * 32)
+    grant(one, lease("c"), replaces="b" * 32)
+    other.sync()
+    assert other.reached == {ALICE: 6}
+
+
+def test_grants_of_two_replicas_at_once_all_become_known_to_both(replica: Open) -> None:
+    stores = [LeaseStore(replica()) for _ in range(2)]
+
+    def many(place: int) -> None:
+        for number in range(15):
+            made = Lease(f"{place:016x}{number:016x}", ALICE, 0, number, 1.0, 31.0, 600.0)
+            grant(stores[place], made)
+            renew_to(stores[place], made, 50.0)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(many, range(2)))
+    for store in (*stores, LeaseStore(replica())):
+        store.sync()
+        assert len(store.open(2.0)) == 30
+        assert {found.expires for found in store.open(2.0)} == {50.0}
+
+
+def test_expired_leases_are_closed_in_the_database(replica: Open) -> None:
+    one = LeaseStore(replica())
+    grant(one, lease("a"))
+    grant(one, lease("b", expires=100.0))
+    assert open_ids(one, 31.0) == "b"
+    one.close_expired(31.0)
+    assert open_ids(LeaseStore(replica())) == "ab", "another replica's clock may be behind"
+    one.close_expired(32.0 + EXPIRED_SECONDS)
+    assert open_ids(LeaseStore(replica())) == "b"
+
+
+class Staged:
+    """Two replicas over one database, and a chain."""
+
+    def __init__(self, url: str) -> None:
+        self.now, self.step, self.counters = 1000.0, 0, [0] * len(NODES)
+        self.chain = ScriptedChain()
+        self.chain.create()
+        for node in NODES:
+            self.chain.join(node)
+        self.chain.publish(0)
+        self.view = PoolView(Projection(self.chain), 1, confirmations=0)
+        self.view.refresh()
+        self.rule = Rule(3, 1, 8, lease_seconds=30.0)
+        self.dbs = [Database(url) for _ in range(2)]
+        self.replicas = [Leases(db, self.view, self.rule, 100, lambda: self.now) for db in self.dbs]
+
+    def ask(self, number: int, counter: int | None = None, ready: int | None = None, at: int = 0) -> Decision:
+        return self.replicas[at].request(NODES[number].address, counter, ready)[0]
+
+    def rows(self) -> list[Any]:
+        with self.dbs[0].reading() as session:
+            return list(session.execute(text("SELECT * FROM leases ORDER BY granted, node, counter, step")))
+
+    def publish(self) -> None:
+        self.step += 1
+        self.chain.publish(self.step)
+        self.view.refresh()
+
+    def submit(self, number: int) -> None:
+        self.chain.submit(NODES[number], self.counters[number], self.step)
+        self.counters[number] += 1
+        self.view.refresh()
+
+
+@pytest.fixture(params=KINDS)
+def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Staged]:
+    made = Staged(empty_database(request.param, tmp_path))
+    yield made
+    for db in made.dbs:
+        db.close()
+
+
+def test_a_grant_of_another_replica_counts_at_once(pool: Staged) -> None:
+    assert [one.in_flight().leased for one in pool.replicas] == [0, 0]
+    for number in range(6):
+        assert isinstance(pool.ask(number, at=number % 2), Grant)
+    assert [one.in_flight().leased for one in pool.replicas] == [6, 6]
+    full = pool.ask(0, 1, at=1)
+    assert isinstance(full, Wait)
+    assert "in flight, as many as training can use" in full.reason
+
+
+def test_asking_again_returns_the_same_lease_from_any_replica(pool: Staged) -> None:
+    _, first = pool.replicas[0].request(NODES[0].address, 0)
+    pool.now += 20
+    decision, again = pool.replicas[1].request(NODES[0].address, 0)
+    assert isinstance(decision, Keep)
+    assert again == first
+    assert [row.expires for row in pool.rows()] == [pool.now + 30]
+
+
+def test_heartbeats_renew_up_to_the_limit_at_any_replica(pool: Staged) -> None:
+    _, lease_id = pool.replicas[0].request(NODES[0].address, 0)
+    assert lease_id is not None
+    pool.now += 20
+    assert pool.replicas[1].renew(NODES[0].address, lease_id) == pool.now + 30
+    assert pool.replicas[1].renew(NODES[1].address, lease_id) is None
+    assert pool.replicas[0].renew(NODES[0].address, "0" * 32) is None
+    pool.now += 31
+    assert pool.replicas[0].renew(NODES[0].address, lease_id) is None
+    assert renew(pool.rule, lease("a", expires=600.0), 590.0) == 600.0
+
+
+def test_a_node_that_was_told_to_wait_comes_first(pool: Staged) -> None:
+    for number in (1, 2, 3):
+        for counter in (0, 1):
+            assert isinstance(pool.ask(number, counter), Grant)
+    pool.now += 27
+    assert isinstance(pool.ask(5), Wait)
+    pool.now += 3.5
+    assert isinstance(pool.ask(5), Grant)
+
+
+def test_a_lease_of_an_older_step_is_replaced_and_holds_no_place(pool: Staged) -> None:
+    for number in range(5):
+        assert isinstance(pool.ask(number), Grant)
+    pool.publish()
+    replaced = pool.ask(0)
+    assert isinstance(replaced, Grant)
+    assert replaced.replaces is not None
+    assert isinstance(pool.ask(5), Grant)
+    assert isinstance(pool.ask(1, 1), Wait)
+    assert [one.in_flight().leased for one in pool.replicas] == [6, 6]
+    assert sorted(row.step for row in pool.rows() if row.open) == [0, 0, 0, 0, 1, 1]
+
+
+def test_a_node_that_got_the_newest_step_is_given_none_of_the_one_before(pool: Staged) -> None:
+    pool.ask(0, 0)
+    pool.submit(0)
+    pool.publish()
+    assert [pool.ask(0, 1, ready=1).step, pool.ask(0, 2, ready=0).step] == [1, 1]  # type: ignore[union-attr]
+
+
+def test_what_could_not_be_written_was_never_granted(pool: Staged) -> None:
+    engine = pool.dbs[0].engine
+
+    def fail(*_: Any) -> None:
+        raise OperationalError("COMMIT", {}, Exception("no space left"))
+
+    pool.ask(0, 0)
+    event.listen(engine, "commit", fail)
+    with pytest.raises(OperationalError):
+        pool.replicas[0].request(NODES[1].address, None)
+    event.remove(engine, "commit", fail)
+    assert len(pool.rows()) == 1
+    assert [one.in_flight().leased for one in pool.replicas] == [1, 1]
+    assert isinstance(pool.ask(1), Grant)
+
+
+def test_a_crowd_at_two_replicas_gets_every_place_once(pool: Staged) -> None:
+    """Each node asks both replicas for both of its files, again and again."""
+
+    def crowd(at: int) -> list[str | None]:
+        asks = [(node.address, counter) for _ in range(5) for node in NODES for counter in (0, 1)]
+        return [pool.replicas[at].request(address, counter)[1] for address, counter in asks]
+
+    with ThreadPoolExecutor(2) as threads:
+        given = [one for found in threads.map(crowd, range(2)) for one in found]
+    rows = pool.rows()
+    assert len(rows) == 6, "as many as training can use, over both"
+    assert len({(row.node, row.counter) for row in rows}) == 6
+    assert {one for one in given if one} == {row.id for row in rows}
+    assert [one.in_flight().leased for one in pool.replicas] == [6, 6]
+
+
+def test_a_submitted_file_frees_its_lease_and_a_reorganisation_takes_it_back(pool: Staged) -> None:
+    pool.ask(0, 0)
+    pool.submit(0)
+    assert pool.replicas[1].in_flight().model_dump(include={"leased", "pending"}) == {"leased": 0, "pending": 1}
+    pool.chain.rewind(1)
+    pool.view.refresh()
+    assert pool.replicas[1].in_flight().model_dump(include={"leased", "pending"}) == {"leased": 1, "pending": 0}
+    assert replace(pool.rule, steps=9).capacity == 6
