@@ -134,7 +134,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "AttestationOver": ("what was to be attested had to be by block {lastBlock}", "nothing can be done any more"),
     "BadGroup": ("there is no validator group {group}",
                  "a group is a number from 1 to 4294967295: muster validator status"),
-    "BadCode": ("that is no verdict", "vote with one that docs/protocol.md names"),
+    "BadCode": ("that is no verdict", "vote with one that docs/reference/protocol.md names"),
     "BadCount": ("that is not how many files one call takes", "name one at least and 16 at most"),
     "BadReason": ("a canary is planted to be rejected, and that is no reason to reject one",
                   "choose one of the reasons"),

@@ -20,7 +20,7 @@ from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 from protocol.files import user_cache, write_atomic
 from runtime.diagnose import Alarm, Facts, ServiceFacts, ServiceView, WatchLimits, free_bytes, surroundings
-from runtime.presence import last_line, last_said, last_sign, runs, stalled
+from runtime.presence import crash_message, last_line, last_sign, runs, stalled
 
 if TYPE_CHECKING:
     from chain.indexer.records import Submission
@@ -124,7 +124,7 @@ def look_at_process(home: Path | None, role: str) -> Look:
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, path)
     why = "it does not run on this machine" if seen else "it was never started on this machine"
-    if seen and (message := last_said(home)):
+    if seen and (message := crash_message(home)):
         why += f"; its last message: {message}"
     return Look(StatusPart("process", why, seen), facts)
 

@@ -16,8 +16,16 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from orchestrator.auth import BodyMemory, RequestGuard, RequestLimits, Sender, SignedRoute
-from orchestrator.errors import HttpError, add_error_handlers, documented
+from orchestrator.auth import (
+    BodyMemory,
+    HttpError,
+    RequestGuard,
+    RequestLimits,
+    Sender,
+    SignedRoute,
+    add_error_handlers,
+    documented,
+)
 from protocol.api import endpoints, work
 from protocol.api.run import Health
 from protocol.api.swarm import ENVELOPES, MOST_LISTED, PLACE, SHARE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
@@ -27,8 +35,8 @@ from protocol.errors import ConfigError, IntegrityError
 from protocol.http.limits import Buckets
 from protocol.http.signing import WINDOW, AuthScope
 from protocol.version import VERSION
-from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
+from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 from swarm.config import GateConfig

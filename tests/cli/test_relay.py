@@ -162,7 +162,7 @@ def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(publishe
     try:
         assert _peak(lambda: peer.step_weights(1)) < size / 2
         peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
-        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own shelf"
+        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own cache"
     finally:
         tracemalloc.stop()
         peer.close()
@@ -195,7 +195,7 @@ def test_announced_sources_that_are_hostile_or_private(published: Published, tmp
             client = PoolClient(config, None)
             client.refresh()
             assert contents(client.step_weights(0)) == contents(published.folder / "v0")
-            assert not any("forged" in name for name in client.sources.spread.paces)
+            assert not any("forged" in name for name in client.sources.spread.stats)
             client.close()
             assert bool(asked) == private
             asked.clear()
@@ -227,10 +227,10 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
         before = published.service.asked.copy()
         relay = PoolRelay(client, serve, None)
         relay.start()
-        wait_for("all is here", lambda: relay.shelf.held()[0] == len(kept))
+        wait_for("all is here", lambda: relay.cache.held()[0] == len(kept))
         relay.stop()
         client.close()
-        files = {f"{path.parent.name}/{path.name}" for path in relay.shelf.folder.rglob("*") if path.is_file()}
+        files = {f"{path.parent.name}/{path.name}" for path in relay.cache.folder.rglob("*") if path.is_file()}
         assert files == kept
         return {path for path, count in published.service.asked.items() if count > before[path] and OBJECTS in path}
 

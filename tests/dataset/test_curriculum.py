@@ -18,7 +18,7 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code, Finding
-from runtime.solve_rates import StepNotSeenError, counted
+from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from tests.chain.game import begin

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import HttpError
+from orchestrator.auth import HttpError
 from protocol.api.swarm import EnvelopeUpload
 from protocol.waits import wait_for
 from swarm import gate as gateway

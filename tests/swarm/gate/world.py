@@ -9,7 +9,7 @@ from threading import Thread
 from orchestrator.auth import RequestGuard
 from protocol.api.swarm import EnvelopeUpload
 from protocol.http.signing import AuthScope
-from runtime.http_server import HttpServer, bound, server_options
+from runtime.server import HttpServer, bound, server_options
 from swarm.envelope import DOMAIN, seal
 from swarm.gate import EnvelopeIndex, GateStore, RecentNonces, SwarmGate, create_app
 from tests.orchestrator.conftest import Shelf

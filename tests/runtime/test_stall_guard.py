@@ -9,8 +9,9 @@ from filelock import FileLock
 
 from engines.runtime import StepPace
 from protocol.waits import WAITS
-from runtime.presence import LAST_WORDS, STALLED, gone, keep_last_words, stalled
-from runtime.stall import EXIT_STALLED, StallGuard
+from runtime.entry import Exit
+from runtime.presence import CRASH_MESSAGE, STALLED, gone, keep_crash_message, stalled
+from runtime.process import StallGuard
 
 
 class SetPace(StepPace):
@@ -63,7 +64,7 @@ def test_what_never_moves_again_is_ended(tmp_path: Path) -> None:
     guard.start()
     assert ended.wait(20)
     guard.stop()
-    assert codes == [EXIT_STALLED]
+    assert codes == [Exit.STALLED]
 
 
 def test_a_stalled_process_that_was_killed_is_gone_not_stalled(tmp_path: Path) -> None:
@@ -75,11 +76,11 @@ def test_a_stalled_process_that_was_killed_is_gone_not_stalled(tmp_path: Path) -
 
 
 def test_why_a_process_ended_outlives_it(tmp_path: Path) -> None:
-    keep_last_words(tmp_path, "port 8700 is in use; choose another")
-    assert "the last one said: port 8700 is in use" in gone(tmp_path)
-    keep_last_words(tmp_path, "")
-    assert not (tmp_path / LAST_WORDS).exists()
-    keep_last_words(tmp_path / "not there", "nobody can write here")
+    keep_crash_message(tmp_path, "port 8700 is in use; choose another")
+    assert "the last one ended with: port 8700 is in use" in gone(tmp_path)
+    keep_crash_message(tmp_path, "")
+    assert not (tmp_path / CRASH_MESSAGE).exists()
+    keep_crash_message(tmp_path / "not there", "nobody can write here")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "worker.log").symlink_to(tmp_path / "removed.log")
     assert gone(tmp_path) == f"no process works in {tmp_path}", "a log that is no longer there"
