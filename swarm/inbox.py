@@ -8,9 +8,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
@@ -19,8 +21,8 @@ from swarm.config import MixConfig
 from swarm.envelope import Envelope, MalformedEnvelope
 from swarm.exchange import MOST_LISTED, PREFIX, EnvelopeSource, ListingEntry, take_turns
 from swarm.inspection import Inspected, InspectedGroup, Inspector, NotRead
+from swarm.plausibility import Shape
 from swarm.sampling import Breach, PeerRecord, RecentUse
-from swarm.state import InboxState
 
 log = logging.getLogger("muster.swarm")
 REMEMBERED_ROUNDS = 64
@@ -77,6 +79,48 @@ class PeerTurns:
 
     def took(self, envelope: Envelope, number: int) -> None:
         self._first.setdefault(envelope.member, (envelope.round, number))
+
+
+@dataclass
+class InboxState:
+    """What a member knows of its peers, which must be as old as its weights.
+
+    - `seen`: peer → rounds whose envelope was taken → key.
+    - `stored`: key → own round in which the envelope came. `used`: names of groups of these that are not drawn again.
+    - `records`: peer → record. `last_true`: peer → own round of its newest true envelope, while that is recent.
+    - `trained`, `doubted`: for each of the newest own rounds, the peers of the groups that it trained on or doubted.
+    - `shapes`: of the newest own completions. All lists are oldest first."""
+
+    seen: dict[str, dict[int, str]] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    records: dict[str, PeerRecord] = field(default_factory=dict)
+    last_true: dict[str, int] = field(default_factory=dict)
+    trained: list[list[str]] = field(default_factory=list)
+    doubted: list[list[str]] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **vars(self),
+            "seen": {peer: {str(n): key for n, key in rounds.items()} for peer, rounds in self.seen.items()},
+            "used": sorted(self.used),
+            "records": {peer: vars(record) for peer, record in self.records.items()},
+            "shapes": [list(shape) for shape in self.shapes],
+        }
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "InboxState":
+        return cls(
+            seen={peer: {int(n): key for n, key in rounds.items()} for peer, rounds in document["seen"].items()},
+            stored=dict(document["stored"]),
+            used=set(document["used"]),
+            records={peer: PeerRecord(**record) for peer, record in document["records"].items()},
+            last_true=dict(document["last_true"]),
+            trained=[list(peers) for peers in document["trained"]],
+            doubted=[list(peers) for peers in document["doubted"]],
+            shapes=[Shape(*values) for values in document["shapes"]],
+        )
 
 
 class EnvelopeInbox:

@@ -9,18 +9,16 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.files import drop_old, remove_leftovers, write_atomic
-from swarm.plausibility import Shape
-from swarm.sampling import PeerRecord
+from swarm.inbox import EnvelopeInbox, InboxState
 
 if TYPE_CHECKING:
-    from swarm.inbox import EnvelopeInbox
     from trainer.learner import Learner
 
 log = logging.getLogger("muster.swarm")
@@ -28,48 +26,6 @@ JOURNAL, STATUS = "journal.jsonl", "status.json"
 _BLOCK = 1 << 16
 """Bytes of a journal's end that are read first."""
 _KEPT_CHECKPOINTS = 2
-
-
-@dataclass
-class InboxState:
-    """What a member knows of its peers, which must be as old as its weights.
-
-    - `seen`: peer → rounds whose envelope was taken → key.
-    - `stored`: key → own round in which the envelope came. `used`: names of groups of these that are not drawn again.
-    - `records`: peer → record. `last_true`: peer → own round of its newest true envelope, while that is recent.
-    - `trained`, `doubted`: for each of the newest own rounds, the peers of the groups that it trained on or doubted.
-    - `shapes`: of the newest own completions. All lists are oldest first."""
-
-    seen: dict[str, dict[int, str]] = field(default_factory=dict)
-    stored: dict[str, int] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    records: dict[str, PeerRecord] = field(default_factory=dict)
-    last_true: dict[str, int] = field(default_factory=dict)
-    trained: list[list[str]] = field(default_factory=list)
-    doubted: list[list[str]] = field(default_factory=list)
-    shapes: list[Shape] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "seen": {peer: {str(n): key for n, key in rounds.items()} for peer, rounds in self.seen.items()},
-            "used": sorted(self.used),
-            "records": {peer: vars(record) for peer, record in self.records.items()},
-            "shapes": [list(shape) for shape in self.shapes],
-        }
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> "InboxState":
-        return cls(
-            seen={peer: {int(n): key for n, key in rounds.items()} for peer, rounds in document["seen"].items()},
-            stored=dict(document["stored"]),
-            used=set(document["used"]),
-            records={peer: PeerRecord(**record) for peer, record in document["records"].items()},
-            last_true=dict(document["last_true"]),
-            trained=[list(peers) for peers in document["trained"]],
-            doubted=[list(peers) for peers in document["doubted"]],
-            shapes=[Shape(*values) for values in document["shapes"]],
-        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +61,7 @@ class MemberProgress:
         self.next = 0
         self._pending: list[dict[str, Any]] = []  # journal lines that are newer than the last checkpoint
 
-    def resume(self, learner: "Learner", inbox: "EnvelopeInbox") -> None:
+    def resume(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
         """Load the newest intact checkpoint, if there is any.
 
         Raise IntegrityError if there are checkpoints and none is intact: starting over would train again on what the
@@ -131,14 +87,14 @@ class MemberProgress:
         if found:
             raise IntegrityError(f"no checkpoint in {self._folder} is intact", "join with a new home and a new key")
 
-    def finished(self, learner: "Learner", inbox: "EnvelopeInbox", result: SwarmRound) -> None:
+    def finished(self, learner: "Learner", inbox: EnvelopeInbox, result: SwarmRound) -> None:
         """Record a round, with a checkpoint if one is due. Raise MusterError if the disk refuses it."""
         self.next = result.round + 1
         self._pending.append(result.line())
         if self.next % self._every == 0:
             self.save(learner, inbox)
 
-    def save(self, learner: "Learner", inbox: "EnvelopeInbox") -> None:
+    def save(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
         """Write a checkpoint, then the journal, if a round is newer than the last one."""
         from trainer.checkpoint import checkpoint_path, checkpoints
 

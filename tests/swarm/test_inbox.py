@@ -17,9 +17,8 @@ from swarm import inspection
 from swarm.config import MixConfig
 from swarm.envelope import seal
 from swarm.exchange import FolderExchange, ListingEntry, envelope_key
-from swarm.inbox import RECENT_ROUNDS, EnvelopeInbox
+from swarm.inbox import RECENT_ROUNDS, EnvelopeInbox, InboxState
 from swarm.inspection import Allow, Inspected, Inspector
-from swarm.state import InboxState
 from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
 BAD = object_key("envelopes", bytes(32))
