@@ -3,9 +3,15 @@
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
-from protocol.swarm.document import SwarmDocument
-from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest
-from protocol.swarm.seeds import round_problem
+from swarm.envelope import (
+    Envelope,
+    EnvelopeLimits,
+    SharedCompletion,
+    SharedGroup,
+    SwarmDocument,
+    question_digest,
+    round_problem,
+)
 
 SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}

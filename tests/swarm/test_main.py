@@ -4,8 +4,8 @@ import threading
 from contextlib import ExitStack
 
 from protocol.waits import wait_for
-from swarm.journal import JOURNAL, STATUS, read_journal
 from swarm.main import MemberDaemon
+from swarm.state import JOURNAL, STATUS, read_journal
 from tests.swarm.world import SwarmWorld
 
 

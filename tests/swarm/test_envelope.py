@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
 from protocol.rollout_file import merkle
-from protocol.swarm.document import SwarmDocument
-from protocol.swarm.envelope import (
+from swarm.envelope import (
     EnvelopeLimits,
     MalformedEnvelope,
     SharedCompletion,
+    SwarmDocument,
     open_envelope,
     question_digest,
+    round_problem,
     seal,
 )
 from tests import openings
-from tests.protocol.swarm.samples import DOCUMENT, KEYS, LIMITS, SUMS, honest_envelope
+from tests.swarm.samples import DOCUMENT as DOCUMENT_DIGEST
+from tests.swarm.samples import KEYS, LIMITS, SUMS, honest_envelope
 
 ENVELOPE = honest_envelope()
 SEALED = seal(ENVELOPE, KEYS[0])
@@ -122,7 +124,7 @@ def test_a_signature_has_one_form(signature: str, word: str) -> None:
 
 
 def test_an_envelope_of_another_swarm_is_refused() -> None:
-    other = DOCUMENT.model_copy(update={"name": "other"})
+    other = DOCUMENT_DIGEST.model_copy(update={"name": "other"})
     refused(SEALED, "document", EnvelopeLimits.of(other))
 
 
@@ -193,3 +195,21 @@ def test_a_document_allows_no_envelope_that_fills_a_members_memory() -> None:
 
 def test_the_question_of_any_text_has_a_digest() -> None:
     assert question_digest("a\ud800") != question_digest("a")
+
+
+# ---- Problems of rounds
+
+
+DOCUMENT, OTHER, MEMBER = bytes(31) + b"\x01", bytes(31) + b"\x02", "0x" + "11" * 20
+
+
+def test_every_part_of_it_makes_another_problem() -> None:
+    one = round_problem(DOCUMENT, MEMBER, 3, 1)
+    others = [
+        round_problem(OTHER, MEMBER, 3, 1),
+        round_problem(DOCUMENT, "0x" + "12" * 20, 3, 1),
+        round_problem(DOCUMENT, MEMBER, 4, 1),
+        round_problem(DOCUMENT, MEMBER, 3, 2),
+    ]
+    assert len({one, *others}) == 5
+    assert one == round_problem(DOCUMENT, MEMBER, 3, 1)
