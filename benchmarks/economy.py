@@ -64,8 +64,8 @@ Plan = dict[str, int]
 
 @dataclass(frozen=True)
 class EconomyLimits:
-    """Shares: of the validator group's seats that the coalition holds, of lanes that somebody re-checks, and of files that
-    are canaries."""
+    """Shares: of the validator group's seats that the coalition holds, of lanes that somebody re-checks, and of files
+    that are canaries."""
 
     seats: float = 1 / 3
     watched: float = 1 / 10
