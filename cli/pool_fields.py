@@ -114,7 +114,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "minibatches": "Updates of the weights in each step.",
         "filter": "Let a step wait for files with signal: answers to a problem whose rewards differ.",
         "lora": "Train low-rank additions to the projections instead of all weights.",
-        "algorithm": "What an update minimises (docs/training.md has the formulas).",
+        "algorithm": "What an update minimises (docs/design/training.md has the formulas).",
         "optimizer": "How a gradient becomes an update.",
     },
     training.OnlineFilter: {

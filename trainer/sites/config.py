@@ -45,9 +45,9 @@ class ComputeOfSite(Document):
 
 
 class ImitationConfig(ComputeOfSite):
-    """A site's inner steps on conversations (docs/training.md, *Supervised fine-tuning*): `data` is the same file on
-    all sites, each of which trains on the conversations that are dealt to it, `batch` of them an inner step. `updates`:
-    as many inner steps the schedule of the learning rate is for. `max_z_loss`: as for text."""
+    """A site's inner steps on conversations (docs/design/training.md, *Supervised fine-tuning*): `data` is the same
+    file on all sites, each of which trains on the conversations that are dealt to it, `batch` of them an inner step.
+    `updates`: as many inner steps the schedule of the learning rate is for. `max_z_loss`: as for text."""
 
     data: Path
     chat_template: bool = True
