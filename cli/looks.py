@@ -113,10 +113,10 @@ def unserved_pools(home: Path) -> dict[str, str]:
 
 
 def _kept(home: Path) -> dict[str, Any]:
-    from validator.config import KEPT
+    from validator.config import RETAINED
 
     try:
-        found = json.loads((home / KEPT).read_bytes())
+        found = json.loads((home / RETAINED).read_bytes())
         counts: dict[str, Any] = {name: int(found[name]) for name in ("files", "bytes", "oldest")}
         return counts | {name: printable(str(found[name]), 500) for name in ("where", "problem")}
     except (OSError, ValueError, KeyError, TypeError):

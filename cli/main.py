@@ -16,6 +16,7 @@ from cli.commands import (
     dataset,
     demo,
     deploy,
+    diloco,
     doctor,
     governance,
     init,
@@ -27,7 +28,6 @@ from cli.commands import (
     relay,
     report,
     run,
-    site,
     status,
     support,
     swarm,
@@ -100,7 +100,7 @@ app.add_typer(relay.app, name="relay")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
 app.add_typer(support.app, name="support")
-app.add_typer(site.app, name="site")
+app.add_typer(diloco.app, name="diloco")
 app.add_typer(swarm.app, name="swarm")
 run.register(app, {"trainer": trainer.app, "validator": validator.app})
 add_examples(app)

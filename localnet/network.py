@@ -148,29 +148,30 @@ class Network:
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
-        if self.plan.site_names:
-            values["sites"] = self.plan.sites_run
+        if self.plan.diloco_workers:
+            values["run"] = self.plan.diloco_run
         if self.plan.metrics_port:
             values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
-        self._start_role("trainer", "trainer", values, torch=True)
+        role = "diloco coordinate" if self.plan.diloco_workers else "trainer"
+        self._start_role("trainer", role, values, torch=True)
 
-    def start_sites(self, base: Path) -> None:
-        """Those that train in the trainer's place, from the folder of policy step 0."""
-        for name in self.plan.site_names:
+    def start_diloco_workers(self, base: Path) -> None:
+        """Start the DiLoCo workers, if there are any, from the folder of policy step 0."""
+        for name in self.plan.diloco_workers:
             values = {
                 "home": self.plan.home(name),
-                "run": self.plan.sites_run,
+                "run": self.plan.diloco_run,
                 "model": base,
                 "key": self.ring[name].reference(),
                 "s3": self.s3_settings().model_dump(mode="json"),
                 "poll_seconds": 0.4,
-                "reinforcement": {
+                "rl": {
                     "pool": self.config_path,
                     "threads": self.plan.trainer_threads,
                     "memory": {"row_tokens": self.plan.trainer_row_tokens},
                 },
             }
-            self._start_role(name, "site", values, torch=True)
+            self._start_role(name, "diloco run", values, torch=True)
 
     # ---- Workers and validators
 
@@ -216,7 +217,7 @@ class Network:
         if attack:
             argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
         else:
-            module = ["cli.main", "site", "run"] if role == "site" else [f"{role}.main"]
+            module = ["cli.main", *role.split()] if " " in role else [f"{role}.main"]
             argv = ["-m", *module, "--config", str(path)]
         self._start(name, argv, torch)
 

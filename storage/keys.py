@@ -26,7 +26,7 @@ KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suf
 """What a whole key matches."""
 _KEY = re.compile(KEY_PATTERN)
 _PLACE = re.compile(
-    r"sites/[0-9a-f]{64}/(log|notes/0x[0-9a-f]{40})/[0-9]{10}|envelopes/0x[0-9a-f]{40}/[0-9a-f]{64}\.json"
+    r"diloco/[0-9a-f]{64}/(log|messages/0x[0-9a-f]{40})/[0-9]{10}|envelopes/0x[0-9a-f]{40}/[0-9a-f]{64}\.json"
 )
 
 
@@ -69,7 +69,7 @@ def parse_key(text: str) -> ObjectKey:
 
 def check_place(text: str) -> str:
     """A place of something that is signed: it follows from what is signed there, not from a hash. Raises ConfigError
-    for anything but an entry of a log of sites, a note of a site, or a member's envelope."""
+    for anything but an entry of a DiLoCo run's log, a message of a worker, or a member's envelope."""
     if len(text) > 160 or not _PLACE.fullmatch(text):
         raise ConfigError(f"{text[:160]!r} is no place of a signed document", "use those of docs/protocol.md section 1")
     return text

@@ -124,8 +124,8 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
         document = sealed["state"]
         if "outer" in document:
             raise ConfigError(
-                f"the checkpoint {folder} is of several sites",
-                "name their run's document in `sites`, or begin a pool from its weights, in another home folder",
+                f"the checkpoint {folder} is of a DiLoCo run's coordinator",
+                "run `muster diloco coordinate`, or begin a pool from its weights, in another home folder",
             )
         if document["version"] != VERSION:
             raise ConfigError(

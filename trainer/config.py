@@ -116,9 +116,6 @@ class TrainerConfig(ProcessConfig):
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
-    sites: Path | None = Field(
-        None, description="Document of a DiLoCo run, whose workers then train in this trainer's place."
-    )
 
 
 _SFT_OPTIMIZER = OptimizerConfig(

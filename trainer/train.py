@@ -25,7 +25,7 @@ from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
-from storage.weights.manifest import StepSites
+from storage.weights.manifest import StepWorkers
 from trainer.base_model import base_model
 from trainer.batch import Group
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
@@ -496,7 +496,7 @@ class Trainer:
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.start(step, self.progress.manifests, step_sites(self.progress.document))
+        self.publisher.encoder.start(step, self.progress.manifests, step_workers(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.steps.bound)
@@ -511,7 +511,7 @@ class Trainer:
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
         self.mask_writer.write(step, self._policy_folder(step))
-        digest = self.publisher.upload(step, manifests, step_sites(self.progress.document))
+        digest = self.publisher.upload(step, manifests, step_workers(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
@@ -551,9 +551,9 @@ class Trainer:
         return heartbeat("trainer", self.config.name, phase=self._phase, step=self.learner.step, metrics=late)
 
 
-def step_sites(record: dict[str, Any]) -> StepSites | None:
+def step_workers(record: dict[str, Any]) -> StepWorkers | None:
     """Return which DiLoCo workers a step's record says trained it, None if none did."""
     made_by = record.get("made_by")
     if made_by is None:
         return None
-    return StepSites.model_validate({name: made_by[name] for name in StepSites.model_fields})
+    return StepWorkers.model_validate({name: made_by[name] for name in StepWorkers.model_fields})

@@ -18,7 +18,7 @@ READY = "ready"
 UNSERVED = "unserved.json"
 """A file in `home` that says of every pool that our seats may be drawn for and that cannot be served: why."""
 
-KEPT = "kept.json"
+RETAINED = "retained.json"
 """A file in `home` that says how many files are kept for juries, and where they are shown."""
 
 ENGINES = "engines.json"

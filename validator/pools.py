@@ -25,13 +25,13 @@ from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from runtime.relay import serve_as_peer
-from validator.ballots import BallotBox
+from validator.ballots import BallotStore
 from validator.config import ENGINES, READY, ValidatorConfig
 from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others
 from validator.judging.queue import JudgeQueue
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import Holdings, KeptFiles, open_shelf, tenant_of
+from validator.retention import Retention, RetentionStore, open_serving, tenant_of
 from validator.tasks import TransactionTasks
 
 
@@ -63,9 +63,9 @@ class ValidatorCollaborators:
 
     chain: ChainConnection
     voters: Mapping[str, Suite]
-    ballots: BallotBox
+    ballots: BallotStore
     verdicts: VerdictStore
-    holdings: Holdings
+    retention: Retention
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
@@ -76,13 +76,13 @@ class ValidatorCollaborators:
         chain, wake = ChainConnection(config), threading.Event()
         verdicts = VerdictStore(chain.home / "verdicts")
         room = int(config.keep_gib * (1 << 30))
-        files = KeptFiles(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool, chain.now))
+        files = RetentionStore(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool, chain.now))
         return cls(
             chain=chain,
             voters={str(account.address): chain.account_suite(account) for account in accounts},
-            ballots=BallotBox(chain.home / "ballots"),
+            ballots=BallotStore(chain.home / "ballots"),
             verdicts=verdicts,
-            holdings=Holdings(files, open_shelf(config, files)),
+            retention=Retention(files, open_serving(config, files)),
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
@@ -91,7 +91,7 @@ class ValidatorCollaborators:
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
-        self.holdings.close()
+        self.retention.close()
         self.chain.close()
 
 
@@ -161,7 +161,7 @@ class PoolOpener:
             Sources(client.objects),
             JudgedWeights(client, self._config.poll_seconds, self._kept),
             self._shared.verdicts,
-            self._shared.holdings.files,
+            self._shared.retention.store,
             self._judge_one,
         )
         orchestrator = OrchestratorClient(

@@ -1,7 +1,7 @@
 """`muster demo`: the whole network on this machine."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -14,16 +14,13 @@ def demo(
     chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
-    sites: Annotated[int, typer.Option(help="Places that train the policy together.", min=1, max=4)] = 1,
-    exchange: Annotated[
-        Literal["all", "shards"], typer.Option(help="Whether each site fetches all contributions, or reduces a shard.")
-    ] = "all",
+    diloco: Annotated[int, typer.Option(help="DiLoCo workers that train the policy together.", min=1, max=4)] = 1,
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""
     from localnet.demo import Demo
     from localnet.plan import Options, make_plan, pool_config
 
-    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, sites, exchange))
+    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, diloco))
     outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
     raise typer.Exit(0 if outcome.good else 1)

@@ -12,7 +12,7 @@ from tests.chain.game import terms
 from tests.validator.daemon_world import FAMILY
 from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
-from validator.voting import answer_document, answer_due, answer_honest, answer_margin
+from validator.voting import fallback_document, fallback_due, fallback_honest, fallback_margin
 
 UNTIL = 1000
 
@@ -37,7 +37,7 @@ def drawn(**changes: object) -> Round:
     ],
 )
 def test_the_margin_follows_from_window_and_block_time(window: int, block_seconds: int, margin: int) -> None:
-    assert answer_margin(window, block_seconds) == margin
+    assert fallback_margin(window, block_seconds) == margin
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_the_margin_follows_from_window_and_block_time(window: int, block_second
 def test_an_answer_is_due_in_a_familys_pool_shortly_before_the_commits_end(
     of: Pool, panel: Round, now: int, due: bool
 ) -> None:
-    assert answer_due(of, panel, now, 1) is due
+    assert fallback_due(of, panel, now, 1) is due
 
 
 def test_a_case_is_answered_in_every_pool_and_not_before_it_is_drawn() -> None:
-    assert answer_due(pool(7), drawn(), UNTIL - 10, 1, always=True)
-    assert not answer_due(pool(7), drawn(), UNTIL - 11, 1, always=True)
-    assert not answer_due(pool(7), drawn(seats=()), UNTIL - 1, 1, always=True)
+    assert fallback_due(pool(7), drawn(), UNTIL - 10, 1, always=True)
+    assert not fallback_due(pool(7), drawn(), UNTIL - 11, 1, always=True)
+    assert not fallback_due(pool(7), drawn(seats=()), UNTIL - 1, 1, always=True)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_case_is_answered_in_every_pool_and_not_before_it_is_drawn() -> None:
 def test_a_jury_calls_unavailable_only_what_it_could_not_get_and_nobody_pays_for(
     lacking: tuple[str, ...], needs_bytes: bool, blames: bool, honest: bool
 ) -> None:
-    assert answer_honest(lacking, needs_bytes, blames) is honest
+    assert fallback_honest(lacking, needs_bytes, blames) is honest
 
 
 def test_the_document_keeps_verdicts_and_says_why_the_rest_is_unavailable() -> None:
@@ -91,7 +91,7 @@ def test_the_document_keeps_verdicts_and_says_why_the_rest_is_unavailable() -> N
         for number in range(2)
     ]  # fmt: skip
     judged = ScriptedJudge()(facts(work, honest(), sequence=0), b"bytes")
-    document = answer_document(
+    document = fallback_document(
         "lane-1-0-0", b"s" * 32, at, b"c" * 32, files, b"a" * 32, {0: judged}, {1: "it was not judged in time"}
     )
     again = BallotDocument.parse(document.canonical(), document.digest)

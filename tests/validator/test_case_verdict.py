@@ -9,7 +9,7 @@ from protocol.verdict import Code, Verdict
 from tests.validator.test_node_evidence import LAW, document, file
 from validator.challenges import NullModel, _reason, challenged_run, history_evidence, judge_challenge, run_evidence
 from validator.judging.queue import LaneVerdict
-from validator.voting import CaseVote
+from validator.voting import ChallengeVote
 
 OPENED = 1000
 
@@ -133,7 +133,7 @@ def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts(
     found = tuple(verdicts(12, 1).values())
     judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
     trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
-    vote = CaseVote(trial, case(*range(12)), State(), None)
+    vote = ChallengeVote(trial, case(*range(12)), State(), None)
     assert vote.codes(judged) == Code.UNAVAILABLE
     assert vote.whole, "its files are looked for before any is measured"
 

@@ -12,7 +12,7 @@ from tests.validator.test_held_engines import engine
 from validator.judging.context import SubmissionFacts, verdict_on
 from validator.judging.pipeline import FileJudge, LoadedEngine
 from validator.judging.sources import Sources
-from validator.retention import KeptFiles
+from validator.retention import RetentionStore
 
 
 class WeightlessJudge(FileJudge):
@@ -30,14 +30,14 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
     given, judged = world.context(), list[bytes | None]()
     facts, objects = given.facts, gone
     place, sha256 = (facts.work.id.pool.pool, facts.sequence), facts.commitment.sha256
-    assert KeptFiles(tmp_path, 1 << 30).keep(place, sha256, given.data)
+    assert RetentionStore(tmp_path, 1 << 30).keep(place, sha256, given.data)
 
     def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
         judged.append(data)
         return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
 
     def verdict() -> Verdict:
-        sources, kept = Sources(objects), KeptFiles(tmp_path, 1 << 30)  # type: ignore[arg-type]
+        sources, kept = Sources(objects), RetentionStore(tmp_path, 1 << 30)  # type: ignore[arg-type]
         loaded = LoadedEngine(Any)  # type: ignore[arg-type]
         return WeightlessJudge(world.CONFIG, loaded, sources, lambda _: tmp_path, None, kept, judge).verdict(facts)
 
@@ -59,7 +59,7 @@ def test_files_of_a_node_case_take_no_room(tmp_path: Path) -> None:
         return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
 
     def kept(as_worker: bool) -> int:
-        files = KeptFiles(tmp_path / str(as_worker), 1 << 30)
+        files = RetentionStore(tmp_path / str(as_worker), 1 << 30)
         loaded = LoadedEngine(engine("hf"))
         judging = WeightlessJudge(world.CONFIG, loaded, Sources(objects), lambda _: tmp_path, None, files, judge)
         assert judging.verdict(given.facts, as_worker=as_worker).code is Code.ACCEPT

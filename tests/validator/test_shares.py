@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.chain.game import FEE, begin
 from tests.conftest import Deployed
 from tests.validator.daemon_world import FAMILY, second_pool
-from validator.retention import BYTES_OF_A_FEE, KeptFiles, Tenant, has_room, tenant_of
+from validator.retention import BYTES_OF_A_FEE, RetentionStore, Tenant, has_room, tenant_of
 
 MIB = 1 << 20
 LIMIT = 20 << 30
@@ -45,7 +45,7 @@ def test_an_owner_with_many_pools_has_one_share(tmp_path: Path) -> None:
     def owner_of(pool: int) -> Tenant:
         return Tenant("honest" if pool == 9 else "hostile", chosen=True)
 
-    files, data = KeptFiles(tmp_path, 8000, owner_of), [os.urandom(1000) for _ in range(9)]
+    files, data = RetentionStore(tmp_path, 8000, owner_of), [os.urandom(1000) for _ in range(9)]
     for pool in range(8):
         files.keep((pool, 0), sha256(data[pool]).digest(), data[pool])
     assert len(files.files) == 4

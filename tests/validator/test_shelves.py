@@ -12,7 +12,7 @@ from storage.keys import object_key
 from storage.s3 import Bucket
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from validator.config import RepublishConfig, ServeConfig
-from validator.retention import BucketShelf, KeptFiles, open_shelf
+from validator.retention import BucketServing, RetentionStore, open_serving
 
 DATA = b"rollouts"
 DIGEST = hashlib.sha256(DATA).digest()
@@ -21,7 +21,7 @@ DIGEST = hashlib.sha256(DATA).digest()
 def test_a_disputed_file_goes_into_the_validators_bucket(tmp_path: Path) -> None:
     with running(ServiceProcess("s3", tmp_path / "data")) as service:
         settings = settings_of(service)
-        shelf = BucketShelf(RepublishConfig(**settings.model_dump(), public_url="https://seat.example/"))
+        shelf = BucketServing(RepublishConfig(**settings.model_dump(), public_url="https://seat.example/"))
         key = object_key("rollouts", DIGEST)
         assert shelf.url(DIGEST) == f"https://seat.example/{key}"
         for _ in range(2):  # a kill before the announcement has it shown again
@@ -31,7 +31,7 @@ def test_a_disputed_file_goes_into_the_validators_bucket(tmp_path: Path) -> None
 
 def test_without_a_place_it_says_what_that_can_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config: Any = SimpleNamespace(serve=None, republish=None)
-    assert open_shelf(config, KeptFiles(tmp_path, 1)) is None
+    assert open_serving(config, RetentionStore(tmp_path, 1)) is None
     assert "FINED unless they can show it" in caplog.text
 
 

@@ -35,3 +35,14 @@ def test_failed_tasks_pause_and_reorganisations_forget() -> None:
     assert not tasks.run("key", 11, "a task", fails)
     tasks.forget()
     tasks.stop()
+
+
+def test_what_is_done_is_not_remembered_for_ever() -> None:
+    tasks = TransactionTasks(4)
+    for block in range(50):
+        for number in range(10):
+            tasks.run((block, number), block, "a task", lambda: 0)
+        wait_for("the tasks", lambda: not tasks._running, 60, poll=0.001)
+    tasks.run("last", 1000, "a task", lambda: 0)
+    tasks.stop()
+    assert len(tasks._mined) <= 11

@@ -83,12 +83,12 @@ def test_the_last_to_commit_votes_at_once_and_another_members_reveal_settles(gam
     vote, _ = vote_on(game)
     assert not last_to_commit(vote.current, 1)
     with pytest.raises(ContractError, match="RevealNotOpen") as refused:
-        vote.show_at_once(game.voters[cast[1].seat], 1, cast[1])
+        vote.commit_and_reveal(game.voters[cast[1].seat], 1, cast[1])
     assert not refused.value.tx_hash, "nothing was sent that others could copy"
     vote.commit(game.voters[cast[2].seat], 2, cast[2])
     vote, lane = vote_on(game)
     assert last_to_commit(vote.current, 1)
-    vote.show_at_once(game.voters[cast[1].seat], 1, cast[1])
+    vote.commit_and_reveal(game.voters[cast[1].seat], 1, cast[1])
     vote, lane = vote_on(game)
     assert set(lane.round.reveals) == {1}
     assert [settler(lane.round, number) for number in range(4)] == [0, 2, 0, 2]

@@ -29,7 +29,7 @@ from validator.judging.context import CheckContext, SubmissionFacts, verdict_on
 from validator.judging.measurements import evidence, measure
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import KeptFiles
+from validator.retention import RetentionStore
 
 
 def judge(
@@ -178,7 +178,7 @@ class FileJudge:
         sources: Sources,
         weights: Callable[[Work], Path],
         verdicts: VerdictStore | None = None,
-        files: KeptFiles | None = None,
+        files: RetentionStore | None = None,
         judge_one: JudgeOne = judge,
     ) -> None:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
