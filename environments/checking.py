@@ -18,7 +18,7 @@ from typing import Any
 
 import protocol
 from environments.base import Environment, InTurns, Problem
-from environments.genesys import GenesysRow, problem_of, read_row, scored
+from environments.genesys import GenesysRow, problem_of, read_row, reference_of, scored
 from environments.parquet import is_parquet, unpack
 from environments.registry import load_environment
 from environments.row_formats import json_rows, normalised
@@ -137,6 +137,8 @@ def answers_to(problem: Problem) -> dict[str, str]:
     info = problem.metadata.get("info")
     truth = info.get("ground_truth", "") if isinstance(info, dict) else ""
     reference = problem.answer or (truth if isinstance(truth, str) else json.dumps(truth))
+    if isinstance(truth, float) and problem.metadata.get("task_type") == "verifiable_math":
+        reference = problem.answer or reference_of(problem.metadata["info"])  # without an exponent
     return {
         "reference": reference,
         "boxed": rf"\boxed{{{reference}}}",
