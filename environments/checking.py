@@ -390,9 +390,9 @@ class ScreenReport:
 
 
 def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]) -> ScreenReport:
-    """Write the rows of the file at `path` that `checks` keeps to `out`, in the form of a pool's data file, and to
-    `refused` which others there were and why. Raises IntegrityError for a file that cannot be read, ScoringUnavailable
-    where this machine cannot score, ConfigError where it cannot write."""
+    """Write the rows of the file at `path` that `checks` keeps to `out`, as it stands there or in the form of a pool's
+    data file, and to `refused` which others there were and why. Raises IntegrityError for a file that cannot be read,
+    ScoringUnavailable where this machine cannot score, ConfigError where it cannot write."""
     report = ScreenReport(Counter(), Counter())
     with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
         lines = path
@@ -401,11 +401,11 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
             unpack(path, lines)
         good, bad = (stack.enter_context(one.open("wb")) for one in (out, refused))
         for number, line in enumerate(json_rows(lines)):
-            try:
-                line = normalised(line)
-                found = checks.row(number, line)
-            except ValueError as error:
-                found = Screened(number, line, "", SCHEMA, f"row {number}: {printable(str(error), 200)}")
+            found = checks.row(number, line)
+            if found.reason == SCHEMA:
+                with suppress(ValueError):
+                    line = normalised(line)
+                    found = checks.row(number, line)
             if found.reason:
                 report.dropped[found.reason] += 1
                 bad.write(canonical_json({"row": number, "reason": found.reason, "what": found.what}) + b"\n")
