@@ -3,7 +3,7 @@ rows.
 
 Rows are what installed packages ship (benchmarks/genesys_rows.py). The model is the demo's tiny one, taught to answer
 by rows that are kept apart (`held_out`): it guesses rather than computes, which is enough for some problems to be
-solved sometimes. Everything after that is what people run: `muster data screen`, `muster task check`, `muster data
+solved sometimes. Everything after that is what people run: `muster env screen`, `muster env check`, `muster data
 filter`, a data pool on the local network, `muster dataset export` and `verify`. Files lie in build/genesys; `--resume`
 goes on with what is there, `--seconds` ends a slice after so long.
 """
@@ -98,13 +98,13 @@ def _made(folder: Path, quick: bool, progress: Progress) -> dict[str, Any]:
 
 
 def _screened(folder: Path, model: Path, quick: bool, progress: Progress) -> dict[str, Any]:
-    """The model is taught by the last rows, then `muster data screen` drops what a pool of it cannot use."""
+    """The model is taught by the last rows, then `muster env screen` drops what a pool of it cannot use."""
     rows = [json.loads(line) for line in (folder / "raw.jsonl").read_text().splitlines()]
     if not model.is_dir():
         teach(rows[-min(HELD_OUT, len(rows) // 4) :], model, QUICK_UPDATES if quick else UPDATES, progress)
     (folder / "draft.json").write_bytes(_config(model, {"content": "0" * 64, "kept": 8}, quick).canonical())
     where = ("--pool-config", folder / "draft.json", "--weights", model, "--out", folder / "rows.jsonl")
-    found = _muster("data", "screen", folder / "raw.jsonl", *where, "--proven", "--keep")
+    found = _muster("env", "screen", folder / "raw.jsonl", *where, "--proven", "--keep")
     progress(f"{found['kept']} of {found['rows']} rows kept")
     names = ("rows", "kept", "task_types", "dropped", "content")
     return {name: found[name] for name in names}
@@ -135,17 +135,17 @@ def _config(model: Path, screened: dict[str, Any], quick: bool) -> PoolConfig:
 
 
 def _checked(folder: Path) -> dict[str, Any]:
-    """`muster task check` of the pool's configuration."""
-    (one,) = _muster("task", "check", folder / "pool.json", "--problems", 64)["environments"]
+    """`muster env check` of the pool's configuration."""
+    (one,) = _muster("env", "check", folder / "pool.json", "--problems", 64)["environments"]
     return {name: one[name] for name in ("problems", "disagreements", "references", "solved", "won", "content")}
 
 
 def _filtered(folder: Path, model: Path, config: PoolConfig, progress: Progress) -> dict[str, Any]:
-    """`muster data filter` over every row that is not held out: what is always solved is dropped."""
+    """`muster env filter` over every row that is not held out: what is always solved is dropped."""
     (environment,), out = config.environments, folder / "filtered.json"
     where = ("--pool-config", folder / "pool.json", "--weights", model, "--out", out, "--batch", 64)
     plan = ("--candidates", environment.drawn_rows, "--samples", SAMPLES, "--lowest", 0, "--highest", HIGHEST)
-    found = _muster("data", "filter", *where, *plan, "--engine", "transformers", "--dtype", "float32")
+    found = _muster("env", "filter", *where, *plan, "--engine", "transformers", "--dtype", "float32")
     tries = [json.loads(line) for line in (folder / "filtered.tries.jsonl").read_text().splitlines()[1:]]
     solved = Counter(one["solved"] for one in tries)
     progress(f"{found['kept']} of {found['candidates']} kept")
@@ -162,7 +162,7 @@ def _exported(folder: Path, part: Slice, config: PoolConfig, progress: Progress)
     plan = part.plan
     chain = ("--deployment", plan.deployment, "--rpc", plan.rpc_url)
     begin = _cpu()
-    made = _muster("dataset", "export", "--pool", 1, "--orchestrator", plan.http_url, "--out", out, *chain)
+    made = _muster("dataset", "export", "--pool", 1, "--pool", plan.http_url, "--out", out, *chain)
     exported = _cpu()
     sound = _muster("dataset", "verify", out, *chain)
     verified = _cpu()

@@ -55,7 +55,7 @@ class TaskCount:
 
 def tasks(progress: Progress, packages: Sequence[str] = PACKAGES, gym: int = 60) -> tuple[list[Row], list[TaskCount]]:
     """The rows in the order of packages, files and lines, then `gym` of each dataset of reasoning_gym; and how many of
-    which package. They are as they come: `muster data screen` is what drops repetitions and the rest."""
+    which package. They are as they come: `muster env screen` is what drops repetitions and the rest."""
     rows, counts = list[Row](), []
     for package in packages:
         about = metadata.distribution(package)

@@ -1,4 +1,4 @@
-"""Does `muster node rehearse` say of a file what the pool's committees say of it?
+"""Does `muster node dry-run` say of a file what the pool's committees say of it?
 
 `python -m benchmarks rehearsal [--quick] [--resume] [--seconds S]`. Files of the demo's model, two pools (fp32 and
 bf16), are made by honest machines, by machines that are wrong, and by machines that are wrong by so little that their

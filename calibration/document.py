@@ -1,4 +1,12 @@
-"""Everything a calibration keeps of one pair of engines: enough to compute its thresholds again, and no text."""
+"""The calibration document: measurements, thresholds and null models that follow from them, signed by who measured.
+
+The false-reject probability of a submission is split evenly among the eight measurements (union bound). Statistical
+bounds (calibration/bounds.py) are multiplied by the safety factor, which stands for machines and kernels that were not
+measured; floors, which come from arithmetic, are not.
+
+The document is canonical JSON. Its signature is EIP-712 over the SHA-256 of the document without it. The domain names
+no chain: a calibration is of weights and engines, whatever network a pool is on.
+"""
 
 import hashlib
 import math
@@ -173,11 +181,7 @@ def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
     return tuple(as_block(sums) for file in files for sums in block_sums(file.blocks))
 
 
-# ~ Thresholds for every measurement of `ChecksConfig` that engines decide, from summaries of honest pairs.
-# ~
-# ~ The false-reject probability of a submission is split evenly among the eight measurements (union bound). Statistical
-# ~ bounds (tails.py, means.py) are multiplied by the safety factor, which stands for machines and kernels that were not
-# ~ measured; floors, which come from arithmetic, are not.
+# --- Thresholds
 
 
 FLOORS = {
@@ -285,10 +289,7 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.3g}")
 
 
-# ~ The calibration document: measurements, thresholds and how they follow, in canonical JSON, signed by who measured.
-# ~
-# ~ The signature is EIP-712 over the SHA-256 of the document without it. The domain names no chain: a calibration is of
-# ~ weights and engines, whatever network a pool is on.
+# --- The document
 
 
 METHOD: Literal["peaks-over-threshold, Chernoff and bets, 5"] = "peaks-over-threshold, Chernoff and bets, 5"

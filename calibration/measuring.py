@@ -1,4 +1,8 @@
-"""What the processes of a calibration tell one another: one JSON file in, one JSON file out."""
+"""Measuring honest files for `muster calibrate`: one process per engine makes them, another measures them.
+
+A process has one engine, because vLLM keeps global state. The two exchange one JSON file in and one JSON file out:
+`python -m calibration.measuring JOB ANSWER`.
+"""
 
 import json
 import logging
@@ -66,7 +70,7 @@ def work_of(seed: str, number: int) -> Work:
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
-# ~ The parent's side: starts one process per engine, bounded in time, and sums up what they measured.
+# --- The parent: one process per engine
 
 
 HOURS = 12
@@ -116,9 +120,7 @@ def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, fold
     return done
 
 
-# ~ `python -m calibration.measuring JOB ANSWER`: one engine makes honest files, or measures them.
-# ~
-# ~ A process has one engine, because vLLM keeps global state.
+# --- The process: one engine makes honest files, or measures them
 
 
 log = logging.getLogger("muster.calibrate")
@@ -217,7 +219,7 @@ if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:3]))
 
 
-# ~ From a plan to a signed calibration, and from a calibration to a pool's configuration.
+# --- From a plan to a signed document, and from a document to a pool's configuration
 
 
 def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:

@@ -19,7 +19,7 @@ from protocol.curriculum_mask import CurriculumMask
 from protocol.encoding import load_document
 from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
-from runtime.solve_rates import counted_files, expected_mask, published_mask, read_tries
+from runtime.curriculum import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 

@@ -143,7 +143,7 @@ BF16_CHECKS = ChecksConfig(
 )
 """Thresholds for the demo's trained model computed in bfloat16, as calibration of vLLM against transformers gave them
 (90 files of 128 rollouts, 1e-6 false rejects per file, safety factor 1.5). Another model needs its own:
-`muster calibrate`. What they cannot see stands in docs/verification.md."""
+`muster pool calibrate`. What they cannot see stands in docs/verification.md."""
 
 
 class WeightsConfig(Document):

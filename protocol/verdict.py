@@ -1,4 +1,5 @@
-"""Verdicts: the 4-bit codes voters put on chain, and the document of measurements behind each (docs/protocol.md, 7).
+"""Verdicts: the 4-bit codes voters put on chain, and the document of measurements behind each
+(docs/reference/protocol.md, 7).
 
 The codes mirror `contracts/src/libraries/Codes.sol`. Measurements differ between engines and machines, so only the code
 is voted on; the keccak256 of the ballot's document is bound into the voter's commitment as its own evidence.
@@ -93,7 +94,7 @@ class Verdict:
     """One voter's judgement of one submission, with everything needed to repeat it.
 
     Hashes are hex without 0x; `audited` are the row numbers that were prefilled (empty if the file fell earlier);
-    `engine` names the arithmetic of the verifier (docs/protocol.md, section 6).
+    `engine` names the arithmetic of the verifier (docs/reference/protocol.md, section 6).
     """
 
     chain_id: int

@@ -21,8 +21,7 @@ from protocol.api.work import HeartbeatRequest
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
-from runtime.heartbeats import Heartbeats, heartbeat
-from runtime.orchestrator_client import OrchestratorClient
+from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers

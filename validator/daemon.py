@@ -9,7 +9,7 @@ from protocol.api.work import HeartbeatRequest
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.files import write_atomic
-from runtime.heartbeats import heartbeat
+from runtime.orchestrator_client import heartbeat
 from validator.config import UNSERVED, ValidatorConfig
 from validator.duties import MakeVoting, PoolDuties
 from validator.judging.queue import TaskKey

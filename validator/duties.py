@@ -13,7 +13,7 @@ from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
-from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import Heartbeats
 from validator import rounds
 from validator.judging.queue import TaskKey
 from validator.judging.verdicts import VerdictPublisher

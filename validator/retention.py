@@ -31,7 +31,7 @@ from chain.transactions import Receipt
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import write_atomic
-from runtime.http_server import HttpServer, bound, server_options
+from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key, parse_key
 from validator.config import RETAINED, RepublishConfig, ServeConfig, ValidatorConfig
 from validator.rounds import seats_of
@@ -262,7 +262,7 @@ class FileServer(Serving):
     """Serves what is disputed of `store` from this process. Raises ConfigError if it cannot listen.
 
     Only disputed files are served: whether this process has a file whose votes are still hidden must stay unknown. A
-    client is bounded by `runtime.http_server`: by connections in total and per address, by seconds until its request is
+    client is bounded by `runtime.server`: by connections in total and per address, by seconds until its request is
     complete, and by a least pace of taking the answer.
     """
 

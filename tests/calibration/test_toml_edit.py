@@ -3,7 +3,7 @@
 import pytest
 
 from calibration.toml_edit import with_numbers, with_table
-from cli.pool_file import pool_file
+from cli.pool_config import pool_file
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import parse_document, parse_toml
 from protocol.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from eth_utils.crypto import keccak
 
-from cli.commands import verify
+from cli import verify
 from cli.options import EngineOptions
 from protocol.errors import ConfigError
 from protocol.verdict import BallotDocument, Code, Finding

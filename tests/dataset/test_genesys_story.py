@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.genesys_altered import alter, named
 from benchmarks.genesys_rows import tasks
-from cli.task_target import keep_file
+from cli.env_target import keep_file
 from dataset.document import Format
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments

@@ -173,7 +173,7 @@ REFUSALS: list[tuple[str, Callable[[], CheckContext], Code]] = [
     ("sampling", lambda: one_gap(float("inf")), Code.REJECT_SAMPLING),
     ("sampling", lambda: missing_tokens(10, 1e-6), Code.REJECT_SAMPLING),
     ("distribution", lambda: spread(surprise=10.0), Code.REJECT_SAMPLING),
-    ("distribution", lambda: spread(dullness=10.0), Code.REJECT_SAMPLING),
+    ("distribution", lambda: spread(overconfidence=10.0), Code.REJECT_SAMPLING),
 ]
 
 
