@@ -10,8 +10,6 @@ from engines.hf import TransformersEngine
 from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from runtime.turns import joined
-from tests.engines.test_hf import engine as engine
-from tests.engines.test_hf import folder as folder
 
 PROMPT: tuple[int, ...] = (5, 6, 7, 8)
 NONE = Sampling(1.0, ())

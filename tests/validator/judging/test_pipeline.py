@@ -1,9 +1,13 @@
-"""The pipeline on real files of a tiny model, and on bytes that nobody honest writes."""
+"""From bytes to verdict: hostile files, weights that are fetched ahead, retained bytes."""
 
 import dataclasses
+import hashlib
 import os
 import random
 import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,24 @@ from safetensors.torch import load_file, save_file
 from engines.hf import TransformersEngine
 from environments.base import NO_PROBLEM
 from environments.pool import PoolEnvironments
+from protocol.api.endpoints import OBJECTS
+from protocol.errors import UnreachableError
 from protocol.evidence.figures import rows_of
+from protocol.identity import WorkId
 from protocol.rollout_file.file import write
+from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
-from tests.validator import tiny
+from runtime.pool_client import PoolClient
+from tests.chain.published_pool import Published, pool_service
+from tests.conftest import Deployed
+from tests.storage.weights.folders import contents
+from tests.validator import tiny, world
+from tests.validator.test_held_engines import engine
 from tests.validator.world import BY_NAME
-from validator.judging.context import SHORTEST, repeats
-from validator.judging.pipeline import judge
+from validator.judging.context import SHORTEST, SubmissionFacts, repeats, verdict_on
+from validator.judging.pipeline import FileJudge, JudgedWeights, LoadedEngine, judge
+from validator.judging.sources import Sources
+from validator.retention import RetentionStore
 from worker.produce import Produced, Producer
 
 
@@ -182,3 +197,127 @@ def _sha(data: bytes) -> bytes:
     import hashlib
 
     return hashlib.sha256(data).digest()
+
+
+NODE = "0x" + "11" * 20
+
+
+@pytest.fixture
+def published(shared_suite: Deployed, tmp_path: Path) -> Iterator[Published]:
+    with pool_service() as (service, url):
+        made = Published(shared_suite, service, url, tmp_path)
+        made.publish()
+        yield made
+
+
+@pytest.fixture
+def client(published: Published, tmp_path: Path) -> Iterator[PoolClient]:
+    made = PoolClient(published.config(tmp_path / "validator"), None)
+    made.refresh()
+    yield made
+    made.close()
+
+
+def work(published: Published, step: int) -> Work:
+    return Work(WorkId(published.pool, NODE, step, 0), bytes(32), published.steps[step].digest)
+
+
+def fetched(published: Published) -> Counter[str]:
+    return Counter({path: count for path, count in published.service.asked.items() if path.startswith(OBJECTS)})
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_new_step_is_here_when_its_first_file_is_judged(published: Published, client: PoolClient) -> None:
+    weights = JudgedWeights(client, 0.01, lambda: 4)
+    assert contents(weights(work(published, 0))) == contents(published.folder / "v0")
+    published.publish()
+    client.refresh()
+    until(lambda: client.newest_weights == 1)
+    before = fetched(published)
+    assert contents(weights(work(published, 1))) == contents(published.folder / "v1")
+    assert fetched(published) == before, "nothing was left to be fetched"
+
+
+def test_what_was_damaged_since_is_not_judged_with(published: Published, client: PoolClient) -> None:
+    weights = JudgedWeights(client, 0.01, lambda: 4)
+    weights(work(published, 0))
+    published.publish()
+    client.refresh()
+    until(lambda: client.newest_weights == 1)
+    file = client.config.cache / published.steps[1].digest.hex() / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    assert contents(weights(work(published, 1))) == contents(published.folder / "v1")
+
+
+def test_a_pool_that_asks_for_nothing_costs_nothing(published: Published, client: PoolClient) -> None:
+    """Neither one that never had a file for us, nor one that has had none for many steps."""
+    weights = JudgedWeights(client, 0.01, lambda: 4)
+    time.sleep(0.3)
+    assert not fetched(published)
+    weights(work(published, 0))
+    for _ in range(6):
+        published.publish()
+    client.refresh()
+    time.sleep(0.5)
+    keys = {f"{OBJECTS}/manifests/{hashlib.sha256(step.canonical()).hexdigest()}" for step in published.steps[1:]}
+    assert not keys & fetched(published).keys()
+
+
+class WeightlessJudge(FileJudge):
+    """Needs no model."""
+
+    def _load(self, *_: object) -> Any:
+        return None
+
+
+def gone(key: str, limit: int) -> bytes:
+    raise UnreachableError(f"nobody has {key}", "none")
+
+
+def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -> None:
+    given, judged = world.context(), list[bytes | None]()
+    facts, objects = given.facts, gone
+    place, sha256 = (facts.work.id.pool.pool, facts.sequence), facts.commitment.sha256
+    assert RetentionStore(tmp_path, 1 << 30).keep(place, sha256, given.data)
+
+    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+        judged.append(data)
+        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+
+    def verdict() -> Verdict:
+        sources, kept = Sources(objects), RetentionStore(tmp_path, 1 << 30)  # type: ignore[arg-type]
+        loaded = LoadedEngine(Any)  # type: ignore[arg-type]
+        return WeightlessJudge(world.CONFIG, loaded, sources, lambda _: tmp_path, None, kept, judge).verdict(facts)
+
+    assert verdict().code is Code.ACCEPT
+    assert judged == [given.data]
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(b"a fault of the disk")
+    with pytest.raises(UnreachableError):
+        verdict()
+
+
+def test_files_of_a_node_case_take_no_room(tmp_path: Path) -> None:
+    """Hundreds of them would have our committees' seats answer `unavailable` for want of it, and final ones need not be
+    shown to anybody."""
+    given = world.context()
+    objects: Any = lambda key, limit: given.data  # noqa: E731
+
+    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+
+    def kept(as_worker: bool) -> int:
+        files = RetentionStore(tmp_path / str(as_worker), 1 << 30)
+        loaded = LoadedEngine(engine("hf"))
+        judging = WeightlessJudge(world.CONFIG, loaded, Sources(objects), lambda _: tmp_path, None, files, judge)
+        assert judging.verdict(given.facts, as_worker=as_worker).code is Code.ACCEPT
+        return len(files.files)
+
+    assert kept(False) == 1
+    assert kept(True) == 0

@@ -1,24 +1,28 @@
-"""What the judge queue does first, what it waits for, what it forgets."""
+"""The judge queue: one thread for all pools, which nothing that is missing or large holds up."""
 
 import dataclasses
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
 from attacks.base import other
-from protocol.errors import UnreachableError
+from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
+from protocol.errors import MusterError, UnreachableError
 from protocol.seeds import AUDIT_EVERYTHING, Work
-from protocol.verdict import Code
+from protocol.verdict import Code, Verdict
 from storage.keys import MissingObjectError
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of, tiny_weights
+from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import FileJudge
 from validator.judging.queue import JudgeQueue, JudgeTask, LaneVerdict
 from validator.judging.verdicts import VerdictStore
+from validator.pools import PoolCollaborators
 
 T = TypeVar("T")
 
@@ -249,3 +253,123 @@ def test_the_other_files_of_a_lane_are_judged_while_one_is_missing(tmp_path: Pat
     assert bench.queue.ask(bench.task(b"s" * 32, 0, 1)).result(20).codes == (Code.ACCEPT, Code.ACCEPT)
     bench.queue.stop()
     assert bench.judge.sequences == [1, 0]
+
+
+def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:
+    """After the file at hand: as many as a lane has may take the whole time that the lane has."""
+    judge = ScriptedJudge()
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    judge.gate.clear()
+    bench.queue.start()
+    case = bench.queue.ask(bench.task(b"c" * 32, *range(40)))
+    until(lambda: judge.sequences)
+    lane = bench.queue.ask(bench.task(b"l" * 32, 100, 101))
+    judge.gate.set()
+    assert lane.result(20).codes == (Code.ACCEPT,) * 2
+    assert case.result(20).codes == (Code.ACCEPT,) * 40
+    bench.queue.stop()
+    assert judge.sequences == [0, 100, 101, *range(1, 40)], "none is judged twice"
+
+
+def test_lanes_whose_files_are_missing_do_not_keep_a_case_from_its_files(tmp_path: Path) -> None:
+    """Whoever is accused could hold up its judges with them."""
+    judge = ScriptedJudge()
+    missing = JudgingBench(
+        tmp_path, ScriptedObjects([MissingObjectError("not there")] * 9999, b""), ScriptedJudge(), 60.0
+    )
+    queue, of_case = missing.queue, judge_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    for number in range(5):
+        queue.ask(missing.task(bytes([number]) * 32, number))
+    case = queue.ask(task_of(of_case, 60.0, b"c" * 32, *range(40)))
+    queue.start()
+    assert case.result(20).codes == (Code.ACCEPT,) * 40
+    queue.stop()
+    assert judge.sequences == [*range(40)]
+
+
+class Withholding:
+    """Sources that have all files but one, so many times asked."""
+
+    def __init__(self, withheld: bytes, times: int) -> None:
+        self.withheld, self.times, self.failures = withheld, times, list[MusterError]()
+
+    def __call__(self, key: str, limit: int) -> bytes:
+        if self.times and key.startswith(f"rollouts/{self.withheld.hex()}"):
+            self.times -= 1
+            raise MissingObjectError("not there")
+        return b"bytes"
+
+
+def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> JudgeTask:
+    """A case of so many different files, of which one is withheld so often."""
+    task = bench.task(b"c" * 32, *range(count))
+    shas = [bytes([number]) * 32 for number in range(count)]
+    facts = tuple(
+        dataclasses.replace(one, commitment=dataclasses.replace(one.commitment, sha256=sha))
+        for one, sha in zip(task.facts, shas, strict=True)
+    )
+    source = Withholding(shas[withheld], times)
+    judge = judge_of(bench.folder, source, bench.judge)  # type: ignore[arg-type]
+    return dataclasses.replace(task, facts=facts, judge=judge, whole=True)
+
+
+def test_no_file_of_a_case_is_measured_while_another_is_withheld(tmp_path: Path) -> None:
+    """Nor when that one never comes: one file would have a jury measure hundreds for nothing."""
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b""), ScriptedJudge(), patience=0.0)
+    bench.queue.start()
+    verdict = answer(bench.queue, whole_task(bench, 40, 39, 999))
+    bench.queue.stop()
+    assert verdict.codes == (Code.UNAVAILABLE,) * 40
+    assert bench.judge.sequences == []
+    assert "file 39 cannot be had" in verdict.verdicts[0].findings[0].note
+
+
+def test_a_case_whose_last_file_comes_late_is_measured_once(tmp_path: Path) -> None:
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b""), ScriptedJudge(), patience=30.0)
+    bench.queue.start()
+    verdict = answer(bench.queue, whole_task(bench, 40, 39, 1))
+    bench.queue.stop()
+    assert verdict.codes == (Code.ACCEPT,) * 40
+    assert bench.judge.sequences == [*range(40)]
+
+
+def test_a_lane_goes_first_while_the_files_of_a_case_are_looked_for(tmp_path: Path) -> None:
+    """Their sources may take a minute for each."""
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), ScriptedJudge(), patience=30.0)
+    case, looked, seen = whole_task(bench, 40, 0, 0), list[int](), list[int]()
+
+    class Looked:
+        def is_there(self, facts: SubmissionFacts, announced: object) -> bool:
+            looked.append(facts.sequence)
+            seen.append(len(bench.judge.sequences))
+            if len(looked) == 1:
+                bench.queue.ask(bench.task(b"l" * 32, 100, 101))
+            return True
+
+        def verdict(self, facts: SubmissionFacts, *rest: Any, **more: Any) -> Verdict:
+            return case.judge.verdict(facts, *rest, **more)
+
+    sources: Any = Looked()
+    bench.queue.start()
+    answer(bench.queue, dataclasses.replace(case, judge=sources))
+    bench.queue.stop()
+    assert looked == [*range(40)]
+    assert seen == [0] + [2] * 39, "the lane's two were judged after the first look"
+    assert bench.judge.sequences == [100, 101, *range(40)]
+
+
+def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -> None:
+    """As the window in which they vote: bytes that come in the second hour of seventeen are in time."""
+    assert [further_lanes(files) for files in (0, 1, 2, 17, 18, 33, 34, 256)] == [0, 0, 1, 1, 2, 2, 3, 16]
+    nobody: Any = None
+    pool = PoolCollaborators(nobody, nobody, nobody, nobody, patience=10.0, jury_patience=25.0)
+    assert [pool.jury_patience_for(files) for files in (1, 2, 17, 18, 256)] == [25.0, 35.0, 35.0, 45.0, 185.0]
+
+
+def test_no_case_is_judged_for_longer_than_a_window_may_last() -> None:
+    """A stake is held meanwhile; as `JuryTerms.commitWindow` has it."""
+    day = 24 * 3600
+    terms: Any = SimpleNamespace(juryCommitWindow=day, commitWindow=day)
+    assert [jury_commit_window(terms, files) for files in (1, 17, 256)] == [day, 2 * day, 17 * day]
+    terms.commitWindow = MAX_WINDOW
+    assert [jury_commit_window(terms, files) for files in (1, 17, 256)] == [day, 30 * day, 30 * day]
