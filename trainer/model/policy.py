@@ -3,14 +3,16 @@
 import contextlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
+from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_folder
-from protocol.models import TOKENIZER_FILES
+from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
 from protocol.training import LoraConfig
 from trainer.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
@@ -103,6 +105,20 @@ class Policy:
         for name in EXTRA_FILES:
             if (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, folder / name)
+        if (self.folder / TEMPLATES).is_dir():
+            _store_templates(self.folder, folder)
+
+
+def _store_templates(source: Path, folder: Path) -> None:
+    """Put named chat templates into tokenizer_config.json: a published step has no folders."""
+    tokenizer: Any = load_tokenizer(source)
+    templates = tokenizer.chat_template
+    if isinstance(templates, dict):
+        path = folder / "tokenizer_config.json"
+        config = read_object(path) if path.is_file() else {}
+        config["chat_template"] = [{"name": name, "template": text} for name, text in sorted(templates.items())]
+        path.write_bytes(canonical_json(config))
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
 
 
 def _without_dropout(model: nn.Module) -> None:
