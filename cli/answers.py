@@ -224,7 +224,7 @@ class NodeLook(RoleLook):
         return NodeStage.LEFT_FREE if view["withdrawable"] else NodeStage.LEFT_LOCKED
 
 
-_NEXT_OF_NODE = {
+NEXT_OF_NODE = {
     NodeStage.UNREGISTERED: "register and join: muster node up",
     NodeStage.NOT_JOINED: "join: muster node up, or muster node join --pool {pool}",
     NodeStage.MEMBER: "",
@@ -324,7 +324,7 @@ def _node_chores(look: NodeLook, chain: dict[str, Any]) -> list[str]:
     """What stage, disputes, stake, pay and gas ask for."""
     view, account, lines = look.view, look.account, []
     stage, now = look.stage, chain["now"]
-    if advice := _NEXT_OF_NODE[stage]:
+    if advice := NEXT_OF_NODE[stage]:
         free = at(view["release_at"], now) if view else ""
         lines.append(advice.format(pool=chain["pool"] or 1, stake=show_tokens(view["stake"] if view else 0), free=free))
     standing = account["standing"] if account else ""
