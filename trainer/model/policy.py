@@ -59,13 +59,13 @@ class Policy:
         self.model = self.placement.place(model, self.dtype, offload)
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
-        """ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
+        """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
         logp, entropy = self._answer(row, HeadTask(row.rows, row.targets, temperature, entropy_gradient))
         return logp, entropy
 
     def logprobs_and_largest(self, row: MicroBatch, gradient: bool = False) -> tuple[Tensor, Tensor]:
-        """ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1; `gradient`:
-        whether the latter has one."""
+        """Return ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1;
+        `gradient`: whether the latter has one."""
         logp, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, gradient, largest=True))
         return logp, largest
 
@@ -131,7 +131,7 @@ def _without_dropout(model: nn.Module) -> None:
 
 
 def model_folder(source: str) -> Path:
-    """A local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
+    """Return a local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
     folder = Path(source).expanduser()
     return folder if folder.is_dir() else _from_hub(source)
 
