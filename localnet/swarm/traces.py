@@ -15,7 +15,8 @@ from swarm.state import JOURNAL, measured, read_journal
 
 @dataclass
 class Outage:
-    """Rounds that a member had made when the bucket went and when it came back, and rounds whose envelopes waited then."""
+    """Rounds that a member had made when the bucket went and when it came back, and rounds whose envelopes
+    waited then."""
 
     made_at_start: int = 0
     made_at_end: int = 0
