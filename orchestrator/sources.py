@@ -30,7 +30,7 @@ ASKED_AGAIN_SECONDS = 10.0
 CHECK_SECONDS = 5.0
 CHECKS_AT_ONCE = 4
 REST = 40
-"""An address waits for this many times its last check's duration; a few slow URLs would occupy every check otherwise."""
+"""An address waits for this many times its last check's duration, so that a few slow URLs do not occupy every check."""
 MAX_KEPT = 16_384
 
 

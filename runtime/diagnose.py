@@ -509,4 +509,6 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
         what = f"the process computes and has got nothing done for {facts.now - facts.progressed:.0f} s"
         yield Alarm("process_stalled", what, _DEVICE)
     if service.trainer.startswith("stopped: "):
-        yield Alarm("training_unstable", service.trainer.removeprefix("stopped: "), "see docs/training.md, Guards")
+        yield Alarm(
+            "training_unstable", service.trainer.removeprefix("stopped: "), "see docs/design/training.md, Guards"
+        )
