@@ -89,7 +89,7 @@ class RowSample:
 @dataclass(frozen=True)
 class FileSample:
     """The rollouts of one honest file, which a worker decoded `batch` at a time, and what a verdict document would
-    publish of those that an audit draws, and of blocks of problems (none: nobody asked for the law of evidence)."""
+    publish of those that an audit draws, and of blocks of problems (none: nobody asked for a null model)."""
 
     batch: int
     rows: tuple[RowSample, ...]

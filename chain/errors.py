@@ -62,7 +62,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "AmountTooLarge": ("the amount is larger than the contracts take", "use a smaller one"),
     "BadConsent": ("the node key did not sign this consent", "sign it with the node's key, for this operator"),
     "BadInvite": ("the pool's owner did not sign this invite", "ask for one for this node, pool and chain"),
-    "BadTerms": ("the term `{field}` is outside its bounds", "docs/contracts.md, Parameters, has them"),
+    "BadTerms": ("the term `{field}` is outside its bounds", "docs/reference/contracts.md, Parameters, has them"),
     "ConsentExpired": ("the node's consent has expired", "sign a new one: muster node consent"),
     "CounterMismatch": ("the node has submitted meanwhile", "read its counter again"),
     "ERC20InsufficientAllowance": ("the contract may take {allowance} tokens, {needed} are needed",
@@ -93,7 +93,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "NotYet": ("this is possible from {time} on", "run this again then"),
     "NothingAtStake": ("no stake stands for this any more", "nothing can be done about it"),
     "NothingToClaim": ("nothing has vested since the last claim", "see: muster node status"),
-    "OutOfBounds": ("`{name}` is outside its bounds", "docs/contracts.md, Parameters, has them"),
+    "OutOfBounds": ("`{name}` is outside its bounds", "docs/reference/contracts.md, Parameters, has them"),
     "OverLimit": ("{units} output tokens would be in flight, the stake allows {limit}",
                   "wait for pay to vest and claim it, or deposit more stake"),
     "PayAboveBonds": ("a lane of the largest files would earn {pay} tokens, more than the {bonds} tokens that a "

@@ -64,7 +64,7 @@ def init(
     from protocol.files import write_atomic
     from runtime.keystore import address_of
     from swarm.config import SwarmMemberConfig
-    from swarm.environments import load_swarm
+    from swarm.member import load_swarm
 
     keystore = _signing(keystore)
     values: dict[str, Any] = {
@@ -99,7 +99,7 @@ def run(home: HomeOption) -> None:
 @app.command("gate", "muster swarm gate --config gate.json")
 def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
     """Let members share who hold no key of the swarm's bucket: sign upload URLs for them and list what lies there."""
-    from swarm.gate.main import run as run_gate
+    from swarm.gate import run as run_gate
 
     run_gate(config)
 
@@ -107,7 +107,7 @@ def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help=
 @app.command("status", "muster swarm status --home me")
 def status(home: HomeOption, json: JsonOption = False) -> None:
     """How far the member is, what it earned in reward, and who shared what with it."""
-    from swarm.journal import JOURNAL, STATUS, measured, read_journal
+    from swarm.state import JOURNAL, STATUS, measured, read_journal
 
     _config(home)
     path = home / STATUS
@@ -132,8 +132,8 @@ def _text(document: dict[str, Any]) -> str:
         "not sent yet": f"{document['unsent']} envelopes",
     }
     lines = [
-        f"{sharer}: {record['true']} true groups, {record['unfit']} of no use here, {record['breaches']} breaches"
-        for sharer, record in document["sharers"].items()
+        f"{peer}: {record['true']} true groups, {record['unfit']} of no use here, {record['breaches']} breaches"
+        for peer, record in document["peers"].items()
     ]
     return "\n".join([fields(rows), *lines])
 

@@ -20,7 +20,7 @@ from protocol.errors import IntegrityError, first_line
 LANE = 16
 """Submissions of one lane, and codes of one vote."""
 MAX_DOCUMENT_BYTES = 16 << 20
-"""Of one vote's document: in a node case it says what was measured in up to 256 files."""
+"""Of one vote's document: in a node challenge it covers up to 256 files."""
 
 
 class Code(IntEnum):
@@ -206,7 +206,7 @@ def tally(votes: Sequence[Code], seats: int) -> Code:
 def pack(codes: Sequence[Code]) -> int:
     """Up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
     if Code.LATE in codes:
-        raise ValueError("late is said of a file, never in a vote or of a lane")
+        raise ValueError("LATE is an outcome of a file, never a vote or a lane's")
     if len(codes) > LANE:
         raise ValueError(f"a lane has at most {LANE} submissions, not {len(codes)}")
     return sum(int(code) << (4 * i) for i, code in enumerate(codes))

@@ -125,7 +125,7 @@ class UnopenedPool:
 
 class PoolOpener:
     """Connects to pools: `account` signs requests to their services, all of them are judged by one engine, and files of
-    node cases by their workers' own, of those that this machine holds."""
+    node challenges by their workers' own, of those that this machine holds."""
 
     def __init__(
         self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
@@ -217,7 +217,7 @@ _AT_STAKE, _AT_LEISURE = 2.0, 30.0
 """The longest pause, in seconds, before a pool that could not be opened is tried again."""
 
 OpenPool = Callable[[PoolSource, bool], PoolCollaborators]
-"""From where a pool is, and whether a stranger said so."""
+"""From where a pool is, and whether a stranger announced it."""
 
 
 def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> set[int]:

@@ -147,7 +147,7 @@ def test_changed_measurements_are_found(place: tuple[Muster, Key, Path], tmp_pat
     assert "is not signed by" in muster.refused("pool", "calibrate", "--verify", tmp_path / "changed.json")
 
 
-def test_a_law_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) -> None:
+def test_a_null_model_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) -> None:
     """Also where its signer bent it: a lower rate would accuse honest nodes."""
     _, _, home = place
     made = Calibration.load(home / "made.json")
@@ -156,7 +156,7 @@ def test_a_law_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) ->
     bent = tuple(bet.model_copy(update={"rate": bet.rate - 0.1}) for bet in bets["unexplained"])
     law = made.evidence[0].model_copy(update={"bets": bets | {"unexplained": bent}})
     update = {"evidence": (law,), "signer": account.address}
-    with pytest.raises(IntegrityError, match="law of evidence does not follow"):
+    with pytest.raises(IntegrityError, match="null models do not follow"):
         made.model_copy(update=update).signed(account).check()
 
 

@@ -16,7 +16,7 @@ from runtime.keystore import store
 from tests.chain.game import begin, work
 from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
-from tests.validator.test_case_verdict import OPENED, final
+from tests.validator.test_challenges import OPENED, final
 
 SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
 

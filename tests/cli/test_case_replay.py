@@ -21,7 +21,7 @@ from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
-from tests.validator.test_case_replay import on, tried
+from tests.validator.test_challenges import on, tried
 from tests.validator.test_node_case_jury import CONFIG, RATE, WINDOWS, Figures, accepted, accuse, concluded, submitted
 
 

@@ -17,7 +17,7 @@ from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG
 from tests.storage.mirror import mirror, send
-from tests.validator.test_node_evidence import PAIR, document, file
+from tests.validator.test_challenges import PAIR, document, file
 
 LAW = PairNullModel(
     worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
