@@ -47,7 +47,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "content": "What is said.",
     },
     environments.EnvironmentConfig: {
-        "name": "Such as reasoning_gym/chain_sum; docs/environments.md has them all.",
+        "name": "Such as reasoning_gym/chain_sum; docs/guides/environments.md has them all.",
         "label": "What metrics and reports call it; not set: its name.",
         "weight": "Its share of the problems, compared with the other environments'.",
         "params": "The environment's own parameters.",

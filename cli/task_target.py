@@ -124,4 +124,4 @@ def _checked(**fields: Any) -> EnvironmentConfig:
         return EnvironmentConfig.model_validate(fields)
     except ValidationError as error:
         field, problem = first_problem(error.errors())
-        raise ConfigError(f"`{field}`: {problem}", "name an environment as docs/environments.md does") from None
+        raise ConfigError(f"`{field}`: {problem}", "name an environment as docs/guides/environments.md does") from None

@@ -134,6 +134,13 @@ def file_params(config_name: str, params: dict[str, Any], more: Sequence[str] = 
     return threshold, licence
 
 
+def tagged_answer(text: str) -> str:
+    """Return what stands in the last <answer>…</answer> of a text, or the text where it has no such tag."""
+    if "<answer>" not in text and "</answer>" not in text:
+        return text
+    return text.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+
+
 # Cache
 
 

@@ -1,6 +1,11 @@
-"""One row of a data file: read as hostile, checked against what its task type needs."""
+"""Files of problems in the schema of GENESYS and SYNTHETIC-1: rows, their scores, and the environment made of a file.
 
+A row is read as hostile, and checked against what its task type needs.
+"""
+
+import ast
 import hashlib
+import json
 import math
 import mmap
 import re
@@ -17,12 +22,14 @@ from environments.base import THRESHOLD, Declaration, Problem, credited, file_pa
 from environments.gym import GymEnvironment
 from environments.parquet import is_parquet, unpack
 from environments.scorers import code, mathematics
+from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 from protocol.files import explained, file_sha256, write_atomic
 
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
+_OUTPUT_NAMES = ("ground_truth", "output", "code_output")
 
 
 class GenesysRow(BaseModel):
@@ -81,6 +88,14 @@ def reference_of(info: dict[str, Any]) -> str:
     return text
 
 
+def _mathematical(info: dict[str, Any]) -> None:
+    """A reference that is read in part would make wrong answers right."""
+    try:
+        mathematics.check_reference(reference_of(info))
+    except ConfigError as error:
+        raise ValueError(error.what) from None
+
+
 def tests_of(info: dict[str, Any]) -> dict[str, Any]:
     """What environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
     `outputs` side by side with one `fn_name`, is turned into it."""
@@ -104,7 +119,7 @@ def tests_of(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _output(info: dict[str, Any]) -> None:
-    if "ground_truth" not in info and "output" not in info:
+    if not any(name in info for name in _OUTPUT_NAMES):
         raise ValueError("verification_info has no `ground_truth`")
 
 
@@ -126,7 +141,7 @@ def _unknown(info: dict[str, Any]) -> None:
 
 
 NEEDED: dict[str, Callable[[dict[str, Any]], object]] = {
-    "verifiable_math": reference_of,
+    "verifiable_math": _mathematical,
     "verifiable_code": tests_of,
     "prime_rl_code": tests_of,
     "code_output_prediction": _output,
@@ -141,26 +156,66 @@ TASK_TYPES = frozenset(name for name, needed in NEEDED.items() if needed is not 
 # Predicted output
 
 
-_TRIES = 64
+_TRIES, _WINDOW, _LITERAL_CHARS, _LITERAL_DEPTH = 256, 1 << 15, 4096, 32
 NOTHING = object()
 
 
 def predicted_output(text: str) -> Any:
-    """`output` of the last JSON object in the text; NOTHING without one. Looks at so many closing and opening braces at
-    most."""
-    end = text.rfind("}")
-    start = end
+    """Return `output` of the last object in the text that has one, written as JSON or as a Python dictionary; NOTHING
+    without one. Only the last 32,768 characters and so many opening braces count."""
+    text, found, start = text[-_WINDOW:], NOTHING, 0
     for _ in range(_TRIES):
-        start = text.rfind("{", 0, max(0, start))
-        if end < 0 or start < 0:
-            return NOTHING
-        try:
-            found = parse_json(text[start : end + 1])
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            return found.get("output", NOTHING)
-    return NOTHING
+        start = text.find("{", start)
+        if start < 0:
+            break
+        end = _closing(text, start)
+        made = _object(text[start:end])
+        if isinstance(made, dict) and "output" in made:
+            found = made["output"]
+            start = end
+        else:
+            start += 1
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the end of the object that begins at `start`, quoted braces left out; `start` where there is none."""
+    depth, quote, at = 0, "", start
+    while at < len(text):
+        character = text[at]
+        if quote:
+            at += character == "\\"
+            quote = "" if character == quote else quote
+        elif character in "\"'" and (character == '"' or text[at - 1] in "{[(:, "):
+            quote = character
+        elif character in "{}":
+            depth += 1 if character == "{" else -1
+            if depth == 0:
+                return at + 1
+        at += 1
+    return start
+
+
+def _object(text: str) -> Any:
+    """Return what a text means as JSON or as a Python literal; NOTHING for anything else."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        pass
+    # names of characters are those of the interpreter's version
+    if len(text) > _LITERAL_CHARS or nesting(text) > _LITERAL_DEPTH or "\\N" in text or "---" in text:
+        return NOTHING
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return NOTHING
+
+
+def _is_truth(found: Any, truth: Any) -> bool:
+    """Whether a predicted output is the truth, which may itself be text that holds JSON."""
+    if same(found, truth):
+        return True
+    return isinstance(truth, str) and (meant := _object(truth)) is not NOTHING and same(found, meant)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -175,7 +230,7 @@ def same(one: Any, other: Any) -> bool:
 # Data files
 
 
-_CHECK = "1"  # raise it when what a file must hold changes
+_CHECK = "2"  # raise it when what a file must hold changes
 
 
 class ProblemFile:
@@ -300,8 +355,8 @@ def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
     if task_type == "reasoning_gym":
         generator = _gym_environment(info["dataset"], _frozen(info.get("params", {})))
         return generator.score(generator.problem(info["seed"]), answer.strip())
-    found, wanted = predicted_output(answer), info.get("ground_truth", info.get("output"))
-    return float(found is not NOTHING and same(found, wanted))
+    found, truth = predicted_output(answer), info[next(name for name in _OUTPUT_NAMES if name in info)]
+    return float(found is not NOTHING and _is_truth(found, truth))
 
 
 def _frozen(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -35,7 +35,8 @@ from typing import Any, Protocol
 import numpy as np
 
 import protocol
-from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, take_threshold
+from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, tagged_answer, take_threshold
+from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
 
@@ -283,18 +284,6 @@ def portable(answer: str) -> str:
     return "".join(one if unicodedata.ucd_3_2_0.category(one) != "Cn" else "\ufffd" for one in answer)
 
 
-def nesting(text: str) -> int:
-    """Return how deep brackets of any kind are nested; a closing bracket without an opening one does not count."""
-    deepest = depth = 0
-    for character in text:
-        if character in "{([":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "})]":
-            depth = max(0, depth - 1)
-    return deepest
-
-
 # Problems and scores, in this process
 
 
@@ -424,9 +413,10 @@ class GymEnvironment:
         return self._generator.problem(seed)
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        if len(answer_text) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer_text, problem.answer):
+        answer = tagged_answer(answer_text)
+        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
             return 0.0
-        answer = answer_text if answer_text == problem.answer else portable(answer_text)
+        answer = answer if answer == problem.answer else portable(answer)
         return credited(self._generator.score(problem, answer), self._threshold)
 
 

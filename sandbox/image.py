@@ -38,20 +38,16 @@ class ImageRecipe:
 RECIPES = (
     ImageRecipe(
         "python",
-        "501b939f5be16e40bd463945445ed0c11510d58e057fc03424d0988bd0b16b08",
-        "1d2d64236bdc2da421e78044f581c970351576c356c047bf8c417b44be11095a",
+        "904cd60dfbf0f78c47220c41d97e2ca6588d1178deab411feadfd5cb42c19f34",
+        "ce214b52cb625ecb34119d87c9a8de4a0f8be64193d8a93ac473280951260cae",
     ),
     ImageRecipe(
         "mathematics",
-        "d04ee7131e65f13cf6df18c4e03cd8925d8b4b72ba2b5ab76b19c9131a93de9e",
-        "c6e39031777da725619be9585d76c4dab1d4d4587cffe7b9ff198e0f4797a840",
-        packages=("mpmath", "sympy", "antlr4", "latex2sympy2_extended", "math_verify"),
-        own=(
-            ("ctypes", "environments/scorers/ctypes_guest.py"),
-            ("muster_mathematics", "environments/scorers/mathematics_guest.py"),
-            ("muster_versions", "environments/scorers/versions_guest.py"),
-        ),
-        imports=("muster_versions", "muster_mathematics"),
+        "4f57a24bea37fb77db8e13f5d744c8016a8aaa022956a8d89d9a177078c4769f",
+        "ce368f43d4e38e715e703757e06ab71333cea9f1555f0807dc5b341672a44675",
+        packages=("mpmath", "sympy"),
+        own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
+        imports=("muster_mathematics",),
         warm="import muster_mathematics\nmuster_mathematics.warm()\n",
     ),
 )

@@ -232,7 +232,7 @@ def make(image: str) -> None:
         raise ScoringUnavailable(f"image `{image}` was not made in {_MAKE_SECONDS:.0f} s", "try again") from None
     if done.returncode != 0:
         told = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise ScoringUnavailable(f"image `{image}` cannot be made: {told[:400]}", "see docs/sandbox.md")
+        raise ScoringUnavailable(f"image `{image}` cannot be made: {told[:400]}", "see docs/design/sandbox.md")
 
 
 def _environment() -> Mapping[str, str]:

@@ -54,7 +54,7 @@ class SandboxProgram:
     source: str
     stdin: bytes = b""
     function: str = ""
-    arguments: list[Any] = field(default_factory=list)
+    arguments: list[Any] | dict[str, Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

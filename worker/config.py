@@ -8,7 +8,7 @@ from sandbox.policy import MIB, Wanted
 
 class WorkerConfig(ProcessConfig):
     """`node` is the node key: it signs submissions and pays their gas. Pay vested is claimed every `claim_seconds`.
-    `isolation`: how it is kept apart from this machine (docs/isolation.md); containers run `isolation_image`, named by
+    `isolation`: how it is kept apart from this machine (docs/design/sandbox.md); containers run `isolation_image`, named by
     its digest; `isolation_memory`: bytes, None for no limit."""
 
     node: KeyConfig
