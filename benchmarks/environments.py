@@ -65,7 +65,7 @@ CHECKS = (
     ("12", r"\boxed{13}"),
     ("113", r"\boxed{113}"),
 )
-"""(reference, answer): four for math-verify, four that are decided without it."""
+"""(reference, answer): four that sympy decides, four that are decided without it."""
 SOURCE = """
 import random, time, uuid
 d = {str(i): hash(str(i)) for i in range(200)}

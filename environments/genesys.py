@@ -49,8 +49,8 @@ class GenesysRow(BaseModel):
 
 
 def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
-    """A row from a line of JSON, or from what a Parquet file holds. Raises IntegrityError naming `where` and what is
-    wrong with it."""
+    """Return a row from a line of JSON, or from what a Parquet file holds. Raise IntegrityError naming `where` and what
+    is wrong with it."""
     try:
         if isinstance(line, bytes) and len(line) > MAX_ROW_BYTES:
             raise ValueError(f"it has {len(line)} bytes, {MAX_ROW_BYTES} at most")
@@ -74,7 +74,7 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
 
 
 def reference_of(info: dict[str, Any]) -> str:
-    """A mathematical answer as text; a list of one counts as that."""
+    """Return a mathematical answer as text; a list of one counts as that."""
     value = info.get("ground_truth", info.get("answer"))
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
@@ -97,7 +97,7 @@ def _mathematical(info: dict[str, Any]) -> None:
 
 
 def tests_of(info: dict[str, Any]) -> dict[str, Any]:
-    """What environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
+    """Return what environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
     `outputs` side by side with one `fn_name`, is turned into it."""
     given = info.get("ground_truth", info)
     given = parse_json(given) if isinstance(given, str) else given
@@ -260,7 +260,7 @@ class ProblemFile:
         return len(self._ends)
 
     def row(self, number: int) -> GenesysRow:
-        """Raises ValueError for a number outside the file."""
+        """Raise ValueError for a number outside the file."""
         if not 0 <= number < len(self):
             raise ValueError(f"row {number} of {len(self)}")
         return read_row(self._line(number), f"{self._path.name}, row {number}")
@@ -293,7 +293,7 @@ class ProblemFile:
             write_atomic(marker, self._checked().encode())
 
     def _checked(self) -> str:
-        """What is known of the files once they are checked: they are the same as long as this is."""
+        """Return what is known of the files once they are checked: they are the same as long as this is."""
         if not self._lines.is_file():
             return "never"
         times = {self._path.stat().st_mtime_ns, self._lines.stat().st_mtime_ns}
@@ -341,13 +341,13 @@ class GenesysEnvironment:
 
 
 def problem_of(row: GenesysRow, number: int) -> Problem:
-    """The problem of row `number`."""
+    """Return the problem of row `number`."""
     known = {"row": number, "problem_id": row.problem_id, "task_type": row.task_type, "info": row.verification_info}
     return Problem(row.prompt, row.gold_standard_solution or "", known)
 
 
 def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
-    """What an answer is worth, 0 to 1. Raises what the scorer of the task type raises."""
+    """Return what an answer is worth, 0 to 1. Raise what the scorer of the task type raises."""
     if task_type == "verifiable_math":
         return mathematics.score(answer, reference_of(info))
     if task_type in ("verifiable_code", "prime_rl_code"):

@@ -108,7 +108,7 @@ class LateModule(ModuleType):
 
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
-    """All datasets of reasoning_gym by name: class, and class of the configuration."""
+    """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
     if "cellpylib" not in sys.modules and _PLOTS not in sys.modules:
         with _undrawn(), suppress(ImportError):  # what is missing reasoning_gym says below
             importlib.import_module("cellpylib")
@@ -194,7 +194,7 @@ def _makes_24(answer: str, reference: str) -> bool:
 
 
 def _value(formula: ast.expr) -> Fraction:
-    """Of a sum of products. Raises ValueError for anything else."""
+    """Of a sum of products. Raise ValueError for anything else."""
     match formula:
         case ast.Constant(value=int(number)):
             return Fraction(number)
@@ -308,9 +308,9 @@ class GymGenerator:
             raise ConfigError(f"{self.name} refuses its parameters: {first_line(error)}", "mend `params`") from None
 
     def problem(self, seed: int) -> Problem:
-        """The problem of a seed, or of the first that follows from it where the generator gives up on it (one seed in
-        some thousands of `maze`, say): everybody finds the same one. Raises ValueError for no unsigned 64-bit number,
-        and what the generator raises if it gives up on all of them."""
+        """Return the problem of a seed, or of the first that follows from it where the generator gives up on it (one
+        seed in some thousands of `maze`, say): everybody finds the same one. Raise ValueError for no unsigned 64-bit
+        number, and what the generator raises if it gives up on all of them."""
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
         for place in range(_TRIES - 1):
@@ -338,7 +338,7 @@ class GymGenerator:
         return Problem(entry["question"], str(entry["answer"]), entry["metadata"])
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """What the dataset's scorer gives, 0 where it chokes."""
+        """Return what the dataset's scorer gives, 0 where it chokes."""
         entry = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
         try:
             value = float(self._dataset.score_answer(answer_text, entry))
@@ -453,7 +453,7 @@ class GymProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Raises ConfigError for wrong parameters, ScoringUnavailable."""
+        """Raise ConfigError for wrong parameters, ScoringUnavailable."""
         failure = ""
         for _ in range(2):
             with self._lock:
@@ -485,7 +485,7 @@ class GymProcess:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def _exchange(self, question: dict[str, Any]) -> Any:
-        """The answer to a question. Raises OSError where the process ends, hangs or answers nonsense."""
+        """Return the answer to a question. Raise OSError where the process ends, hangs or answers nonsense."""
         process = self._process or self._start()
         assert process.stdin is not None
         process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -507,7 +507,7 @@ class GymProcess:
 
 
 def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """One line that the process writes within so many seconds."""
+    """Return one line that the process writes within so many seconds."""
     assert process.stdout is not None
     data, end, source = b"", time.monotonic() + seconds, process.stdout.fileno()
     while not data.endswith(b"\n"):

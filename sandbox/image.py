@@ -59,7 +59,7 @@ def recipe(name: str) -> ImageRecipe:
 
 
 def bundled(wanted: ImageRecipe) -> bytes:
-    """What the interpreter reads while an image is made: a document, then the modules' sources. Raises
+    """Return what the interpreter reads while an image is made: a document, then the modules' sources. Raise
     ScoringUnavailable where a package is missing."""
     modules = [one for package in wanted.packages for one in _modules(package)]
     root = Path(__file__).resolve().parents[1]
@@ -128,8 +128,8 @@ class _Photographer(System):
 
 
 def load_image(name: str) -> Image | None:
-    """An image from the cache; None where it has not been made, or is damaged: it is then made again by whoever asks
-    for it next."""
+    """Return an image from the cache; None where it has not been made, or is damaged: it is then made again by whoever
+    asks for it next."""
     path = _path(name)
     memory = wasi.load(path)
     about = path.with_suffix(".json")
@@ -151,7 +151,7 @@ def is_made(name: str) -> bool:
 
 def copy_made(folder: Path) -> None:
     """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
-    whoever uses the other cache may write to it. Raises OSError where it cannot be written to."""
+    whoever uses the other cache may write to it. Raise OSError where it cannot be written to."""
     for name in (one.name for one in RECIPES if is_made(one.name)):
         for path in (wasi.cached("code"), _path(name)):
             for one in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
@@ -161,7 +161,7 @@ def copy_made(folder: Path) -> None:
 
 
 def make_image(name: str) -> Image:
-    """An image from the cache, or made anew. Raises ScoringUnavailable where it is not the pinned one."""
+    """Return an image from the cache, or made anew. Raise ScoringUnavailable where it is not the pinned one."""
     wanted = recipe(name)
     content, entry = build(wanted)
     found = digest(content, entry)
@@ -180,7 +180,7 @@ def make_image(name: str) -> Image:
 
 
 def digest(content: bytes, entry: Entry) -> str:
-    """What is pinned: the memory and where to begin."""
+    """Return what is pinned: the memory and where to begin."""
     return hashlib.sha256(content + json.dumps(asdict(entry), sort_keys=True).encode()).hexdigest()
 
 
@@ -214,7 +214,7 @@ def _path(name: str) -> Path:
 
 
 def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raises ValueError for
+    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raise ValueError for
     less memory than the image has."""
     if limits.memory < image.size:
         raise ValueError(f"image `{image.name}` needs {image.size} bytes of memory, the limit is {limits.memory}")

@@ -1,4 +1,4 @@
-"""Programs as people write them for judges, with the verdicts that judges give: made from templates, some 250 of them."""
+"""Programs as people write them for judges, with the verdicts that judges give: some 250, made from templates."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +79,10 @@ def test_there_are_enough_of_them() -> None:
 
 
 CALLS: list[tuple[str, str, Any, Any, float]] = [
-    ("class Solution:\n    def f(self, a: List[int], b: Optional[int]) -> int:\n        return a[0] + b", "f", "[2, 3]\n4", "6", 1),
+    (
+        "class Solution:\n    def f(self, a: List[int], b: Optional[int]) -> int:\n        return a[0] + b",
+        "f", "[2, 3]\n4", "6", 1,
+    ),
     ("class Solution:\n    def f(self, s: str) -> str:\n        return s[::-1]", "f", '"abc"', '"cba"', 1),
     ("def f(s):\n    return s.upper()", "f", "abc", "ABC", 1),
     ("def f(n):\n    return [n] * n", "f", "3", "[3, 3, 3]", 1),
