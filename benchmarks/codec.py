@@ -23,7 +23,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.trainer_mix import save_small_llama
+from benchmarks.trainer import save_small_llama
 from engines.loading import set_threads
 from environments.base import Environment
 from environments.registry import load_environment

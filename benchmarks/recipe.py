@@ -1,60 +1,172 @@
-"""The recipe's evidence on the demo's model, three seeds a setting, in one process without chain or storage.
+"""The training recipe on the demo's model, in one process without chain or storage.
 
-`python -m benchmarks recipe [--only TEXT] [--quick]`. Settings are in benchmarks/recipe_settings.py; `--only` takes
-those whose name contains TEXT. Every finished run is kept in benchmarks/results/recipe.json at once and not repeated,
-unless its configuration has changed. Key: runs, [{setting, seed, measure, first, last, series}]; first and
-last are held-out task reward, or the mean length error in tokens where `measure` says so; series is the task reward
-of each step's rollouts. About a minute of one core a run. A quick run is one seed of each setting with two steps, and
-is not kept.
-"""
+`python -m benchmarks recipe [--only TEXT] [--quick]`; `--only` takes settings whose name contains TEXT. Work is
+assigned as on chain, with stand-ins for block hashes and nodes; rollouts of step k come from the weights of step k −
+max_off_policy_steps. Key: runs, [{setting, seed, measure, first, last, series, files, seconds}]. first and last are
+held-out task reward, or the mean length error in tokens where `measure` says so; series is the task reward of each
+step's rollouts. About a minute of one core a run. A quick run is one seed of each setting with two steps."""
 
-import json
-from collections.abc import Callable
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import learn
-from benchmarks.recipe_settings import SEEDS, Setting, settings
-from protocol.files import write_atomic
+from engines.factory import make_engine
+from engines.loading import set_threads
+from localnet.plan import DEMO_ENVIRONMENT, training
+from protocol.config import PoolConfig, WorkConfig
+from protocol.encoding import tagged_hash
+from protocol.identity import PoolId, WorkId
+from protocol.rollout_file.rows import Rollout
+from protocol.seeds import Work
+from protocol.training import TrainConfig
+from trainer.base_model import base_model
+from trainer.batch import Group, TrainRollout
+from trainer.evaluate import evaluate
+from trainer.learner import Learner
+from trainer.tiny_model import tiny_model_config
+from worker.produce import Producer
 
-KEPT = Path(__file__).parent / "results" / "recipe.json"
+SEEDS = (7, 1, 42)
+NODES = ("0x" + "11" * 20, "0x" + "22" * 20)
+LOSSES: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "gspo": {"loss": {"name": "gspo"}, "normaliser": "sequences"},
+    "cispo": {"loss": {"name": "cispo"}},
+    "dppo": {"loss": {"name": "dppo"}},
+    "grpo as published": {
+        "loss": {"name": "grpo", "delta": None},
+        "advantage": "normalised",
+        "normaliser": "sequences",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A pool's configuration by the name of what it tries. `measure`: what its first and last values are."""
+
+    name: str
+    config: PoolConfig
+    measure: str = "reward"
 
 
 def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, Any]:
-    everything = settings(quick)
-    chosen = [setting for setting in everything if only in setting.name]
-    if quick:
-        return {"runs": [one_run(setting, SEEDS[0], progress) for setting in chosen]}
-    valid = {(setting.name, setting.config.digest.hex()) for setting in everything}
-    runs = [entry for entry in kept(KEPT) if (entry["setting"], entry["config"]) in valid]
-    # Seed by seed: what is there after an interruption compares all settings.
-    for seed in SEEDS:
+    chosen = [setting for setting in settings(quick) if only in setting.name]
+    runs = []
+    for seed in SEEDS[:1] if quick else SEEDS:
         for setting in chosen:
-            if any((entry["setting"], entry["seed"]) == (setting.name, seed) for entry in runs):
-                continue
             progress(f"{setting.name}, seed {seed}")
-            runs.append(one_run(setting, seed, progress))
-            write_atomic(KEPT, json.dumps({"runs": runs}, indent=1).encode() + b"\n")
+            runs.append({"setting": setting.name, "seed": seed} | learn(seed, setting, None, progress))
     return {"runs": runs}
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
-    """The runs of former calls."""
-    runs: list[dict[str, Any]] = json.loads(path.read_bytes())["runs"] if path.is_file() else []
-    return runs
+def settings(quick: bool) -> list[Setting]:
+    """Return all settings; each changes the demo's training in one respect."""
+    steps = 2 if quick else 30
+    levels = (0, 1, 2, 4, 8)
+    found = [Setting(f"off-policy {level}", _trained(steps, max_off_policy_steps=level)) for level in levels]
+    # Several updates a step, or no ratio leaves 1 and every loss is the same policy gradient.
+    for name, algorithm in LOSSES.items():
+        found.append(Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm)))
+    found.append(Setting("filter on", _trained(steps, filter={"groups": 32, "max_files": 8})))
+    # Stale rollouts taken at face value, and steps large enough to leave the trust region.
+    optimizer = {"method": {"name": "adamw", "learning_rate": 1e-3}}
+    stale: dict[str, Any] = {"max_off_policy_steps": 4, "minibatches": 8, "optimizer": optimizer}
+    for name, loss in {"two-sided": {"name": "grpo"}, "one-sided": {"name": "grpo", "delta": None}}.items():
+        algorithm = {"loss": loss, "importance_cap": 0}
+        found.append(Setting(f"clip {name}", _trained(steps, **stale, algorithm=algorithm)))
+    # What the base model spends on a sum of three terms without and with a thought. A right answer of the wrong length
+    # is worth less than a guess of the right one.
+    environment = DEMO_ENVIRONMENT.model_copy(update={"params": DEMO_ENVIRONMENT.params | {"max_terms": 3}})
+    changes = {"environments": (environment,), "work": WorkConfig(targets=(4, 17), length_alpha=0.1)}
+    targets = _trained(2 if quick else 40).model_copy(update=changes)
+    return [*found, Setting("length targets", targets, measure="length_error")]
 
 
-def one_run(setting: Setting, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
-    made = learn(seed, setting.config, None, progress)
+def demo_config(steps: int = 30) -> PoolConfig:
+    """Return the demo's model, task and training."""
+    return PoolConfig(name="demo", model=tiny_model_config(), environments=(DEMO_ENVIRONMENT,), train=training(steps))
+
+
+def _trained(steps: int, **changes: Any) -> PoolConfig:
+    config = demo_config(steps)
+    return config.model_copy(update={"train": TrainConfig.model_validate(config.train.model_dump() | changes)})
+
+
+class OfflineWork:
+    """Files as workers make them, of a pool that no chain has. `load` chooses the policy."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.config = config
+        self.producer = Producer(config, make_engine("transformers", max_batch=128))
+
+    def load(self, folder: Path) -> None:
+        self.producer.load(folder)
+
+    def rows(self, step: int, policy_step: int, file: int) -> tuple[Rollout, ...]:
+        """Return the rollouts of a file for training step `step` under the loaded policy, that of `policy_step`."""
+        seed_of_step = tagged_hash("muster/offline/1", 0, step)
+        work = Work(WorkId(PoolId(0, NODES[0], 0), NODES[file % 2], policy_step, file), seed_of_step, bytes(32))
+        return self.producer.make(work).rollouts
+
+    def length_error(self, folder: Path, step: int) -> float | None:
+        """Return the mean tokens off the target over a step's worth of fresh files; None without targets."""
+        self.load(folder)
+        rows = [row for file in range(self.config.train.files_per_step) for row in self.rows(step, step, file)]
+        errors = [abs(len(row.output_tokens) - row.target_length) for row in rows if row.target_length]
+        return sum(errors) / len(errors) if errors else None
+
+
+def groups_of(rows: Sequence[Rollout]) -> list[Group]:
+    return [
+        tuple(TrainRollout(r.prompt_tokens, r.output_tokens, r.reward, r.task_reward, r.logprobs) for r in members)
+        for _, members in itertools.groupby(rows, key=lambda row: row.slot)
+    ]
+
+
+def batch_of(work: OfflineWork, step: int, policy_step: int) -> tuple[list[Group], int]:
+    """Return the groups of a training step, and how many files they came from: `files_per_step`, or as many as the
+    pool's filter takes until it has enough groups with signal."""
+    train = work.config.train
+    groups: list[Group] = []
+    for file in range(train.max_files):
+        groups += groups_of(work.rows(step, policy_step, file))
+        if train.filter and sum(len({one.reward for one in group}) > 1 for group in groups) >= train.filter.groups:
+            return groups, file + 1
+    return groups, train.max_files
+
+
+def learn(seed: int, setting: Setting, cache: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train for `train.steps` steps from the base model of `seed`."""
+    set_threads(1)
+    config, start = setting.config, time.monotonic()
+    base = base_model(config.model, config.environments[0], seed, cache, say)
+    learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
+    work = OfflineWork(config)
+
+    def measured(folder: Path, step: int) -> float | None:
+        if setting.measure == "length_error":
+            return work.length_error(folder, step)
+        return evaluate(work.producer.engine, config, folder, step)[0].average
+
+    first, series, files = measured(base, 0), [], 0
+    with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
+        policies = [base]
+        for step in range(config.train.steps):
+            stale = max(0, step - config.train.max_off_policy_steps)
+            work.load(policies[stale])
+            groups, count = batch_of(work, step, stale)
+            metrics = learner.train_step(groups)
+            policies.append(learner.policy.export(Path(temporary) / f"step-{step + 1}"))
+            series.append(round(metrics.task_reward_mean, 4))
+            files += count
+            say(f"step {metrics.step}: reward {metrics.reward_mean:.3f}, entropy {metrics.entropy:.3f}")
+        last = measured(policies[-1], config.train.steps)
+    seconds = round(time.monotonic() - start, 1)
     return {
-        "setting": setting.name,
-        "seed": seed,
-        "config": setting.config.digest.hex(),
-        "measure": setting.measure,
-        "first": made[f"{setting.measure}_first"],
-        "last": made[f"{setting.measure}_last"],
-        "series": [round(value, 4) for value in made["rewards"]],
-        "files": sum(made["files"]),
-        "reward_last": made["reward_last"],
-        "seconds": made["seconds"],
-    }
+        "measure": setting.measure, "first": first, "last": last, "series": series, "files": files, "seconds": seconds,
+    }  # fmt: skip

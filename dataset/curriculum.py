@@ -1,4 +1,7 @@
-"""Whether the table of resting problems that an owner published is the one that follows from chain and bucket."""
+"""Checks a published curriculum mask, and measures how difficult a pool's problems were to its own models.
+
+The mask follows from chain and bucket, and so do the solve rates: nobody has to be believed. `measure_difficulty` reads
+a data set's folder as it is; `muster dataset verify` compares that with the chain."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,34 +19,34 @@ from protocol.curriculum_mask import CurriculumMask
 from protocol.encoding import load_document
 from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
-from runtime.solve_rates import counted_files, expected_mask, published_mask, read_tries
+from runtime.curriculum import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 
-_WORDS = ("is drawn", "rests as too hard", "rests as too easy")
+_DESCRIPTIONS = ("is drawn", "is masked as too hard", "is masked as too easy")
 
 
 @dataclass(frozen=True)
-class CheckedTable:
-    """A step's published table, what is wrong with it, and how many files were counted for it."""
+class CheckedMask:
+    """A step's published mask, what is wrong with it, and how many files were counted for it."""
 
     config: PoolConfig
-    table: CurriculumMask
+    mask: CurriculumMask
     files: int
     findings: DatasetFindings
 
     def rows(self) -> list[tuple[str, int, int, int]]:
-        """(environment, problems, how many rest as too hard, as too easy)."""
+        """Return (environment, problems, how many are masked as too hard, as too easy) of each."""
         return [
-            (one.called, one.kept, self.table.count(place, Difficulty.HARD), self.table.count(place, Difficulty.EASY))
-            for place, one in self.config.curricula.items()
+            (one.called, one.kept, self.mask.count(index, Difficulty.HARD), self.mask.count(index, Difficulty.EASY))
+            for index, one in self.config.curricula.items()
         ]
 
 
-def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedTable:
-    """Make the table of policy step `step` anew. `objects` opens what is in the pool's bucket.
+def check_mask(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedMask:
+    """Recompute the mask of policy step `step`. `objects` opens what is in the pool's bucket.
 
-    Raises ConfigError where there is no such table, IntegrityError for bytes that are not the chain's, and what
+    Raises ConfigError where there is no such mask, IntegrityError for bytes that are not the chain's, and what
     `objects` raises: MissingObjectError if a file that counts cannot be had.
     """
     pool = source.state.pools[source.pool_id.pool]
@@ -55,31 +58,32 @@ def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedT
     config = PoolConfig.parse(data, "the pool's configuration document")
     if not config.curricula:
         raise ConfigError(f"pool {pool.pool} has no curriculum", "its work is drawn from all problems, at every step")
-    table = published_mask(config, objects, pool.steps[step].manifest, source.scope)
+    mask = published_mask(config, objects, pool.steps[step].manifest, source.scope)
     counted = counted_files(source.state, config, pool.pool, step)
 
     def tries(sub: Submission) -> Sequence[ProblemTries]:
         return read_tries(config, objects, sub)
 
-    expected = expected_mask(source.state, config, pool.pool, step, tries, table.left_out)
+    expected = expected_mask(source.state, config, pool.pool, step, tries, mask.left_out)
     findings = DatasetFindings()
-    _compare(config, table, expected, findings)
+    _compare(config, mask, expected, findings)
     served = {sub.sequence: sub for sub in counted}
-    for sequence in table.left_out:
+    for sequence in mask.left_out:
         if sequence not in served:
-            findings.add("left out", f"file {sequence} is said to be left out, but does not count for this step")
+            findings.add("left out", f"file {sequence} is listed as left out, but does not count for this step")
         elif _is_served(objects, config, served[sequence]):
             findings.add("left out", f"file {sequence} is left out as unavailable, and can be had")
-    return CheckedTable(config, table, len(served.keys() - set(table.left_out)), findings)
+    return CheckedMask(config, mask, len(served.keys() - set(mask.left_out)), findings)
 
 
-def _compare(config: PoolConfig, table: CurriculumMask, expected: CurriculumMask, findings: DatasetFindings) -> None:
-    for place, one in config.curricula.items():
-        pairs = zip(table.codes[place], expected.codes[place], strict=True)
-        for number, (said, right) in enumerate(pairs):
-            if said != right:
-                what = f"problem {number} of {one.called} {_WORDS[said]}; by chain and bucket it {_WORDS[right]}"
-                findings.add("table", what)
+def _compare(config: PoolConfig, mask: CurriculumMask, expected: CurriculumMask, findings: DatasetFindings) -> None:
+    for index, one in config.curricula.items():
+        pairs = zip(mask.codes[index], expected.codes[index], strict=True)
+        for number, (published, right) in enumerate(pairs):
+            if published != right:
+                claimed, correct = _DESCRIPTIONS[published], _DESCRIPTIONS[right]
+                what = f"problem {number} of {one.called} {claimed}; by chain and bucket it {correct}"
+                findings.add("mask", what)
 
 
 def _is_served(objects: OpenObject, config: PoolConfig, sub: Submission) -> bool:
@@ -88,12 +92,6 @@ def _is_served(objects: OpenObject, config: PoolConfig, sub: Submission) -> bool
     except (MissingObjectError, IntegrityError):
         return False
     return True
-
-
-# How difficult a pool's problems were to its own models, by the rows of a data set: what a curriculum goes by.
-#
-# Whoever has chain and bucket has the rows (dataset/export.py), so these rates are nobody's word. The folder itself is
-# believed here: `muster dataset verify` compares it with the chain.
 
 
 _LINE_BYTES = 16 << 20
@@ -107,7 +105,8 @@ class DifficultyReport:
     rates: dict[Drawn, SolveRate]
 
     def counts(self, usual: Curriculum) -> dict[str, Counter[Difficulty]]:
-        """Environment → how many of its tried problems have which difficulty by its own curriculum, or the usual."""
+        """Return environment → how many of its tried problems have which difficulty by its own curriculum, or the
+        usual."""
         found: dict[str, Counter[Difficulty]] = {one.called: Counter() for one in self.config.environments}
         for problem, rate in self.rates.items():
             own = self.config.environments[problem.environment]
@@ -115,9 +114,9 @@ class DifficultyReport:
         return found
 
 
-def measure(folder: Path, before: int | None = None) -> DifficultyReport:
-    """Of the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where there
-    is no data set, IntegrityError for one that cannot be read."""
+def measure_difficulty(folder: Path, before: int | None = None) -> DifficultyReport:
+    """Measure the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where
+    there is no data set, IntegrityError for one that cannot be read."""
     config = load_document(folder / CONFIG, PoolConfig, toml=False)
     rates: dict[Drawn, SolveRate] = {}
     for row in _rows(folder, before):

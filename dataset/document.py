@@ -1,4 +1,5 @@
-"""`dataset.json`: what an export is of, what it holds, and the hashes of its files."""
+"""`dataset.json`, which says what an export is of and holds the hashes of its files, and the card that follows from
+it."""
 
 import hashlib
 import json
@@ -108,12 +109,12 @@ class DatasetDocument(Document):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical document."""
+        """Compute the SHA-256 of the canonical document."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).digest()
 
 
 class StoredDataset(Document):
-    """What `dataset.json` holds. Without a signature anybody may have put the folder together; its rows are as good."""
+    """What `dataset.json` holds. An unsigned folder may come from anybody; its rows prove themselves either way."""
 
     dataset: DatasetDocument
     signer: str = ""
@@ -121,7 +122,7 @@ class StoredDataset(Document):
 
     @classmethod
     def of(cls, document: DatasetDocument, account: LocalAccount | None) -> Self:
-        """Signed by `account`, if there is one."""
+        """Sign a document with `account`, if there is one."""
         if account is None:
             return cls(dataset=document)
         signature = "0x" + signing.sign(account, _signed_digest(document)).hex()
@@ -129,8 +130,8 @@ class StoredDataset(Document):
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Self:
-        """From hostile bytes. Raises ConfigError naming the field, IntegrityError for another form than the canonical
-        one or a signature that is not its signer's."""
+        """Parse hostile bytes. Raises ConfigError naming the field, IntegrityError for a form that is not canonical or
+        a signature that is not its signer's."""
         stored = parse_document(data, cls, where)
         if stored.canonical() != data:
             raise IntegrityError(f"{where} is not canonical JSON", "export again")
@@ -157,16 +158,13 @@ def _signed_digest(document: DatasetDocument) -> bytes:
     return signing.digest(document.pool_id.domain("muster-dataset"), _STRUCT, document.pool, document.digest)
 
 
-# The data set's card: `README.md` in the form that Hugging Face reads. It says nothing but what the document says.
-
-
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LARGEST = "1M<n<10M"
 _WITHOUT_NAME = ("", "unknown")
 
 
 def card(document: DatasetDocument) -> str:
-    """The whole file. The same document gives the same text."""
+    """Return `README.md` in the form that Hugging Face reads. The same document gives the same text."""
     return "\n".join([*_header(document), "", *_text(document), ""])
 
 
@@ -188,7 +186,7 @@ def _header(document: DatasetDocument) -> list[str]:
 
 
 def formats(document: DatasetDocument) -> list[Format]:
-    """Those that its rows are stored in, Parquet first."""
+    """Return the formats that its rows are stored in, Parquet first."""
     found = {one.format for one in document.files}
     return [kind for kind in ("parquet", "jsonl") if kind in found]
 
@@ -234,7 +232,7 @@ def _text(document: DatasetDocument) -> list[str]:
         "## Verify it",
         "",
         "`muster dataset verify . --deployment FILE --rpc URL` compares every row with the chain; it needs no trust in "
-        "whoever hands this folder out. docs/datasets.md of muster describes the columns.",
+        "whoever hands this folder out. docs/guides/pool.md of muster describes the folder.",
     ]
     return lines
 

@@ -1,4 +1,7 @@
-"""Which submissions belong into a data set, and what the chain says of each: pure functions of the projected state."""
+"""Writes the data set of a pool: every submission that was accepted for good, row by row, from chain and bucket.
+
+The folder is filled aside and renamed into place: it is complete or absent. One submitted file is in memory at a time.
+"""
 
 import hashlib
 import logging
@@ -58,15 +61,15 @@ class AcceptedFile:
 
 
 def accepted_files(state: State, pool: int, time: int) -> list[AcceptedFile]:
-    """Those that were final at chain time `time`, by sequence."""
+    """Return the files that were final at chain time `time`, by sequence."""
     return [_file(state, sub) for sub in state.accepted(pool) if sub.is_final(time)]
 
 
-def certain(state: State, file: AcceptedFile) -> bool:
-    """Whether a file's finality follows from the clock alone. The end of a dispute or of a canary's trial has no time
-    of its own in the state: such a file may or may not have been final at an earlier block."""
-    place = (file.submission.pool, file.submission.sequence)
-    return place not in state.disputes and place not in state.canaries
+def finality_follows_clock(state: State, file: AcceptedFile) -> bool:
+    """Return whether a file's finality follows from the clock alone. The state does not keep when a dispute or a
+    canary's trial ended: such a file may or may not have been final at an earlier block."""
+    key = (file.submission.pool, file.submission.sequence)
+    return key not in state.disputes and key not in state.canaries
 
 
 def _file(state: State, sub: Submission) -> AcceptedFile:
@@ -79,35 +82,32 @@ def _file(state: State, sub: Submission) -> AcceptedFile:
     return AcceptedFile(sub, state.pools[sub.pool].steps[sub.step].manifest, tuple(votes))
 
 
-# Tokens as text, and the names of problems: what an export adds to a rollout for people to read.
-
-
 log = logging.getLogger("muster.dataset")
 
 
 class Texts:
-    """Prompts and completions in the words of a pool's tokenizer."""
+    """Decodes prompts and completions with a pool's tokenizer, and names problems."""
 
     def __init__(self, config: PoolConfig, tokenizer: Tokenizer) -> None:
         self._config, self._tokenizer, self._size = config, tokenizer, len(tokenizer)
 
     def prompt(self, tokens: Sequence[int]) -> str:
-        """With the chat template's own tokens, where there is one."""
+        """Decode a prompt, with the chat template's own tokens."""
         ids = [token for token in tokens if 0 <= token < self._size]  # padded vocabularies have ids without text
         return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def completion(self, tokens: Sequence[int], finish: int) -> str:
-        """Without the EOS that ended it."""
+        """Decode a completion without the EOS that ended it."""
         return self.prompt(tokens[:-1] if finish == FINISH_EOS else tokens)
 
     def problem(self, problem_seed: int) -> tuple[str, int]:
-        """The environment that a problem seed falls to, and that environment's own seed of the problem."""
+        """Return the environment that a problem seed falls to, and that environment's own seed of the problem."""
         found = drawn(self._config.environments, problem_seed)
         return self._config.environments[found.environment].called, found.seed
 
 
 def declared_licences(config: PoolConfig) -> dict[str, str]:
-    """What the pool's environments declare, by their names; of those that this machine can load."""
+    """Return the licences that the pool's environments declare, by name; of those that this machine can load."""
     found = {}
     for one in config.environments:
         try:
@@ -117,14 +117,11 @@ def declared_licences(config: PoolConfig) -> dict[str, str]:
     return found
 
 
-# The tokenizer's files in an export: the very ones that the manifests on chain name.
-
-
 _MAX_BYTES = 64 << 20
 
 
 def tokenizer_files(manifest: Manifest) -> dict[str, WeightFile]:
-    """By name."""
+    """Return a policy step's tokenizer files by name."""
     return {file.name: file for file in manifest.files if file.name in TOKENIZER_FILES}
 
 
@@ -149,7 +146,7 @@ def write_tokenizer(folder: Path, manifest: Manifest, objects: OpenObject) -> No
 
 
 def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
-    """Why a folder is not the tokenizer of a policy step, or an empty string."""
+    """Return why a folder is not the tokenizer of a policy step, or an empty string."""
     expected = {name: file.sha256 for name, file in tokenizer_files(manifest).items()}
     if not folder.is_dir():
         return "it is missing"
@@ -162,19 +159,13 @@ def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
     return ""
 
 
-# Writes the data set of a pool: every submission that was accepted for good, row by row, from chain and bucket.
-#
-# The folder is filled aside and renamed into place: it is complete or absent. One submitted file is in
-# memory at a time.
-
-
 MAX_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class PoolOnChain:
-    """What an export reads of the chain. `genesis` and the addresses in `contracts` are the deployment's; `block`: up
-    to where submissions count."""
+    """What an export reads of the chain. `genesis` and the addresses in `contracts` are the deployment's; `block`: the
+    last one whose submissions count."""
 
     state: State
     pool_id: PoolId
@@ -279,13 +270,13 @@ class _Export:
         tree = leaves(rollouts)
         for number, (rollout, leaf, siblings) in enumerate(zip(rollouts, tree, merkle.proofs(tree), strict=True)):
             yield DatasetRow(
-                **self._said(file, rollout, texts),
+                **self._columns(file, rollout, texts),
                 row=number,
                 leaf=leaf.hex(),
                 siblings=tuple(sibling.hex() for sibling in siblings),
             )
 
-    def _said(self, file: AcceptedFile, rollout: Rollout, texts: Texts) -> dict[str, Any]:
+    def _columns(self, file: AcceptedFile, rollout: Rollout, texts: Texts) -> dict[str, Any]:
         """All columns but those of the row's place in its file."""
         shared = {field.name: getattr(rollout, field.name) for field in fields(Rollout)}
         environment, problem = texts.problem(rollout.problem_seed)
@@ -322,12 +313,12 @@ class _Export:
 
 
 def shown_model(source: str) -> str:
-    """A model's source without its owner's folders: a path says nothing to anybody else."""
+    """Return a model's source without its owner's folders: a path means nothing to anybody else."""
     return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
 
 
 def chain_columns(pool_id: PoolId, file: AcceptedFile) -> dict[str, Any]:
-    """The columns of a row that the chain alone says, by name."""
+    """Return the columns of a row that follow from the chain alone, by name."""
     sub: Submission = file.submission
     return {
         "chain_id": pool_id.chain_id,

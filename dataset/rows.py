@@ -1,4 +1,7 @@
-"""One row of a data set: a rollout with its scores, and everything that ties it to the chain."""
+"""Rows of a data set: a rollout with its scores and everything that ties it to the chain, in Parquet and JSONL files.
+
+Files are written and read a few rows at a time.
+"""
 
 import base64
 import hashlib
@@ -33,7 +36,7 @@ class DatasetRow:
     """Hashes are hex without 0x, addresses EIP-55. `problem`: the environment's own seed of the problem that
     `problem_seed` stands for. `finish`: 0 for EOS, 1 for the length limit. `row` counts in the file that the node
     submitted; `leaf` and `siblings` lead from it to `file_root`. `verdict`: the outcome; `votes`: those that were
-    opened, and `verdicts`: the hashes of the documents behind them. docs/datasets.md describes every column."""
+    opened, and `verdicts`: the hashes of the documents behind them. docs/guides/pool.md describes the export."""
 
     environment: str
     problem: Word
@@ -72,11 +75,11 @@ class DatasetRow:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands: rows are in order of this."""
+        """The key by which rows are ordered."""
         return self.submission, self.row
 
     def computed_leaf(self) -> bytes:
-        """The Merkle leaf of what the row says. Raises IntegrityError if no rollout says such a thing."""
+        """Compute the Merkle leaf of the row's content. Raises IntegrityError if it is not a valid rollout."""
         shared = {field.name: getattr(self, field.name) for field in fields(Rollout)}
         try:
             return merkle.leaf(encode_row(Rollout(**shared)))
@@ -84,14 +87,14 @@ class DatasetRow:
             raise IntegrityError(f"it is no rollout: {type(error).__name__}", "") from None
 
     def line(self) -> bytes:
-        """The row as one line of JSONL."""
+        """Encode the row as one line of JSONL."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["proofs"] = [base64.b64encode(proof).decode() for proof in self.proofs]
         return canonical_json(values) + b"\n"
 
     @classmethod
     def parse_line(cls, line: bytes) -> Self:
-        """The inverse for hostile bytes. Raises IntegrityError."""
+        """Decode a line of hostile bytes. Raises IntegrityError."""
         try:
             values = parse_json(line)
             values["proofs"] = [base64.b64decode(proof, validate=True) for proof in values["proofs"]]
@@ -101,7 +104,7 @@ class DatasetRow:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """A row from a stranger's columns. Raises IntegrityError naming the column."""
+        """Validate a stranger's columns. Raises IntegrityError naming the column."""
         try:
             return _ROW.validate_python(values)  # type: ignore[return-value]
         except ValidationError as error:
@@ -128,9 +131,6 @@ _KINDS: dict[str, pa.DataType] = {
 SCHEMA = pa.schema(
     [pa.field(one.name, _KINDS.get(one.name, pa.string()), nullable=False) for one in fields(DatasetRow)]
 )
-
-
-# Files of rows, written and read a few at a time: Parquet, and JSONL.
 
 
 ROWS_PER_FILE = 1 << 16
@@ -216,7 +216,7 @@ class RowWriter:
         self._open, self._rows, self._part = {}, 0, self._part + 1
 
     def finish(self) -> tuple[DataFile, ...]:
-        """What was written, format by format."""
+        """Return what was written, format by format."""
         if self._open:
             self._end_part()
         found = []
@@ -227,7 +227,7 @@ class RowWriter:
 
 
 def check_bytes(path: Path, expected: DataFile) -> str:
-    """What is wrong with a file as a whole, or an empty string."""
+    """Return what is wrong with a file as a whole, or an empty string."""
     if path.is_symlink() or not path.is_file():
         return "it is missing"
     if path.stat().st_size != expected.bytes:
@@ -238,8 +238,8 @@ def check_bytes(path: Path, expected: DataFile) -> str:
 
 
 def read_rows(path: Path, kind: Format, line_bytes: int) -> Iterator[DatasetRow | IntegrityError]:
-    """The rows of a stranger's file in order; an error in the place of one that is none. `line_bytes`: the longest
-    line of JSONL that is looked at. Raises IntegrityError if nothing more can be read."""
+    """Yield the rows of a stranger's file in order; an error in the place of an invalid one. `line_bytes`: the longest
+    line of JSONL. Raises IntegrityError if nothing more can be read."""
     try:
         yield from _read_lines(path, line_bytes) if kind == "jsonl" else _read_parquet(path)
     except MusterError:
@@ -272,9 +272,6 @@ def _row(make: Callable[[], DatasetRow]) -> DatasetRow | IntegrityError:
         return error
 
 
-# Counts rows as they go by. Memory grows with the number of different problems and nodes only.
-
-
 _DIGITS = 9
 
 
@@ -295,7 +292,8 @@ class _Environment:
 
 
 class RowTally:
-    """The totals of the rows it was told of. They depend on the rows and their order alone."""
+    """The totals of the rows that were added. They depend on the rows and their order alone. Memory grows with the
+    number of different problems and nodes only."""
 
     def __init__(self) -> None:
         self._environments: dict[str, _Environment] = {}
@@ -322,7 +320,7 @@ class RowTally:
         return sum(one.rows for one in self._environments.values())
 
     def totals(self) -> Totals:
-        """So far."""
+        """Return the totals so far."""
         every, rows = self._environments, self.rows
         return Totals(
             rows=rows,

@@ -1,4 +1,7 @@
-"""What a verification found wrong: counted without bound, told for the first few of each kind."""
+"""Verifies an export against the chain. Rows carry all that this takes: the bucket is not needed.
+
+Everything in the folder comes from a stranger. Only the chain is trusted, by the reader's own deployment file and RPC.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,8 +28,8 @@ from dataset.export import (
     PoolOnChain,
     Texts,
     accepted_files,
-    certain,
     chain_columns,
+    finality_follows_clock,
     shown_model,
     tokenizer_problem,
 )
@@ -40,39 +43,38 @@ from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import Limits
 from storage.weights.manifest import MAX_STORED_BYTES, unseal
 
-_TOLD = 5
+_MESSAGES_EACH = 5
 
 
 @dataclass
 class DatasetFindings:
-    """`told`: sentences, at most five of a kind, in the order in which they were found; `count`: of all."""
+    """What a verification found wrong. `messages`: sentences, at most five of a kind, in the order in which they were
+    found; `count`: of all."""
 
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     count: int = 0
     _kinds: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, what: str) -> None:
-        """`kind` groups findings that one cause may produce many of."""
+        """Count a finding, and describe it if it is one of the first of its kind."""
         self.count += 1
         seen = self._kinds[kind] = self._kinds.get(kind, 0) + 1
-        if seen <= _TOLD:
-            self.told.append(printable(what, 400))
+        if seen <= _MESSAGES_EACH:
+            self.messages.append(printable(what, 400))
 
     def of(self, kind: str) -> int:
-        """How many of this kind there are."""
+        """Return how many findings of this kind there are."""
         return self._kinds.get(kind, 0)
-
-
-# Compares the rows of one format with the chain: each by itself, and all of them as a set and in their order.
 
 
 ALTERED, ADDED, MISSING, REORDERED = "altered", "added", "missing", "reordered"
 
 
 class RowChecks:
-    """Told of every row in turn. `files`: what was accepted for good, by sequence; `samples`: rows to a problem.
+    """Compares the rows of one format with the chain: each by itself, and all of them as a set and in their order.
 
-    Memory: one bit for every row of a file that was seen.
+    `files`: what was accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per
+    problem. Memory: one bit for every row of a file that was seen.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class RowChecks:
         self._last = (-1, -1)
 
     def row(self, where: str, row: DatasetRow | IntegrityError) -> None:
-        """Look at the row that stands at `where`."""
+        """Check the row at `where`."""
         if isinstance(row, IntegrityError):
             self._findings.add(ALTERED, f"{where}: {row.what}")
             return
@@ -113,12 +115,12 @@ class RowChecks:
         seen = self._seen.setdefault(row.submission, bytearray(-(-file.submission.rows // 8)))
         bit = 1 << (row.row & 7)
         if seen[row.row >> 3] & bit:
-            self._findings.add(ADDED, f"{named} is there twice")
+            self._findings.add(ADDED, f"{named} appears twice")
             return
         seen[row.row >> 3] |= bit
         if row.place < self._last:
             before = "submission {}, row {}".format(*self._last)
-            self._findings.add(REORDERED, f"{named} stands after {before}")
+            self._findings.add(REORDERED, f"{named} comes after {before}")
         self._last = max(self._last, row.place)
 
     def _wrong(self, row: DatasetRow) -> str:
@@ -151,7 +153,7 @@ class RowChecks:
         return ""
 
     def end(self, what: str, wanted: Mapping[int, AcceptedFile]) -> None:
-        """After the last row: which rows of the `wanted` files, and of files that are there in part, are missing."""
+        """Add, after the last row, what is missing of the `wanted` files, and of files of which some rows were seen."""
         for sequence in sorted({*wanted, *self._seen}):
             rows = self._files[sequence].submission.rows
             seen = self._seen.get(sequence, bytearray(-(-rows // 8)))
@@ -166,17 +168,12 @@ def _verb(rows: list[int]) -> str:
 
 
 def _climb(leaf: bytes, siblings: tuple[str, ...]) -> bytes:
-    """The root that a leaf and its siblings lead to."""
+    """Return the root that a leaf and its siblings lead to."""
     node = leaf
     for text in siblings:
         sibling = bytes.fromhex(text)
         node = keccak(node + sibling if node <= sibling else sibling + node)
     return node
-
-
-# Verifies an export against the chain. Rows carry what it takes: the bucket is not needed.
-#
-# Everything in the folder is a stranger's. What is believed is the chain, by the reader's own deployment file and RPC.
 
 
 _MAX_DOCUMENT_BYTES = 16 << 20
@@ -185,7 +182,7 @@ _ENTRIES = {DOCUMENT, CARD, CONFIG, DATA, MANIFESTS, TOKENIZER}
 
 @dataclass(frozen=True)
 class Verification:
-    """`rows`: looked at in every format; `newer`: submissions that were accepted for good since the export."""
+    """The outcome. `rows`: checked, of every format; `newer`: submissions accepted for good since the export."""
 
     document: DatasetDocument
     signer: str
@@ -199,20 +196,20 @@ class Verification:
 
 
 def load(folder: Path) -> StoredDataset:
-    """What `dataset.json` says. Raises ConfigError where there is none, IntegrityError for one that is not whole."""
+    """Read `dataset.json`. Raises ConfigError where there is none, IntegrityError for a damaged one."""
     path = folder / DOCUMENT
     return StoredDataset.parse(read_bounded(path, _MAX_DOCUMENT_BYTES), str(path))
 
 
 def verify(folder: Path, stored: StoredDataset, source: PoolOnChain, as_of: Block | None) -> Verification:
     """Compare an export with the chain. `as_of`: the chain's block of the number that the export names."""
-    made = _Verifier(folder, stored.dataset, source, as_of)
-    made.run()
-    return Verification(stored.dataset, stored.signer, made.rows, made.newer, made.findings)
+    verifier = _Verifier(folder, stored.dataset, source, as_of)
+    verifier.run()
+    return Verification(stored.dataset, stored.signer, verifier.rows, verifier.newer, verifier.findings)
 
 
-def elsewhere(document: DatasetDocument, chain_id: int, genesis: str, contracts: dict[str, str]) -> str:
-    """Why a data set is not of this deployment, or an empty string."""
+def deployment_mismatch(document: DatasetDocument, chain_id: int, genesis: str, contracts: dict[str, str]) -> str:
+    """Return why a data set is not of this deployment, or an empty string."""
     if document.chain_id != chain_id:
         return f"the data set is of chain {document.chain_id}, the deployment of chain {chain_id}"
     if document.genesis != genesis.removeprefix("0x"):
@@ -229,7 +226,7 @@ class _Verifier:
 
     def run(self) -> None:
         source, document = self.source, self.document
-        wrong = elsewhere(document, source.pool_id.chain_id, source.genesis, source.contracts)
+        wrong = deployment_mismatch(document, source.pool_id.chain_id, source.genesis, source.contracts)
         if not wrong and document.pool not in source.state.pools:
             wrong = f"the chain has no pool {document.pool}"
         if wrong:
@@ -248,9 +245,9 @@ class _Verifier:
         self.findings.add(kind, what)
 
     def _check_block(self) -> None:
-        said, found = self.document.as_of, self.as_of
-        if found is None or (found.hash.hex(), found.time) != (said.hash, said.time):
-            self._add("block", f"block {said.block} of the chain is not the one that {DOCUMENT} names")
+        document, found = self.document.as_of, self.as_of
+        if found is None or (found.hash.hex(), found.time) != (document.hash, document.time):
+            self._add("block", f"block {document.block} of the chain is not the one that {DOCUMENT} names")
         if self.document.owner != self.source.scope.owner:
             self._add("document", f"{DOCUMENT}: `owner` is not the pool's")
 
@@ -283,7 +280,7 @@ class _Verifier:
     def _check_words(self, config: PoolConfig) -> None:
         """What the document says that follows from configuration and chain."""
         steps = self.source.state.pools[self.document.pool].steps
-        said = self.document
+        document = self.document
         expected = {
             "name": config.name,
             "model": shown_model(config.model.source),
@@ -291,11 +288,11 @@ class _Verifier:
             "config_hash": config.digest.hex(),
         }
         for name, value in expected.items():
-            if getattr(said, name) != value:
+            if getattr(document, name) != value:
                 self._add("document", f"{DOCUMENT}: `{name}` is not what the pool's configuration says")
-        if said.licences.model != config.model.license:
+        if document.licences.model != config.model.license:
             self._add("document", f"{DOCUMENT}: the model's licence is not what the pool's configuration says")
-        for step, digest in said.manifests.items():
+        for step, digest in document.manifests.items():
             if int(step) >= len(steps) or steps[int(step)].manifest.hex() != digest:
                 self._add("document", f"{DOCUMENT}: the manifest of policy step {step} is not the one on chain")
 
@@ -324,7 +321,7 @@ class _Verifier:
         now = self.source.block.time
         every = {file.submission.sequence: file for file in accepted_files(state, pool, now)}
         then = {file.submission.sequence: file for file in accepted_files(state, pool, time)}
-        wanted = {sequence: file for sequence, file in then.items() if certain(state, file)}
+        wanted = {sequence: file for sequence, file in then.items() if finality_follows_clock(state, file)}
         self.newer = len(every.keys() - then.keys())
         refused = {
             sub.sequence: f"which is {sub.status.value}" + (" but was not final then" if sub.is_paid else "")

@@ -10,6 +10,7 @@ import math
 import mmap
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from protocol.errors import ConfigError, IntegrityError, first_problem, printabl
 from protocol.files import explained, file_sha256, write_atomic
 
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
-_OUTPUT_NAMES = ("ground_truth", "output", "code_output")
 
 
 class GenesysRow(BaseModel):
@@ -59,7 +59,7 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
             raise ValueError("it is not a JSON object")
         for name in ("verification_info", "metadata"):
             if isinstance(fields.get(name), str):
-                fields[name] = parse_json(fields[name])
+                fields[name] = _object(fields[name], name)
             elif fields.get(name) is None:
                 fields.pop(name, None)
         row = GenesysRow.model_validate(fields)
@@ -73,6 +73,14 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
         raise IntegrityError(f"{where}: {printable(str(error), 200)}", "mend the row") from None
 
 
+def _object(text: str, name: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        hint = "`muster data screen` turns Python literals into JSON"
+        raise ValueError(f"`{name}` is text that is no JSON ({error}); {hint}") from None
+
+
 def reference_of(info: dict[str, Any]) -> str:
     """Return a mathematical answer as text; a list of one counts as that."""
     value = info.get("ground_truth", info.get("answer"))
@@ -82,7 +90,8 @@ def reference_of(info: dict[str, Any]) -> str:
         raise ValueError("verification_info has no `ground_truth`, a text or a number")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("`ground_truth` is not finite")
-    text = str(value)
+    # Digits, for what reads 1e-05 as mathematics takes e for Euler's number.
+    text = f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
     if not 0 < len(text) <= 4096:
         raise ValueError(f"`ground_truth` has {len(text)} characters, 1 to 4096 are allowed")
     return text
@@ -118,9 +127,12 @@ def tests_of(info: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _output(info: dict[str, Any]) -> None:
-    if not any(name in info for name in _OUTPUT_NAMES):
-        raise ValueError("verification_info has no `ground_truth`")
+def output_of(info: dict[str, Any]) -> Any:
+    """The output that an answer has to predict, under any of its names."""
+    for name in ("ground_truth", "output", "code_output"):
+        if name in info:
+            return info[name]
+    raise ValueError("verification_info has no `ground_truth`")
 
 
 def _gym(info: dict[str, Any]) -> None:
@@ -144,8 +156,8 @@ NEEDED: dict[str, Callable[[dict[str, Any]], object]] = {
     "verifiable_math": _mathematical,
     "verifiable_code": tests_of,
     "prime_rl_code": tests_of,
-    "code_output_prediction": _output,
-    "verifiable_code_understanding": _output,
+    "code_output_prediction": output_of,
+    "verifiable_code_understanding": output_of,
     "reasoning_gym": _gym,
     "llm_judgeable": _judged,
     "llm_judgeable_groundtruth_similarity": _judged,
@@ -169,7 +181,7 @@ def predicted_output(text: str) -> Any:
         if start < 0:
             break
         end = _closing(text, start)
-        made = _object(text[start:end])
+        made = _literal(text[start:end])
         if isinstance(made, dict) and "output" in made:
             found = made["output"]
             start = end
@@ -196,7 +208,7 @@ def _closing(text: str, start: int) -> int:
     return start
 
 
-def _object(text: str) -> Any:
+def _literal(text: str) -> Any:
     """Return what a text means as JSON or as a Python literal; NOTHING for anything else."""
     try:
         return parse_json(text)
@@ -215,7 +227,7 @@ def _is_truth(found: Any, truth: Any) -> bool:
     """Whether a predicted output is the truth, which may itself be text that holds JSON."""
     if same(found, truth):
         return True
-    return isinstance(truth, str) and (meant := _object(truth)) is not NOTHING and same(found, meant)
+    return isinstance(truth, str) and (meant := _literal(truth)) is not NOTHING and same(found, meant)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -355,8 +367,8 @@ def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
     if task_type == "reasoning_gym":
         generator = _gym_environment(info["dataset"], _frozen(info.get("params", {})))
         return generator.score(generator.problem(info["seed"]), answer.strip())
-    found, truth = predicted_output(answer), info[next(name for name in _OUTPUT_NAMES if name in info)]
-    return float(found is not NOTHING and _is_truth(found, truth))
+    found = predicted_output(answer)
+    return float(found is not NOTHING and _is_truth(found, output_of(info)))
 
 
 def _frozen(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
-from environments.prompts import completion_text, prompt_tokens
+from environments.prompts import completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
 from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
 from protocol.config import PoolConfig
@@ -63,8 +63,8 @@ class PoolEnvironments:
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
     folder of the environments' files by content hash (environments/registry.py), or the configuration's environments
     where they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context
-    in tokens (None: unbounded). `resting`: the table by which a policy step's work is drawn (`at`). Raises ConfigError
-    for an unknown environment, one of another version, a missing file, or a context that holds no reply.
+    in tokens (None: unbounded). `mask`: the curriculum mask by which a policy step's work is drawn (`at`). Raises
+    ConfigError for an unknown environment, one of another version, a missing file, or a context that holds no reply.
     """
 
     def __init__(
@@ -99,7 +99,10 @@ class PoolEnvironments:
     ) -> "PoolEnvironments":
         """By a model folder. Raise IntegrityError where tokenizer, EOS or vocabulary are missing."""
         vocabulary, positions = _sizes(folder)
-        return cls(config, load_tokenizer(folder), eos_ids(folder), vocabulary, data, held_out, positions)
+        tokenizer, ends = load_tokenizer(folder), eos_ids(folder)
+        if config.model.chat_template:
+            warn_without_stop(tokenizer, ends)
+        return cls(config, tokenizer, ends, vocabulary, data, held_out, positions)
 
     def _frame(self, environment: Environment) -> ReplyFrame | None:
         """Return what stands around an environment's replies; None where it has none."""
@@ -121,8 +124,8 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """Return the same with the table of resting problems of the policy step in `folder`, where the pool has a
-        curriculum. Raise IntegrityError where the step has none."""
+        """Return the same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
+        Raise IntegrityError where the step has none."""
         if not self.config.curricula:
             return self
         found = copy.copy(self)
@@ -249,7 +252,8 @@ class FollowingEnvironments:
         self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """With the step's table of resting problems. Raise what `PoolEnvironments.of` and `at` raise."""
+        """Return the environments of a step with its curriculum mask. Raise what `PoolEnvironments.of` and `at`
+        raise."""
         digest = text_digest(folder)
         if self._made is None or digest != self._digest:
             self.prepare()

@@ -1,7 +1,7 @@
 """An environment of your own: problems made from numbers, and what answers to them are worth.
 
 Workers and validators run it in a sandbox that has Python 3.12's standard library and no files, network or clock:
-everybody gets the same problems and scores. Try it with: muster task check FILE
+everybody gets the same problems and scores. Try it with: muster env check FILE
 """
 
 import random

@@ -23,14 +23,13 @@ from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from localnet.base_model import base_model_process, wait_for_folder
+from localnet.diloco import DilocoKiller, diloco_summary, make_run
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop
 from localnet.onboarding import KeyRing, Onboarding, names
 from localnet.plan import POOL, DemoPlan
 from localnet.ports import claim_port
 from localnet.report import Outcome, write_results
-from localnet.sites import SiteKiller, sites_run
-from localnet.sites_summary import sites_summary
-from orchestrator.dashboard.results import SitesSummary
+from orchestrator.dashboard.results import DilocoSummary
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
@@ -313,7 +312,7 @@ class Demo:
         self.ring = KeyRing(self.plan.root / "keys")
         self.network = Network(self.plan, self.ring, self.progress.notice, self.stop)
         self.onboarding = Onboarding(self.plan, self.ring)
-        self.site_killer = SiteKiller(self.plan, self.network.supervisor.kill, self.say)
+        self.diloco_killer = DilocoKiller(self.plan, self.network.supervisor.kill, self.say)
 
     def run(self) -> Outcome:
         """The whole story; leaves the network up afterwards only with `keep`."""
@@ -322,7 +321,7 @@ class Demo:
             monitor = self.follow()
             settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
             outcome = write_results(
-                self.plan, self.ring, self.progress, monitor.state, self._sites_summary(monitor.state)
+                self.plan, self.ring, self.progress, monitor.state, self._diloco_summary(monitor.state)
             )
             if self.keep:
                 self._hold()
@@ -342,13 +341,13 @@ class Demo:
         self._start_training(wait_for_folder(base, self.network.check, self.say))
 
     def _start_training(self, base: Path) -> None:
-        if self.plan.site_names:
+        if self.plan.diloco_workers:
             pools = Deployment.load(self.plan.deployment).address("Pools")
-            run = sites_run(self.plan, self.ring, pools, self.config)
-            self.plan.sites_run.write_text(run.model_dump_json(indent=2))
-            self.say(f"{self.plan.sites} sites train, the trainer keeps their log")
+            run = make_run(self.plan, self.ring, pools, self.config)
+            self.plan.diloco_run.write_text(run.model_dump_json(indent=2))
+            self.say(f"{self.plan.diloco} DiLoCo workers train, the trainer coordinates them")
         self.network.start_trainer(POOL, base)
-        self.network.start_sites(base)
+        self.network.start_diloco_workers(base)
 
     def start_services(self) -> None:
         """Chain and object storage, which are up some seconds later."""
@@ -423,7 +422,7 @@ class Demo:
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
         found: list[Onlooker] = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
-        return [*found, self.site_killer] if self.plan.site_names else found
+        return [*found, self.diloco_killer] if self.plan.diloco_workers else found
 
     def _new_monitor(self) -> RunMonitor:
         deployment = Deployment.load(self.plan.deployment)
@@ -433,10 +432,11 @@ class Demo:
         known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
         return RunMonitor(Projection(follower), POOL, self.plan.steps, self.plan.home("trainer"), self.say, known)
 
-    def _sites_summary(self, state: State) -> SitesSummary | None:
-        if not self.plan.site_names:
+    def _diloco_summary(self, state: State) -> DilocoSummary | None:
+        if not self.plan.diloco_workers:
             return None
-        return sites_summary(self.plan, self.ring, Bucket(self.network.s3_settings()), state, self.site_killer.kills)
+        bucket = Bucket(self.network.s3_settings())
+        return diloco_summary(self.plan, self.ring, bucket, state, self.diloco_killer.kills)
 
     def _hold(self) -> None:
         self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")

@@ -30,7 +30,7 @@ from storage.s3 import Bucket, S3Settings
 LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
-_LASTING_PAUSE, _READY_SECONDS = 60.0, 60.0
+_LONGEST_PAUSE, _READY_SECONDS = 60.0, 60.0
 
 
 class ProgressPrinter:
@@ -148,29 +148,30 @@ class Network:
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
-        if self.plan.site_names:
-            values["sites"] = self.plan.sites_run
+        if self.plan.diloco_workers:
+            values["run"] = self.plan.diloco_run
         if self.plan.metrics_port:
             values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
-        self._start_role("trainer", "trainer", values, torch=True)
+        role = "diloco coordinate" if self.plan.diloco_workers else "trainer"
+        self._start_role("trainer", role, values, torch=True)
 
-    def start_sites(self, base: Path) -> None:
-        """Those that train in the trainer's place, from the folder of policy step 0."""
-        for name in self.plan.site_names:
+    def start_diloco_workers(self, base: Path) -> None:
+        """Start the DiLoCo workers, if there are any, from the folder of policy step 0."""
+        for name in self.plan.diloco_workers:
             values = {
                 "home": self.plan.home(name),
-                "run": self.plan.sites_run,
+                "run": self.plan.diloco_run,
                 "model": base,
                 "key": self.ring[name].reference(),
                 "s3": self.s3_settings().model_dump(mode="json"),
                 "poll_seconds": 0.4,
-                "reinforcement": {
+                "rl": {
                     "pool": self.config_path,
                     "threads": self.plan.trainer_threads,
                     "memory": {"row_tokens": self.plan.trainer_row_tokens},
                 },
             }
-            self._start_role(name, "site", values, torch=True)
+            self._start_role(name, "diloco run", values, torch=True)
 
     # ---- Workers and validators
 
@@ -216,7 +217,7 @@ class Network:
         if attack:
             argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
         else:
-            module = ["cli.main", "site", "run"] if role == "site" else [f"{role}.main"]
+            module = ["cli.main", *role.split()] if " " in role else [f"{role}.main"]
             argv = ["-m", *module, "--config", str(path)]
         self._start(name, argv, torch)
 
@@ -226,10 +227,10 @@ class Network:
             env |= torch_environment()
         argv, stage = [sys.executable, "-P", *argv], _STAGES.get(name, 2)
         child = Child(
-            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.lasting)
+            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.background)
         )
-        if self.plan.lasting:
-            child.max_restarts, child.longest_pause = None, _LASTING_PAUSE
+        if self.plan.background:
+            child.max_restarts, child.longest_pause = None, _LONGEST_PAUSE
         self.supervisor.start(child)
 
     def _child(self, name: str) -> Child:
@@ -249,14 +250,14 @@ class Network:
             raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
 
 
-def final_exits(name: str, lasting: bool) -> frozenset[int]:
-    """Exit codes after which a process is left alone. In a lasting network an end without a reason of its own is
-    somebody's mistake: what a stray SIGTERM stopped is started again."""
+def final_exits(name: str, background: bool) -> frozenset[int]:
+    """Exit codes after which a process is left alone. In a network in the background an end without a reason of its
+    own is somebody's mistake: what a stray SIGTERM stopped is started again."""
     role = name.partition("-")[0]
     if role == "trainer":
-        return frozenset({Exit.DONE, Exit.UNSTABLE} if lasting else {Exit.DONE})
+        return frozenset({Exit.DONE, Exit.UNSTABLE} if background else {Exit.DONE})
     ended = frozenset({Exit.EJECTED}) if role == "worker" else frozenset[int]()
-    return ended if lasting else ended | {0}
+    return ended if background else ended | {0}
 
 
 def answers(url: str) -> bool:

@@ -59,13 +59,13 @@ class KeyRing:
 
 def names(plan: DemoPlan) -> list[str]:
     """Every key of a run: governance, the pool's owner and service, an operator and a node key per node,
-    an owner and voters per validator process, a key per site."""
+    an owner and voters per validator process, a key per DiLoCo worker."""
     out = ["deployer", "owner", "service"]
     for name in plan.members:
         out += [f"operator-{name}", f"node-{name}"]
     for validator in plan.validators:
         out += [f"validator-{validator.name}", *voter_names(validator.name, validator.seats)]
-    return [*out, *plan.site_names]
+    return [*out, *plan.diloco_workers]
 
 
 def voter_names(validator: str, seats: int) -> list[str]:

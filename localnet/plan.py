@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
@@ -27,8 +27,8 @@ WORKER_BATCH = 128
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chooses; port 0 means any free one. `sites`: how many places the policy is trained at;
-    `exchange`: of these, `SitesRun.exchange`."""
+    """What a person chooses; port 0 means any free one. `diloco`: how many DiLoCo workers train the policy
+    (1: the trainer alone)."""
 
     seed: int
     steps: int
@@ -36,8 +36,7 @@ class Options:
     chain_port: int = 0
     s3_port: int = 0
     http_port: int = 0
-    sites: int = 1
-    exchange: Literal["all", "shards"] = "all"
+    diloco: int = 1
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,12 @@ class DemoPlan:
     """How many tokens are trained at once: what the trainer's memory grows with."""
     patience: int = 1
     """How much longer than the demo's the pool's windows are, and the wait for something to move."""
-    lasting: bool = False
-    """Whether processes are restarted for ever."""
+    background: bool = False
+    """Whether processes are restarted for ever, as those of `muster up`."""
     metrics_port: int = 0
     """Where Prometheus may scrape the trainer, 0 for nowhere."""
-    sites: int = 1
-    """Several sites train in the trainer's place, which keeps their log."""
-    exchange: Literal["all", "shards"] = "all"
-    """Whether each of them fetches everything, or reduces a shard."""
+    diloco: int = 1
+    """How many DiLoCo workers train in the trainer's place, which then coordinates them; 1: none."""
 
     @property
     def members(self) -> list[str]:
@@ -106,14 +103,14 @@ class DemoPlan:
         return [*(node.name for node in self.nodes), *([self.absentee] if self.absentee else [])]
 
     @property
-    def site_names(self) -> list[str]:
-        """Of the trainer's sites, where there are several."""
-        return [f"site-{number + 1}" for number in range(self.sites)] if self.sites > 1 else []
+    def diloco_workers(self) -> list[str]:
+        """Names of the DiLoCo workers, if there are several."""
+        return [f"diloco-{number + 1}" for number in range(self.diloco)] if self.diloco > 1 else []
 
     @property
-    def sites_run(self) -> Path:
+    def diloco_run(self) -> Path:
         """The document of their run."""
-        return self.root / "sites.json"
+        return self.root / "diloco.json"
 
     @property
     def rpc_url(self) -> str:
@@ -172,8 +169,7 @@ def make_plan(options: Options) -> DemoPlan:
         nodes=nodes,
         validators=validators,
         worker_batch=WORKER_BATCH,
-        sites=options.sites,
-        exchange=options.exchange,
+        diloco=options.diloco,
     )
 
 

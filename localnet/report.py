@@ -6,17 +6,17 @@ from pathlib import Path
 
 from chain.indexer.records import Canary, Lane, Status
 from chain.indexer.state import State, needed, seats_in
+from localnet.diloco import diloco_faults, diloco_highlights
 from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan, ValidatorSpec
-from localnet.sites_summary import shown_sites, wrong_with_sites
 from orchestrator.dashboard.results import (
     Agreement,
+    DilocoSummary,
     DodgedCanary,
     RunSummary,
     Safeguards,
     SilentCommittee,
-    SitesSummary,
     ValidatorSummary,
     VerdictDifference,
     save_results,
@@ -169,7 +169,7 @@ class Outcome:
 
 
 def write_results(
-    plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State, sites: SitesSummary | None = None
+    plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State, diloco: DilocoSummary | None = None
 ) -> Outcome:
     """Everything from the orchestrator's record, which it has compared with the chain."""
     summary = save_results(
@@ -181,7 +181,7 @@ def write_results(
         decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
         agreement=agreement(plan),
         safeguards=safeguards(state, POOL),
-        sites=sites,
+        diloco=diloco,
     )
     wrong = list(problems(summary))
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
@@ -205,8 +205,8 @@ def problems(summary: RunSummary) -> Iterator[str]:
             yield f"{cheater.rollouts_trained} rollouts of the cheater {cheater.address} were trained on"
     if summary.safeguards:
         yield from broken_safeguards(summary.safeguards)
-    if summary.sites:
-        yield from wrong_with_sites(summary.sites, summary.steps)
+    if summary.diloco:
+        yield from diloco_faults(summary.diloco, summary.steps)
     for one in summary.agreement.differing if summary.agreement else ():
         said = ", ".join(f"{name} says {code}" for name, code in one.codes.items())
         yield f"honest validators differ on file {one.submission}: {said}"
@@ -243,8 +243,8 @@ def highlights(summary: RunSummary) -> Iterator[str]:
         yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
     if summary.safeguards:
         yield from shown_safeguards(summary.safeguards)
-    if summary.sites:
-        yield from shown_sites(summary.sites)
+    if summary.diloco:
+        yield from diloco_highlights(summary.diloco)
     if found:
         validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
         yield (

@@ -1,4 +1,4 @@
-"""`muster orchestrator run`: the service in one process, or in several workers that share its port."""
+"""`muster pool serve`: the service in one process, or in several workers that share its port."""
 
 import contextlib
 import logging
@@ -17,12 +17,11 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
-from orchestrator.attestor import Attestor
 from orchestrator.auth import NonceStore, RequestGuard
-from orchestrator.background import BackgroundTask, ChainWatcher, Leader
+from orchestrator.background import BackgroundTask, Leader
+from orchestrator.chain import Attestor, ChainWatcher, PoolView
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
@@ -38,9 +37,9 @@ from protocol.lifetime import die_with_parent
 from protocol.receipts import ReceiptSigner
 from runtime.entry import run_role
 from runtime.environment_files import publish_files
-from runtime.http_server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
 from runtime.logs import start_logging
 from runtime.process import Daemon, make_home, start
+from runtime.server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 

@@ -2,7 +2,7 @@
 
 The database holds what each file says; which files count follows from the chain at every look: those that were final,
 undisputed, when the newest policy step was published. So a restart loses nothing, and a reorganisation takes back what
-it took from the chain. The curriculum itself trusts none of this (docs/protocol.md, section 3).
+it took from the chain. The curriculum itself trusts none of this (docs/reference/protocol.md, section 3).
 """
 
 import json
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from chain.indexer.records import Submission
+from orchestrator.chain import PoolView
 from orchestrator.db import Database, SolveCountsRow
-from orchestrator.pool_view import PoolView
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
 from protocol.curriculum import Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
@@ -25,7 +25,7 @@ from protocol.encoding import canonical_json
 from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
-from runtime.solve_rates import published_mask, read_tries, undisputed
+from runtime.curriculum import published_mask, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import ManifestScope
@@ -146,7 +146,7 @@ class SolveRates:
             try:
                 found = published_mask(self._config, self._open, digest, ManifestScope(self._pool, owner))
             except MusterError as error:
-                log.info("the newest table of resting problems cannot be read: %s", error)
+                log.info("the newest curriculum mask cannot be read: %s", error)
                 return
             with self._lock:
                 self._table = digest, found

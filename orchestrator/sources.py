@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import httpx
 
-from orchestrator.errors import HttpError
+from orchestrator.auth import HttpError
 from protocol.announcements import MAX_LISTED, Announcement, AnnouncementTaken
 from protocol.api.endpoints import ANNOUNCEMENT
 from protocol.encoding import parse_json

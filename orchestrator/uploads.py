@@ -7,9 +7,9 @@ from typing import Protocol
 from sqlalchemy import ColumnElement, select, text, update
 
 from chain.indexer.records import Submission
+from orchestrator.auth import HttpError
+from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, ReceiptRow, UploadRow
-from orchestrator.errors import HttpError
-from orchestrator.pool_view import PoolView, barred
 from protocol.api.work import (
     ReceiptRequest,
     ReceiptResponse,

@@ -19,7 +19,7 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import PUBLIC, Reach
 from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, pieces, until
 from storage.keys import MissingObjectError, check_content, check_sha256, parse_key
-from storage.partial import PartialObject
+from storage.partial import PartialDownload
 from storage.sources import Source
 
 T = TypeVar("T")
@@ -153,20 +153,20 @@ _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
 
 def download(
-    url: str, key: str, limit: int, client: httpx.Client, timeout: float = 300.0, begun: PartialObject | None = None
+    url: str, key: str, limit: int, client: httpx.Client, timeout: float = 300.0, partial: PartialDownload | None = None
 ) -> bytes:
     """The bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
 
-    What breaks off goes on at its byte, and so does what has `begun` elsewhere. If such an object does not have its
-    hash, it is fetched once more from its first byte. Raises MissingObjectError (404), IntegrityError (too large, other
-    bytes), UnreachableError after bounded tries; what came is in `begun` then, if it may be right.
+    A transfer that breaks off continues at its byte, as does a `partial` download of another source. If such an object
+    lacks its hash, it is fetched once more from its first byte. Raises MissingObjectError (404), IntegrityError (too
+    large, other bytes), UnreachableError after bounded tries; what came stays in `partial` if it may be right.
     """
-    got = begun if begun is not None else PartialObject()
+    got = partial if partial is not None else PartialDownload()
     complete(url, key, limit, client, timeout, got)
     return got.whole()
 
 
-def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: float, got: PartialObject) -> None:
+def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: float, got: PartialDownload) -> None:
     """The same, with the bytes left in `got`."""
     parse_key(key)
     deadline = time.monotonic() + timeout
@@ -185,22 +185,22 @@ def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
             else:
                 break
 
-    tries(f"read {key}", url, attempt, deadline, HURRIED_TRIES if got.hurried else TRIES)
+    tries(f"read {key}", url, attempt, deadline, HURRIED_TRIES if got.has_alternatives else TRIES)
 
 
-def _check(key: str, got: PartialObject) -> None:
+def _check(key: str, got: PartialDownload) -> None:
     if parse_key(key).is_sha256:
         check_sha256(key, got.sha256)
     else:
         check_content(key, got.whole())
 
 
-def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: PartialObject) -> None:
+def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: PartialDownload) -> None:
     """One try for the bytes that follow, through at most MAX_REDIRECTS redirects."""
     headers = {"Accept-Encoding": "identity"}
     if len(got):
         headers["Range"] = f"bytes={len(got)}-"
-    timeout = _HURRIED_READ if got.hurried else client.timeout
+    timeout = _HURRIED_READ if got.has_alternatives else client.timeout
     for _ in range(MAX_REDIRECTS + 1):
         got.check()
         with client.stream("GET", check_url(url), headers=headers, timeout=timeout) as answer:
@@ -223,7 +223,7 @@ def _hang_up(answer: httpx.Response) -> None:
             socket.socket.shutdown(line, socket.SHUT_RDWR)  # not that of TLS, which would wait for the other side
 
 
-def _begins(answer: httpx.Response, limit: int, got: PartialObject) -> None:
+def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
     """Judge the answer's head; `got` starts anew where the source does."""
     where, status = host(str(answer.url)), answer.status_code
     if status == 404:
@@ -251,7 +251,7 @@ def _range(answer: httpx.Response) -> tuple[int, int]:
     return (int(match[1]), int(match[3])) if match else (-1, 0)
 
 
-def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialObject) -> None:
+def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownload) -> None:
     for piece in pieces(answer):
         if len(got) + len(piece) > limit:
             got.restart()
@@ -304,14 +304,14 @@ class HttpObjects:
     def _from(self, base: str, key: str, limit: int) -> bytes:
         return download(f"{base}/{key}", key, limit, self._client, self._timeout)
 
-    def _complete(self, base: str, key: str, limit: int, got: PartialObject) -> None:
+    def _complete(self, base: str, key: str, limit: int, got: PartialDownload) -> None:
         complete(f"{base}/{key}", key, limit, self._client, self._timeout, got)
 
     def elsewhere(
-        self, url: str, key: str, limit: int, timeout: float = 20.0, begun: PartialObject | None = None
+        self, url: str, key: str, limit: int, timeout: float = 20.0, partial: PartialDownload | None = None
     ) -> bytes:
         """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""
-        return download(url, key, limit, self._outside, timeout, begun)
+        return download(url, key, limit, self._outside, timeout, partial)
 
     def close(self) -> None:
         self._client.close()

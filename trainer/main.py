@@ -1,4 +1,4 @@
-"""The processes behind `muster trainer run`, `muster trainer sft` and `muster trainer bench`, or one of their ranks.
+"""The processes behind `muster pool train`, `muster pool train --sft` and `muster pool bench`, or one of their ranks.
 
 Nothing here imports PyTorch before the environment variables that set its threads are there.
 """
@@ -75,10 +75,6 @@ def _trainer(config: TrainerConfig) -> Daemon:
         buys_data = services.client.pool_config().data is not None
         if buys_data:
             return DataBuyer(config, services, placement)
-        if config.sites is not None:
-            from trainer.sites.policy_steps import sites_trainer
-
-            return sites_trainer(config, services, placement)
         return Trainer(config, services, placement)
     except RanksLostError as error:
         log.error("%s", error)

@@ -16,7 +16,7 @@ from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepSites, unseal, weight_files
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepWorkers, unseal, weight_files
 from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare, send
 from trainer.canaries import CanaryPlan
 
@@ -42,12 +42,12 @@ class StepEncoder:
         """Return the folders of steps up to `step` from which deltas to later ones lead."""
         return {self.folder(step), self.folder(step - step % self._weights.snapshot_every)}
 
-    def start(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> None:
+    def start(self, step: int, manifests: Sequence[bytes], made_by: StepWorkers | None = None) -> None:
         """Begin with a step whose folder is complete. `manifests`: digests of all steps before it; `made_by`: the
         DiLoCo workers that trained it, if any."""
         self._started = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step]), made_by))
 
-    def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepSites | None = None) -> PreparedStep:
+    def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepWorkers | None = None) -> PreparedStep:
         """Return the step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called
         again."""
         started, self._started = self._started, None
@@ -58,7 +58,7 @@ class StepEncoder:
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _prepare(self, step: int, manifests: tuple[bytes, ...], made_by: StepSites | None) -> PreparedStep:
+    def _prepare(self, step: int, manifests: tuple[bytes, ...], made_by: StepWorkers | None) -> PreparedStep:
         started, folder = time.monotonic(), self.folder(step)
         parent = manifests[-1] if manifests else None
         manifest = make_manifest(folder, self._scope, step, parent, self._dtype, made_by=made_by)
@@ -111,7 +111,7 @@ class StepPublisher:
         self._scope = ManifestScope(client.pool_id, str(account.address))
         self.encoder = StepEncoder(bucket.get, self._scope, dtype, weights, client.home / "policies")
 
-    def upload(self, step: int, manifests: list[bytes], made_by: StepSites | None = None) -> bytes:
+    def upload(self, step: int, manifests: list[bytes], made_by: StepWorkers | None = None) -> bytes:
         """Bring shards and manifest of a policy step, which follows the `manifests`, to the bucket; return the
         manifest's digest."""
         published = self._published(step)

@@ -21,11 +21,10 @@ from protocol.api.work import HeartbeatRequest
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
-from runtime.heartbeats import Heartbeats, heartbeat
-from runtime.orchestrator_client import OrchestratorClient
+from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
-from storage.weights.manifest import StepSites
+from storage.weights.manifest import StepWorkers
 from trainer.base_model import base_model
 from trainer.batch import Group
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
@@ -135,7 +134,7 @@ class StepRunner(Protocol):
         ...
 
     def poll(self) -> None:
-        """Called again and again while something else is waited for."""
+        """Advance whatever runs beside; called again and again while the trainer waits."""
         ...
 
 
@@ -156,8 +155,8 @@ class LocalSteps:
         self._files, self._rewind = files, rewind
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
-        """Files that made the step unstable are refused for good and the learners rewound, unless more than half of the
-        files are to blame or none is by itself."""
+        """Train a step. Files that made it unstable are refused for good and the learners rewound, unless more than
+        half of the files are to blame or none is by itself."""
         step = self._group.learner.step
         metrics = self._group.train_step(batch.groups)
         try:
@@ -496,7 +495,7 @@ class Trainer:
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.start(step, self.progress.manifests, step_sites(self.progress.document))
+        self.publisher.encoder.start(step, self.progress.manifests, step_workers(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.steps.bound)
@@ -511,7 +510,7 @@ class Trainer:
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
         self.mask_writer.write(step, self._policy_folder(step))
-        digest = self.publisher.upload(step, manifests, step_sites(self.progress.document))
+        digest = self.publisher.upload(step, manifests, step_workers(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
@@ -551,9 +550,9 @@ class Trainer:
         return heartbeat("trainer", self.config.name, phase=self._phase, step=self.learner.step, metrics=late)
 
 
-def step_sites(record: dict[str, Any]) -> StepSites | None:
+def step_workers(record: dict[str, Any]) -> StepWorkers | None:
     """Return which DiLoCo workers a step's record says trained it, None if none did."""
     made_by = record.get("made_by")
     if made_by is None:
         return None
-    return StepSites.model_validate({name: made_by[name] for name in StepSites.model_fields})
+    return StepWorkers.model_validate({name: made_by[name] for name in StepWorkers.model_fields})

@@ -1,6 +1,7 @@
 """The records of the projected state: plain data, filled by `chain.indexer.reducers` from events only.
 
-Amounts are base units, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
+Amounts are base units, times Unix seconds, hashes 32 bytes, addresses checksum strings. Names are those of
+docs/reference/contracts.md.
 """
 
 from dataclasses import dataclass, field, fields

@@ -8,9 +8,7 @@ import base64
 import gzip
 import hashlib
 import json
-import re
 from functools import lru_cache
-from graphlib import TopologicalSorter
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -22,10 +20,9 @@ from protocol.errors import ConfigError
 
 STATIC = Path(__file__).parents[1] / "static"
 STYLES = ("base.css", "parts.css")
+SCRIPTS = ("library.js", "pages.js")
 _TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
 _NO_FORMS = "base-uri 'none'; form-action 'none'"
-_IMPORT = re.compile(r'^import (\{[^}]+\})\s+from "([^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export ((?:async )?(?:const|function|class) (\w+))", re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
@@ -57,32 +54,8 @@ def _page(run: str, policy: str) -> str:
 
 @lru_cache(maxsize=1)
 def script() -> str:
-    """All of the page's own modules as one, for a report opened from a disk may not load modules. Each becomes a
-    function that returns what it exports, in the order of their imports."""
-    sources: dict[str, str] = {}
-    order = TopologicalSorter[str]()
-    waiting = ["app.js"]
-    while waiting:
-        name = waiting.pop()
-        if name in sources:
-            continue
-        sources[name] = (STATIC / name).read_text(encoding="utf-8")
-        needed = [_resolved(name, found[2]) for found in _IMPORT.finditer(sources[name])]
-        order.add(name, *needed)
-        waiting += needed
-    return "const modules = {};\n" + "".join(_as_function(name, sources[name]) for name in order.static_order())
-
-
-def _resolved(importer: str, relative: str) -> str:
-    """The path in `static/` that an import of `importer` names."""
-    return str((STATIC / importer).parent.joinpath(relative).resolve().relative_to(STATIC.resolve()))
-
-
-def _as_function(name: str, text: str) -> str:
-    exported = ", ".join(found[2] for found in _EXPORT.finditer(text))
-    body = _IMPORT.sub(lambda found: f"const {found[1]} = modules[{_resolved(name, found[2])!r}];\n", text)
-    body = _EXPORT.sub(lambda found: found[1], body)
-    return f"modules[{name!r}] = (() => {{\n{body}return {{{exported}}};\n}})();\n"
+    """Return the page's own script: one text, for a report opened from a disk may not load modules."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 def library() -> str:

@@ -110,9 +110,9 @@ class Safeguards(BaseModel):
     dodged: list[DodgedCanary]
 
 
-class SiteSummary(BaseModel):
-    """A DiLoCo worker: how many files it trained on, and the outer steps (by the state they lead to) that its
-    contributions count in; `killed`: those during which it was killed."""
+class DilocoWorkerSummary(BaseModel):
+    """A DiLoCo worker: how many files it trained on, and in how many outer steps its contribution counted; `killed`:
+    the outer steps (by the state they lead to) during which it was killed."""
 
     name: str
     address: str
@@ -121,13 +121,14 @@ class SiteSummary(BaseModel):
     killed: list[int]
 
 
-class SitesSummary(BaseModel):
-    """What a run's log says of its DiLoCo workers, compared with the trainer's records and the manifests.
-    `used_once`: every file that was trained on was given to one worker whose contribution counts, and to no other, in
-    one outer step; `repeated`: outer steps that took another attempt; `named`: policy steps whose manifest names the
-    workers that made it."""
+class DilocoSummary(BaseModel):
+    """What a DiLoCo run's log says of its workers, compared with the trainer's records and the manifests.
 
-    sites: list[SiteSummary]
+    `used_once`: every file was assigned to exactly one worker whose contribution counts, in one outer step; `repeated`:
+    outer steps that began again, as another attempt; `named`: policy steps whose manifest names the workers that made
+    it."""
+
+    workers: list[DilocoWorkerSummary]
     outer_steps: int
     files: int
     used_once: bool
@@ -139,7 +140,7 @@ class RunSummary(BaseModel):
     """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
 
     honest_rejected: rejected files of nodes that were not meant to cheat; accepted_untrained: files that were paid for
-    and never used; agreement, safeguards, sites: null where nobody measured them; ledger_matches_chain,
+    and never used; agreement, safeguards, diloco: null where nobody measured them; ledger_matches_chain,
     escrow_balanced: true only if compared at the end of the run; trained_then_rejected, trained_twice: sequences of
     files, which should be none; trainer_idle_running: the idle share without the first step, for whose files
     everything has to start; trainer_idle_seconds: by what was waited for; weights_overlap: share of the time in which
@@ -158,7 +159,7 @@ class RunSummary(BaseModel):
     cheaters: list[CheaterSummary]
     agreement: Agreement | None
     safeguards: Safeguards | None
-    sites: SitesSummary | None = None
+    diloco: DilocoSummary | None = None
     honest_rejected: int
     submissions: FileCounts
     accepted_untrained: int
@@ -189,7 +190,7 @@ def build_summary(
     decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
-    sites: SitesSummary | None = None,
+    diloco: DilocoSummary | None = None,
 ) -> RunSummary:
     """Return the summary of a run. `cheaters`: addresses of the nodes that were meant to cheat; `decoys`: of the
     decoy nodes, whose files are rejected where their canaries were not opened in time."""
@@ -208,7 +209,7 @@ def build_summary(
         cheaters=[_cheater(record, address) for address in cheaters],
         agreement=agreement,
         safeguards=safeguards,
-        sites=sites,
+        diloco=diloco,
         honest_rejected=sum(file.status == "rejected" and file.node not in (*cheaters, *decoys) for file in files),
         submissions=FileCounts(
             accepted=counts["accepted"],
@@ -351,7 +352,7 @@ def save_results(
     decoys: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
-    sites: SitesSummary | None = None,
+    diloco: DilocoSummary | None = None,
 ) -> RunSummary:
     """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; return the summary.
 
@@ -367,7 +368,7 @@ def save_results(
         decoys=decoys,
         agreement=agreement,
         safeguards=safeguards,
-        sites=sites,
+        diloco=diloco,
     )
     details = fetch_details(url, record)
     written = {

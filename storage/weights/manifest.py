@@ -1,5 +1,5 @@
 """The manifest of a policy step: which files, cut into which shards, and from which earlier steps a delta leads to it,
-signed by the owner (docs/protocol.md, 8)."""
+signed by the owner (docs/reference/protocol.md, 8)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -22,7 +22,6 @@ from protocol.api.base import Address, Hex64
 from protocol.encoding import Document, canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.identity import PoolId
-from protocol.sites.config import MAX_SITES
 from storage.keys import object_key
 
 MAX_STORED_BYTES = 16 << 20
@@ -30,6 +29,8 @@ MAX_SHARD_BYTES = 256 << 20
 MAX_FILES = 1024
 MAX_SHARDS = 65_536
 MAX_DELTAS = 8
+MAX_WORKERS = 64
+"""Of a DiLoCo run."""
 _STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
 _FETCH_ELSEWHERE = "fetch it from another source"
 
@@ -78,8 +79,8 @@ class WeightFile(_Part):
 
 
 class FileDelta(_Part):
-    """How a file follows from the same file of an earlier step (docs/weights.md). `index` is the digest of the index of
-    its tensors afterwards, which holds a hash of each; the shards in order make the delta."""
+    """How a file follows from the same file of an earlier step (docs/design/weights.md). `index` is the digest of the
+    index of its tensors afterwards, which holds a hash of each; the shards in order make the delta."""
 
     name: FileName
     index: Hex64
@@ -98,19 +99,19 @@ class StepDelta(_Part):
     files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
 
 
-class StepSites(_Part):
-    """Who trained a policy step: `sites` (EIP-55) of the run whose document has the SHA-256 `run`, in the outer step
-    that led to its state `outer_step` (docs/sites.md)."""
+class StepWorkers(_Part):
+    """The DiLoCo workers (EIP-55) that trained a policy step, in the outer step that led to state `outer_step` of the
+    run whose document has the SHA-256 `run`."""
 
     run: Hex64
     outer_step: Count
-    sites: Annotated[tuple[Address, ...], Field(min_length=1, max_length=MAX_SITES)]
+    workers: Annotated[tuple[Address, ...], Field(min_length=1, max_length=MAX_WORKERS)]
 
 
 class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
     whether the files' own shards are published too; without them the `deltas` are the only way to this step.
-    `made_by`: the sites that trained the step, if it was trained by several."""
+    `made_by`: the DiLoCo workers that trained the step, if there were any."""
 
     version: Literal[1] = 1
     chain_id: Count
@@ -122,7 +123,7 @@ class Manifest(_Part):
     files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
     snapshot: Annotated[bool, Field(strict=True)] = True
     deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
-    made_by: StepSites | None = None
+    made_by: StepWorkers | None = None
 
     @field_validator("pools")
     @classmethod

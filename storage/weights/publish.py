@@ -19,7 +19,7 @@ from storage.weights.manifest import (
     ManifestScope,
     Shard,
     StepDelta,
-    StepSites,
+    StepWorkers,
     WeightFile,
     read_shards,
     seal,
@@ -56,10 +56,10 @@ def make_manifest(
     parent: bytes | None,
     dtype: str,
     shard_size: int = SHARD_BYTES,
-    made_by: StepSites | None = None,
+    made_by: StepWorkers | None = None,
 ) -> Manifest:
-    """The manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the sites
-    that trained it, None where there are none."""
+    """The manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the DiLoCo
+    workers that trained it, None where there are none."""
     return Manifest(
         made_by=made_by,
         chain_id=scope.pool.chain_id,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import families
-from benchmarks.family_models import FAMILIES, Family
+from benchmarks.families import FAMILIES, Family
 
 NAMES = [family.name for family in FAMILIES]
 

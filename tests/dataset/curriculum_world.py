@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chain.contracts import WorkItem
-from dataset.curriculum import CheckedTable, check_table
+from dataset.curriculum import CheckedMask, check_mask
 from dataset.export import PoolOnChain
 from engines.base import FINISH_EOS
 from environments.pool import PoolEnvironments
@@ -94,8 +94,8 @@ class LearningPool:
         assert found is not None
         return found
 
-    def resting(self, step: int) -> dict[int, int]:
-        """Number of a problem → 1 if it rests as too hard, 2 as too easy."""
+    def masked(self, step: int) -> dict[int, int]:
+        """Number of a problem → 1 if it is masked as too hard, 2 as too easy."""
         return {number: code for number, code in enumerate(self.table(step).codes[0]) if code}
 
     def work(self, node: LocalAccount, step: int) -> Work:
@@ -130,9 +130,9 @@ class LearningPool:
         assert block
         return PoolOnChain(state, self.pool_id, deployment.genesis, contracts, block)
 
-    def check(self, step: int) -> CheckedTable:
+    def check(self, step: int) -> CheckedMask:
         """What a stranger finds who has chain and bucket."""
-        return check_table(self.source, self.bucket.get, step)
+        return check_mask(self.source, self.bucket.get, step)
 
 
 def environment(folder: Path) -> PoolEnvironments:

@@ -18,7 +18,7 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code, Finding
-from runtime.solve_rates import StepNotSeenError, counted
+from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from tests.chain.game import begin
@@ -31,7 +31,7 @@ from validator.judging.checks import FILE_CHECKS
 from validator.judging.context import CheckContext, SubmissionFacts
 
 ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
-"""What rests once every problem was tried."""
+"""What is masked once every problem was tried."""
 FILES = 10
 """Of twelve draws from twelve problems: one of the eight is in none of them once in 4,000 times (of five, in 23)."""
 
@@ -67,10 +67,10 @@ def play(pool: LearningPool, chain: Chain) -> None:
 
 
 def test_what_is_easy_or_hard_rests_and_comes_back(pool: LearningPool) -> None:
-    assert [pool.resting(step) for step in (0, 1)] == [{}, {}], "nothing was final when step 0 was published"
-    assert pool.resting(2) == ALL
-    assert pool.resting(3) == ALL
-    assert pool.resting(4) == {}, "what was final before step 1 is forgotten two steps later"
+    assert [pool.masked(step) for step in (0, 1)] == [{}, {}], "nothing was final when step 0 was published"
+    assert pool.masked(2) == ALL
+    assert pool.masked(3) == ALL
+    assert pool.masked(4) == {}, "what was final before step 1 is forgotten two steps later"
 
 
 def test_work_of_a_step_is_drawn_by_its_own_table(pool: LearningPool) -> None:
@@ -105,7 +105,7 @@ def test_validators_take_files_drawn_by_the_steps_table_and_refuse_others(pool: 
 def test_anybody_finds_every_table_from_chain_and_bucket(pool: LearningPool, tmp_path: Path) -> None:
     for step in range(6):
         found = pool.check(step)
-        assert found.findings.told == []
+        assert found.findings.messages == []
         assert found.files == (FILES if step in (2, 3) else 0)
     assert pool.check(2).rows() == [("reasoning_gym/chain_sum", 12, 4, 4)]
     again = pool.tables("another-machine")
@@ -203,28 +203,28 @@ def objects(pool: LearningPool) -> Iterator[str]:
 
 
 def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -> CompletedCommand:
-    """`muster dataset curriculum STEP`."""
+    """`muster verify curriculum STEP`."""
     deployed = pool.game.deployed
     muster = Muster(home, deployed.folder, deployed.chain.url)
-    return muster.run("dataset", "curriculum", step, "--pool", pool.game.pool, "--orchestrator", objects, *more)
+    return muster.run("verify", "curriculum", step, "--pool", pool.game.pool, "--pool", objects, *more)
 
 
 def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:
     told, checked = asked(pool, objects, tmp_path, 2, "--json"), pool.check(2)
-    rests = list(pool.resting(2).values())
+    masked = list(pool.masked(2).values())
     assert told.code == 0, told.err
     assert told.json == {
         "sound": True,
         "step": 2,
         "files": checked.files,
         "left_out": [],
-        "environments": {"reasoning_gym/chain_sum": {"problems": 12, "hard": rests.count(1), "easy": rests.count(2)}},
+        "environments": {"reasoning_gym/chain_sum": {"problems": 12, "hard": masked.count(1), "easy": masked.count(2)}},
         "wrong": 0,
         "findings": [],
     }
     assert checked.files
-    assert rests.count(1)
-    assert rests.count(2)
+    assert masked.count(1)
+    assert masked.count(2)
     said = asked(pool, objects, tmp_path, 2)
     assert f"counted from {checked.files} files" in said.out
     assert "the table is the one that chain and bucket say" in said.out
@@ -238,10 +238,10 @@ def test_the_command_sees_a_forged_table(pool: LearningPool, objects: str, tmp_p
     step = pool.publish(forged=replace(pool.table(5), codes={0: bytes(codes)}))
     told = asked(pool, objects, tmp_path, step, "--json")
     assert (told.code, told.json["sound"], told.json["wrong"]) == (1, False, len(told.json["findings"]))
-    lie = "problem 2 of reasoning_gym/chain_sum rests as too easy; by chain and bucket it is drawn"
+    lie = "problem 2 of reasoning_gym/chain_sum is masked as too easy; by chain and bucket it is drawn"
     assert lie in told.json["findings"]
-    rests = list(pool.resting(step).values())
-    counts = {"problems": 12, "hard": rests.count(1), "easy": rests.count(2)}
+    masked = list(pool.masked(step).values())
+    counts = {"problems": 12, "hard": masked.count(1), "easy": masked.count(2)}
     assert counts["hard"] != counts["easy"]
     assert told.json["environments"] == {"reasoning_gym/chain_sum": counts}
     said = asked(pool, objects, tmp_path, step)
@@ -258,13 +258,13 @@ def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:
     step = pool.publish(forged=replace(honest, codes={0: bytes(codes)}))
     found = pool.check(step)
     assert found.findings.count == 1
-    (line,) = found.findings.told
-    assert line == "problem 2 of reasoning_gym/chain_sum rests as too easy; by chain and bucket it is drawn"
+    (line,) = found.findings.messages
+    assert line == "problem 2 of reasoning_gym/chain_sum is masked as too easy; by chain and bucket it is drawn"
     sequence = max(sub.sequence for sub in pool.game.state.accepted(pool.game.pool))
     step = pool.publish(forged=replace(honest, left_out=(sequence, 999)))
-    assert pool.check(step).findings.told == [
+    assert pool.check(step).findings.messages == [
         f"file {sequence} is left out as unavailable, and can be had",
-        "file 999 is said to be left out, but does not count for this step",
+        "file 999 is listed as left out, but does not count for this step",
     ]
 
 

@@ -151,7 +151,7 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
     stored = bought.export(tmp_path / "data-set")
     assert stored.dataset.totals.rows == 24
     assert set(stored.dataset.manifests) == {"1", "2"}
-    assert bought.verify(tmp_path / "data-set").findings.told == []
+    assert bought.verify(tmp_path / "data-set").findings.messages == []
 
 
 def test_settings_that_only_training_uses_are_refused(bought: SoldWork, tmp_path: Path) -> None:

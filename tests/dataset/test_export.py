@@ -28,7 +28,7 @@ Rows = list[DatasetRow]
 
 def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported: Path) -> None:
     report = sold.verify(exported)
-    assert report.findings.told == []
+    assert report.findings.messages == []
     assert (report.rows, report.newer) == (2 * 3 * ROWS, 0)
     first, second = rows_of(exported), rows_of(exported, "parquet")
     assert first == second
@@ -133,10 +133,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     ),
     "dropped": (lambda rows: [*rows[:3], *rows[4:]], "jsonl: row 3 of submission 0 is missing"),
     "dropped file": (lambda rows: rows[6:], "jsonl: row 0 and 5 more of submission 0 are missing"),
-    "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) is there twice"),
+    "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) appears twice"),
     "reordered": (
         lambda rows: [rows[1], rows[0], *rows[2:]],
-        "row 1 (submission 0, row 0) stands after submission 0, row 1",
+        "row 1 (submission 0, row 0) comes after submission 0, row 1",
     ),
     "renumbered": (
         lambda rows: [swapped(rows[0], rows[1]), swapped(rows[1], rows[0]), *rows[2:]],
@@ -173,10 +173,10 @@ def test_rows_that_a_careful_forger_changed_are_named(
     change, words = FORGERIES[name]
     report = sold.verify(forged(exported, tmp_path / "forged", change))
     kinds = ("jsonl", "parquet")
-    told = [line.replace("data/rollouts-00000.jsonl, ", "") for line in report.findings.told]
+    told = [line.replace("data/rollouts-00000.jsonl, ", "") for line in report.findings.messages]
     assert words in told
     if words.startswith("row"):
-        assert all(f"data/rollouts-00000.{kind}, {words}" in report.findings.told for kind in kinds)
+        assert all(f"data/rollouts-00000.{kind}, {words}" in report.findings.messages for kind in kinds)
 
 
 def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Pa
         whole = folder / path
         assert old in whole.read_bytes()
         whole.write_bytes(whole.read_bytes().replace(old, new, 1))
-        told[name] = sold.verify(folder).findings.told
+        told[name] = sold.verify(folder).findings.messages
     assert "data/rollouts-00000.jsonl: its SHA-256 is " in told["data"][0]
     assert "(submission 0, row 0): its content is not the one of its leaf" in told["data"][1]
     assert told["config"] == ["pool.json is not the configuration whose hash is on chain"]
@@ -204,7 +204,7 @@ def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Pa
     shutil.copytree(exported, stray)
     (stray / "data" / "rollouts-00007.jsonl").write_bytes(b"{}\n")
     (stray / "run.py").write_text("")
-    assert len(sold.verify(stray).findings.told) == 2
+    assert len(sold.verify(stray).findings.messages) == 2
 
 
 def test_totals_and_origin_are_compared_with_rows_and_chain(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
@@ -221,13 +221,13 @@ def test_totals_and_origin_are_compared_with_rows_and_chain(sold: SoldWork, expo
         ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "of other contracts"),
     ):
         redo(folder, document.model_copy(update=update))
-        assert any(words in line for line in sold.verify(folder).findings.told), words
+        assert any(words in line for line in sold.verify(folder).findings.messages), words
 
 
 def test_files_that_became_final_later_are_counted_not_missed(sold: SoldWork, exported: Path) -> None:
     later = replace(sold.source, block=replace(sold.source.block, time=sold.source.block.time + 100))
     report = sold.verify(exported, later)
-    assert report.findings.told == []
+    assert report.findings.messages == []
     assert report.newer == 1
 
 
@@ -247,7 +247,7 @@ def test_hostile_files_are_refused_with_a_word(sold: SoldWork, exported: Path, t
         shutil.copytree(exported, folder)
         (folder / "data" / "rollouts-00000.jsonl").write_bytes(text + b"\n")
         (folder / "data" / "rollouts-00000.parquet").write_bytes(b"PAR1" + text[:100] + b"PAR1")
-        told = sold.verify(folder).findings.told
+        told = sold.verify(folder).findings.messages
         assert any("rollouts-00000.jsonl, row 0: " in one for one in told)
         assert any("rollouts-00000.parquet cannot be read" in one for one in told)
     with pytest.raises(ConfigError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.task_target import keep_file
+from cli.env_target import keep_file
 from dataset.document import Format
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
@@ -110,11 +110,11 @@ def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(
         assert sold.verdicts == [Code.ACCEPT] * (FILES + 1)
         made = sold.export(tmp_path / "data-set").dataset
         assert made.totals.rows == FILES * filtered.work.rows
-        assert sold.verify(tmp_path / "data-set").findings.told == []
+        assert sold.verify(tmp_path / "data-set").findings.messages == []
         formats: tuple[Format, ...] = ("jsonl", "parquet")
         for kind in formats:
             places = alter(tmp_path / "data-set", tmp_path / kind, kind)
-            said = named(sold.verify(tmp_path / kind).findings.told, places)
+            said = named(sold.verify(tmp_path / kind).findings.messages, places)
             assert said == {
                 "prompt": "`prompt` is not the text of its tokens",
                 "completion": "its content is not the one of its leaf",

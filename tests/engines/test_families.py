@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.families import CONFIG, measure
-from benchmarks.family_models import FAMILIES, Family
+from benchmarks.families import CONFIG, FAMILIES, Family, measure
 from engines.base import Request, Sampling
 from engines.hf import TransformersEngine
 from engines.loading import same_layout

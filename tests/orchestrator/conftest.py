@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
+from orchestrator.chain import PoolView
 from orchestrator.db import Database, default_url
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount

@@ -39,7 +39,7 @@ CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=
 
 @dataclass
 class Process:
-    """`muster orchestrator run` with a configuration that tests may spoil."""
+    """`muster pool serve` with a configuration that tests may spoil."""
 
     home: Path
     values: dict[str, Any]
@@ -56,7 +56,7 @@ class Process:
     def spawn(self) -> "subprocess.Popen[str]":
         path = self.home / "orchestrator.json"
         path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "cli.main", "orchestrator", "run", "--config", str(path)]
+        command = [sys.executable, "-m", "cli.main", "pool", "serve", "--config", str(path)]
         with self.log.open("w") as out:
             self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
         return self.child

@@ -261,6 +261,35 @@ def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp
     assert taken(collector(shelves, tmp_path, WANTED)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("lost", ["bucket", "chain"])
+def test_a_recorded_file_that_has_vanished_does_not_block_its_step(tmp_path: Path, lost: str) -> None:
+    shelves = Shelves(2, 2, 2)
+    records = [file_record(1, shelves.file(number)) for number in (0, 1 if lost == "bucket" else 7)]
+    Records(tmp_path).write({"step": 1}, records)
+    if lost == "bucket":
+        shelves.signals[1] = None
+    made = collector(shelves, tmp_path, WANTED, missing=0.0)
+    assert lost == "chain" or taken(made) is None, "it may still come"
+    assert taken(made) == ([0, 2] if lost == "bucket" else [0, 1])
+
+
+def test_a_bound_file_that_has_vanished_does_not_block_its_step(tmp_path: Path) -> None:
+    """Other machines have it, or say that they do not: the step is theirs."""
+    shelves = Shelves(2, None, 2)
+    bound = [file_id(shelves.file(number)) for number in (0, 1)]
+    assert collector(shelves, tmp_path, WANTED).batch(1, set(), bound) is None, "it may still come"
+    batch = collector(shelves, tmp_path, WANTED, missing=0.0).batch(1, set(), bound)
+    assert batch is not None
+    assert [sub.sequence for sub in batch.files] == [0, 1]
+    assert batch.groups_of == [[SIGNAL] * 2, []]
+
+
+def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = collector(Shelves(2), tmp_path, WANTED)
+    monkeypatch.setattr("trainer.records.read_records", None)
+    assert taken(made) is None
+
+
 def test_a_bound_below_the_usual_number_is_refused() -> None:
     with pytest.raises(ValidationError, match="max_files must be at least files_per_step, 4"):
         TrainConfig(files_per_step=4, filter=OnlineFilter(groups=4, max_files=3))

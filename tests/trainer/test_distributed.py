@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -55,6 +56,19 @@ def fall_silent(ranks: Ranks) -> str:
 def test_ranks_wait_for_a_command_as_long_as_rank_0_lives() -> None:
     heard = ["command 0 of rank 0", "command 1 of rank 0"]
     assert outcomes(3, commanded, 4.5, seconds=4.0) == [(False, heard)] * 3
+
+
+def keys_after(ranks: Ranks, commands: int) -> int:
+    """How many keys the group's store has, of which the newest signs of life are few."""
+    for number in range(commands):
+        ranks.command(number)
+    signals: Any = ranks
+    return int(signals._signals._store.num_keys())
+
+
+def test_commands_leave_no_keys_in_the_store() -> None:
+    first, second = (on_ranks(2, keys_after, count)[0] for count in (1, 60))
+    assert second <= first + 5
 
 
 def test_ranks_do_not_wait_for_a_rank_0_that_gives_no_sign_of_life() -> None:

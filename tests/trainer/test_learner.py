@@ -1,6 +1,7 @@
 """The learner: its step against plain autograd, bit-exact resume, damaged checkpoints, export."""
 
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.trainer.helpers import small_model, some_groups
 from trainer.batch import Group, micro_batch
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
-from trainer.learner import Learner
+from trainer.distributed import Ranks
+from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optim import learning_rate
@@ -108,6 +110,21 @@ def _logp(policy: Policy, group: Group) -> float:
     with torch.no_grad():
         logps = [policy.logprobs(micro_batch(group, [one], policy.device), 1.0)[0] for one in range(len(group))]
     return sum(float(logp.mean()) * (1 if one.reward > 0 else -1) for one, logp in zip(group, logps, strict=True))
+
+
+def test_the_old_learner_is_gone_before_a_new_one_is_made() -> None:
+    """Two at a time would take twice the memory."""
+    made: list[weakref.ref[Any]] = []
+
+    class Held:
+        def __init__(self) -> None:
+            assert all(one() is None for one in made)
+            self.itself = self
+            made.append(weakref.ref(self))
+
+    make: Any = Held
+    LearnerGroup(Ranks(), make).renew()
+    assert len(made) == 2
 
 
 def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:

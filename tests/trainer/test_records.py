@@ -43,6 +43,24 @@ def test_a_step_is_recorded_once(tmp_path: Path) -> None:
     assert Records(tmp_path).trained_in(1) == ["a", "b"]
 
 
+def test_records_are_appended_and_not_written_again(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.write(document(1), [entry(1, "a")])
+    before = [path.stat().st_ino for path in (records.metrics_path, records.trained_path)]
+    records.write(document(2), [entry(2, "b")])
+    assert [path.stat().st_ino for path in (records.metrics_path, records.trained_path)] == before
+    assert [one["sha256"] for one in read_records(records.trained_path)] == ["a", "b"]
+
+
+def test_a_step_that_is_trained_again_on_other_files_replaces_its_records(tmp_path: Path) -> None:
+    for names in ("ab", "ac"):
+        records = Records(tmp_path)
+        records.write(document(1), [entry(1, name) for name in names])
+        records.write(document(2), [entry(2, "d")])
+    assert [Records(tmp_path).trained_in(step) for step in (1, 2)] == [["a", "c"], ["d"]]
+    assert sorted(one["step"] for one in Records(tmp_path).metrics()) == [1, 2]
+
+
 def test_a_line_cut_off_by_a_kill_is_written_again(tmp_path: Path) -> None:
     Records(tmp_path).write(document(1), [entry(1, "a"), entry(1, "b")])
     for name in ("metrics.jsonl", "trained.jsonl"):

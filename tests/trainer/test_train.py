@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +19,14 @@ from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, start
 from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
+from trainer.data import StepFiles
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_UNSTABLE, UnstableError
 from trainer.learner import NonZeroRank
 from trainer.model.sharding import make_placement
-from trainer.records import read_records
+from trainer.records import Records, read_records
 from trainer.step_metrics import StepMetrics
-from trainer.train import check_step
+from trainer.train import LocalSteps, check_step
 
 GUARDS = GuardConfig(norm_factor=10, norm_window=6, entropy_share=0.1)
 
@@ -240,8 +242,35 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
     made = start(attacked)
     assert made.run() == EXIT_DONE
     assert made.files.refused == set(bad)
+    assert start(attacked).files.refused == set(bad), "it is not tried again after a restart"
     assert attacked.steps == calm.steps
     assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 2, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize("bad", [(0,), (63,), (17, 40)])
+def test_bad_files_are_found_by_halving(tmp_path: Path, bad: tuple[int, ...]) -> None:
+    passes: list[int] = []
+
+    def train_step(groups: list[Any]) -> Any:
+        passes.append(len(groups))
+        return groups
+
+    def check(groups: Any, _: object) -> None:
+        if set(groups) & set(bad):
+            raise UnstableError("unstable")
+
+    group: Any = SimpleNamespace(train_step=train_step, learner=SimpleNamespace(step=3))
+    refused: list[int] = []
+    files: Any = SimpleNamespace(refuse=lambda sub, _: refused.append(sub.number))
+    records, rewound = Records(tmp_path), list[int]()
+    subs: list[Any] = [SimpleNamespace(number=n, sha256=bytes([n]), node="") for n in range(64)]
+    groups_of: list[Any] = [[n] for n in range(64)]
+    batch = StepFiles(subs, groups_of)
+    assert LocalSteps(group, check, records, files, rewound.append).train_step(batch) is None
+    assert refused == list(bad)
+    assert records.refused() == {bytes([n]).hex() for n in bad}
+    assert len(passes) <= 1 + 12 * len(bad)
+    assert set(rewound) == {3}
 
 
 def test_training_that_is_unstable_whatever_the_files_stops(

@@ -7,6 +7,7 @@ from typing import Any
 
 from chain.indexer.records import Account, Pool, Step, Submission
 from chain.indexer.state import State
+from diloco.config import PolicyCoordinatorConfig
 from environments.pool import PoolEnvironments, float32
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account as KeyPair
@@ -27,7 +28,6 @@ from storage.s3 import S3Settings
 from tests.chain.game import terms
 from trainer.config import TrainerConfig
 from trainer.model.sharding import Placement
-from trainer.sites.policy_steps import SiteSteps, keep_sites
 from trainer.tiny_model import tiny_model_config
 from trainer.train import Trainer, TrainerServices
 
@@ -210,16 +210,18 @@ def config_of(base: Path, home: Path) -> TrainerConfig:
 def start(world: TrainersWorld, placement: Placement | None = None, **changes: object) -> Trainer:
     """A trainer in a world."""
     config = config_of(world.base, world.home).model_copy(update=changes)
+    if "run" in changes:
+        config = PolicyCoordinatorConfig.model_validate(config.model_dump() | {"run": changes["run"]})
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
     services = TrainerServices(**fakes, decoy=None, evaluator=QuarterSolver())
-    if config.sites is None:
+    if not isinstance(config, PolicyCoordinatorConfig):
         return MortalTrainer(world, config, services, placement)
-    group = keep_sites(config, services, world.base, placement or Placement())
+    from diloco.policy import DilocoSteps, start_policy
 
-    def steps(trainer: Trainer) -> SiteSteps:
-        return SiteSteps(group, CONFIG.train, trainer.check, trainer.records, trainer.wait_until)
-
-    return MortalTrainer(world, config, services, placement, group, steps)
+    group = start_policy(config, services, world.base, placement or Placement())
+    return MortalTrainer(
+        world, config, services, placement, group, lambda trainer: DilocoSteps(group, trainer, trainer.check)
+    )
 
 
 def vars_of(score: Any) -> tuple[float, float, float]:

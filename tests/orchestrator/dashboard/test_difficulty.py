@@ -58,9 +58,9 @@ def test_it_shows_what_was_counted_and_what_rests(desk: Desk, base: str, visit: 
     seen.open("difficulty")
     found = row(seen)
     assert (found["Problems"], found["Tried"]) == ("12", str(entry.tried))
-    assert found["Resting, too hard"] == "2 (16.7%)"
-    assert found["Resting, too easy"] == "1 (8.3%)"
-    assert found["Resting in all"] == "3 (25%)"
+    assert found["Masked, too hard"] == "2 (16.7%)"
+    assert found["Masked, too easy"] == "1 (8.3%)"
+    assert found["Masked in all"] == "3 (25%)"
     for title, place in (("Never solved", 0), ("Always solved", 11)):
         assert found[title].startswith(f"{entry.solved[place]} (")
     text = seen.text()
@@ -88,6 +88,6 @@ def test_before_any_file_is_final_it_says_so(desk: Desk, visit: Opening) -> None
         seen = visit(url)
         seen.open("difficulty")
         assert "No problem was tried yet." in seen.text()
-        assert "No curriculum: no problem rests." in seen.text()
+        assert "No curriculum: no problem is masked." in seen.text()
         assert not {"NaN", "undefined", "null"} & set(seen.text().split())
         assert not seen.complaints

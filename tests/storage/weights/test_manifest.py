@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from protocol.accounts import Account
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError
-from storage.weights.manifest import Manifest, ManifestScope, SignedManifest, StepSites, seal, unseal
+from storage.weights.manifest import Manifest, ManifestScope, SignedManifest, StepWorkers, seal, unseal
 from storage.weights.publish import make_manifest
 from tests.storage.weights.folders import OWNER, PUBLISHER, model_folder
 
@@ -134,9 +134,9 @@ def test_hostile_manifests(hostile: Any) -> None:
 
 
 def test_a_manifest_of_a_newer_version_is_named() -> None:
-    newer = fields(version=3, more={"than": ["we", "know"]})
+    newer = fields(version=2, more={"than": ["we", "know"]})
     stored = canonical_json({"manifest": newer, "signature": "0x" + "00" * 65})
-    with pytest.raises(IntegrityError, match="version 3, and this muster reads 1 and 2; upgrade muster"):
+    with pytest.raises(IntegrityError, match="version 2, and this muster reads version 1; upgrade muster"):
         unseal(stored, hashlib.sha256(canonical_json(newer)).digest(), PUBLISHER)
     with pytest.raises(IntegrityError, match="another source"):
         unseal(stored, b"x" * 32, PUBLISHER)
@@ -200,8 +200,8 @@ def test_a_manifest_of_a_million_problems_costs_no_more_than_one(what: str) -> N
         unseal(stored, bytes(32), PUBLISHER)
 
 
-def test_the_sites_that_trained_a_step_are_named(tmp_path: Path) -> None:
-    who = StepSites(run="ab" * 32, outer_step=3, sites=(OWNER.address,))
+def test_the_workers_that_trained_a_step_are_named(tmp_path: Path) -> None:
+    who = StepWorkers(run="ab" * 32, outer_step=3, workers=(OWNER.address,))
     folder = model_folder(tmp_path / "w")
     named = make_manifest(folder, PUBLISHER, 1, bytes(32), "float32", made_by=who)
     assert unseal(seal(named, OWNER), named.digest, PUBLISHER).made_by == who

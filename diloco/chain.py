@@ -1,0 +1,228 @@
+"""Outer steps on chain: the coordinator records them, and anybody can verify a record from the bucket.
+
+What is recorded is read from the chain each time, and what is missing follows from the log and the bucket. So a
+coordinator that is killed between a step and its record makes the record after its restart, and none is made twice.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.diloco_runs import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
+from diloco.config import ChainConfig, DilocoRun, MemberConfig
+from diloco.log import Log
+from diloco.messages import CommitRecord
+from diloco.outer import OuterState
+from diloco.settle import catch_up, make_step
+from diloco.transport import Transport
+from protocol.accounts import LocalAccount
+from protocol.encoding import load_document
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from storage.s3 import Bucket
+
+log = logging.getLogger("muster.diloco")
+_SEND_SECONDS = 300.0
+"""For which a transaction is waited for; given up sooner, it would be sent twice while gas is expensive."""
+_LAST_SECONDS = 30.0
+_MAX_PAUSE = 60.0
+_PATIENCE = 5.0
+
+
+def connect_runs(config: ChainConfig, account: LocalAccount | None) -> DilocoRuns:
+    """Connect to the deployment's contract; `account` sends, None: nobody. Raises ConfigError, UnreachableError."""
+    deployment = Deployment.load(config.deployment)
+    client = ChainClient(config.rpc, deployment.chain_id, account, patience=_PATIENCE, timeout=_PATIENCE)
+    deployment.check_genesis(client)
+    return DilocoRuns(client, deployment)
+
+
+def check_run(view: RunView, number: int, run: DilocoRun, first: bytes | None = None) -> None:
+    """Raise ConfigError unless the chain's run `number` is the document's, and starts from the state of digest
+    `first`."""
+    if not view.exists:
+        raise ConfigError(f"there is no run {number} on chain", "muster diloco init, or check the number")
+    if (view.document.hex(), view.coordinator) != (run.digest, run.coordinator):
+        raise ConfigError(
+            f"run {number} on chain has the document {view.document.hex()[:16]}… and coordinator {view.coordinator}; "
+            f"{run.name} has {run.digest[:16]}… and {run.coordinator}",
+            "check the number, and the document",
+        )
+    if first is not None and view.start != first:
+        raise ConfigError(
+            f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.hex()[:16]}…",
+            "name the run's own base model; if it is the right one, take no part in this run",
+        )
+
+
+def step_record(number: int, entry: str, commit: CommitRecord, weights: Mapping[str, Fraction]) -> StepRecord:
+    """Return what is to be recorded of the outer step that `commit`, entry `number` of the log, commits."""
+    contributions = tuple(
+        RecordedContribution(worker, document, _billionths(weights.get(worker, Fraction(0))))
+        for worker, document in sorted(commit.made_of.items(), key=lambda one: int(one[0], 16))
+    )
+    return StepRecord(commit.step - 1, commit.digest, number, entry, contributions)
+
+
+def _billionths(weight: Fraction) -> int:
+    return weight.numerator * WEIGHT_ONE // weight.denominator
+
+
+class StepRecorder:
+    """Records outer steps in a thread of its own, so that no step waits for the chain. `connect` is asked once."""
+
+    def __init__(
+        self,
+        connect: Callable[[], DilocoRuns],
+        run: int,
+        transport: Transport,
+        first: OuterState,
+        refresh_seconds: float = 5.0,
+    ) -> None:
+        self._connect, self._run, self._transport, self._first = connect, run, transport, first
+        self._refresh = refresh_seconds
+        self._runs: DilocoRuns | None = None
+        self._weights: dict[int, Mapping[str, Fraction]] = {}
+        self._soon, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="step-recorder", daemon=True)
+        self.recorded, self.problem = 0, ""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def committed(self, commit: CommitRecord, weights: Mapping[str, Fraction]) -> None:
+        """Record an outer step soon."""
+        self._weights[commit.step - 1] = weights
+        self._soon.set()
+
+    def finish(self) -> None:
+        """Record what is left, for a bounded time; the rest is recorded after the next start."""
+        self._stopping.set()
+        self._soon.set()
+        if self._thread.is_alive():
+            self._thread.join(_LAST_SECONDS)
+
+    def record_missing(self) -> None:
+        """Record every outer step that the log has and the chain has not. Raises MusterError."""
+        if self._runs is None:
+            self._runs = self._connect()
+        view = self._runs.run_of(self._run)
+        check_run(view, self._run, self._transport.run, self._first.digest)
+        self.recorded = view.steps
+        for number, commit in self._missing(view.steps):
+            found = self._transport.entry(number)
+            assert found is not None, "its commit record was read"
+            weights = self._weights.get(commit.step - 1)
+            if weights is None:
+                weights = remake(self._transport, self._first, commit)[1]
+            made = step_record(number, found[1], commit, weights)
+            self._runs.client.send(self._runs.record(self._run, made), timeout=_SEND_SECONDS)
+            self._weights.pop(commit.step - 1, None)
+            self.recorded = commit.step
+            log.info("outer step %d is recorded on chain", commit.step - 1)
+
+    def _missing(self, recorded: int) -> list[tuple[int, CommitRecord]]:
+        newest, found = Log.newest(self._transport), []
+        for number, commit in newest.commits_back() if newest is not None else ():
+            if commit.step <= recorded:
+                break
+            found.append((number, commit))
+        return found[::-1]
+
+    def _work(self) -> None:
+        wait = self._refresh
+        while True:
+            last = self._stopping.is_set()
+            self._soon.clear()
+            try:
+                self.record_missing()
+                wait, self.problem = self._refresh, ""
+            except (MusterError, OSError) as error:
+                if str(error) != self.problem:
+                    log.warning("run %d on chain: %s", self._run, error)
+                wait, self.problem = min(2 * wait, max(self._refresh, _MAX_PAUSE)), str(error)
+            if last:
+                return
+            self._soon.wait(wait)
+
+
+def remake(transport: Transport, first: OuterState, commit: CommitRecord) -> tuple[str, Mapping[str, Fraction]]:
+    """Make the outer step that led to `commit` again, from the run's first state or any later one; return the digest
+    (hex) of the state it started from, and the weights of its contributions.
+
+    Raises IntegrityError where it does not lead there; MissingObjectError, UnreachableError."""
+    if commit.previous is None:
+        raise IntegrityError("the log's first commit record ends no outer step")
+    state = first
+    for newer in catch_up(transport, first, Log.at(transport, commit.previous)):
+        state = newer
+    _, admitted = make_step(transport, state, commit)
+    return state.digest.hex(), admitted.weights
+
+
+@dataclass(frozen=True)
+class VerifiedStep:
+    """A recorded outer step made again. `faults`: what of the record does not follow from the log and the bucket."""
+
+    run: int
+    record: StepRecord
+    faults: list[str]
+
+
+def verify_step(config: MemberConfig, first: OuterState, step: int) -> VerifiedStep:
+    """Make a recorded outer step again from the chain and the bucket; no key is needed.
+
+    Raises ConfigError where it is not recorded; MissingObjectError where something that was published is gone;
+    UnreachableError."""
+    if config.chain is None:
+        raise ConfigError("the configuration names no chain", "name it as `chain`")
+    run, number = load_document(config.run, DilocoRun), config.chain.run
+    runs = connect_runs(config.chain, None)
+    view = runs.run_of(number)
+    check_run(view, number, run, first.digest)
+    record = runs.recorded(number, step)
+    if record is None:
+        raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are")
+    base = view.start.hex()
+    if step > 0:
+        before = runs.recorded(number, step - 1)
+        if before is None:  # steps are recorded in order: another endpoint answered
+            raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
+        base = before.state
+    transport = Transport(Bucket(config.s3), run)
+    return VerifiedStep(number, record, find_faults(record, base, transport, first))
+
+
+def find_faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
+    """Return what of a record does not follow from the log and the bucket; empty if all of it does.
+
+    `base`: digest (hex) of the state recorded before. Raises MissingObjectError, UnreachableError."""
+    try:
+        found = transport.entry(record.number)
+        commit = None if found is None else found[0].commit
+        if found is None or commit is None or commit.step != record.step + 1:
+            return [f"entry {record.number} of the log does not commit outer step {record.step}"]
+        started_from, weights = remake(transport, first, commit)
+    except IntegrityError as error:
+        return [error.what]
+    made = step_record(record.number, found[1], commit, weights)
+    faults = [] if made.entry == record.entry else [f"the log has another entry {record.number} than is recorded"]
+    if started_from != base:
+        faults.append(f"it starts from state {started_from[:16]}…, recorded before it is {base[:16]}…")
+    if made.state != record.state:
+        faults.append(f"it leads to state {made.state[:16]}…, recorded is {record.state[:16]}…")
+    ours = {one.worker: one for one in made.contributions}
+    theirs = {one.worker: one for one in record.contributions}
+    for worker in sorted(ours.keys() | theirs.keys()):
+        if ours.get(worker) != theirs.get(worker):
+            faults.append(f"{worker}: made of {_words(ours.get(worker))}, recorded is {_words(theirs.get(worker))}")
+    return faults
+
+
+def _words(contribution: RecordedContribution | None) -> str:
+    if contribution is None:
+        return "nothing"
+    return f"{contribution.document[:16]}… with weight {contribution.weight / WEIGHT_ONE:.9f}"

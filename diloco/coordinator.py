@@ -1,0 +1,344 @@
+"""The run's coordinator: reads workers' messages, fetches and judges what they publish, and writes the log.
+
+It holds a replica of the outer state and no secret but its key. All that it knows follows from the log, the bucket and
+the run's first state: a kill at any moment costs the time since.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from diloco.admission import Admitted
+from diloco.codec import MalformedContribution
+from diloco.config import Timeouts
+from diloco.log import Log, LogWriter, begin_log
+from diloco.messages import (
+    MAX_REASON,
+    AttemptFailed,
+    CommitRecord,
+    Contribution,
+    ContributionRefused,
+    ContributionSigned,
+    FilesAssigned,
+    FilesUnusable,
+    Joined,
+    Left,
+    LogEvent,
+    PayloadOpened,
+    PhaseTimedOut,
+    WorkerMessage,
+)
+from diloco.outer import OuterState, OuterStepError
+from diloco.settle import Payloads, catch_up, expected_at, settle, skip_step, update_norm
+from diloco.state_machine import Phase, Schedule, make_commit
+from diloco.store import StatePublisher, step_status
+from diloco.transport import MessageReader, ShardCache, Transport, pause
+from protocol.accounts import LocalAccount
+from protocol.errors import MusterError, UnreachableError, printable
+from protocol.waits import WAITS
+
+log = logging.getLogger("muster.diloco")
+OnStep = Callable[[CommitRecord, Mapping[str, Fraction]], None]
+"""Called for each step that this coordinator commits, with the weights of the admitted contributions."""
+_GATHER_SECONDS = 1.0
+"""For which the coordinator gathers events that nobody acts on yet, for one entry of the log."""
+
+
+class Coordinator:
+    """Of one run. `start` brings it to the log's end, `turn` does whatever can be done now. `state` is the newest outer
+    state; `excluded` says why contributions to the newest step did not count; `update_norm` is the length of the newest
+    outer update, 0 where this process did not make it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        account: LocalAccount,
+        first: OuterState,
+        home: Path,
+        on_step: OnStep | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.transport, self.run, self.state = transport, transport.run, first
+        self.timeouts = Timeouts.of(self.run)
+        self.excluded: dict[str, str] = {}
+        self.update_norm = 0.0
+        self._account, self._first, self._on_step, self._clock = account, first, on_step, clock
+        self._messages, self._publisher = MessageReader(transport), StatePublisher(transport.publish_state)
+        self._shards = ShardCache(transport, home / "payloads")
+        self._writer: LogWriter | None = None
+        self._phase: tuple[object, float] = None, 0.0
+        self._attempt = (-1, -1)
+        self._contributions: dict[tuple[str, str], Contribution] = {}
+        self._undecodable: set[tuple[str, str]] = set()
+        self._outcome: tuple[OuterState | None, Admitted] | None = None
+        self._refused: dict[str, str] = {}
+
+    @property
+    def log(self) -> Log:
+        """The log as far as it is written."""
+        return self._log_writer.written
+
+    @property
+    def _log_writer(self) -> LogWriter:
+        assert self._writer is not None, "call `start` first"
+        return self._writer
+
+    @property
+    def _draft(self) -> Log:
+        return self._log_writer.draft
+
+    @property
+    def _schedule(self) -> Schedule:
+        return self._log_writer.draft.schedule
+
+    def start(self) -> None:
+        """Follow the log to its end, or begin it. Raises IntegrityError if it is another run's, UnreachableError."""
+        found = Log.newest(self.transport)
+        if found is None:
+            begin_log(self.transport, self._account, self._first)
+            found = Log.newest(self.transport)
+            assert found is not None, "it was written just now"
+        while found.advance() is not None:  # also past a commit record that strangers' places hid
+            pass
+        for state in catch_up(self.transport, self.state, found):
+            self.state = state
+        name = found.commit.state
+        if name is not None and not self.transport.has_state(name) and self.transport.state_name(self.state) == name:
+            self._publisher.begin(self.state)  # a kill came before it was there
+        self._writer = LogWriter(found, self._account)
+        log.info("coordinating %s: outer step %d, entry %d", self.run.name, self.state.step, found.number)
+
+    def assign(self, items: Sequence[str]) -> None:
+        """Say which files (SHA-256) the outer step under way trains on, unless that was said. Raises as `turn`."""
+        self._finish_write()
+        if self._schedule.items is None:
+            self._tell(FilesAssigned(step=self.state.step, items=list(items)))
+
+    def turn(self, max_delay: float = 0.0) -> bool:
+        """Do what can be done now, and write it into the log as one entry; return whether anything was written.
+
+        What changes nothing for anybody yet waits `max_delay` seconds for what else happens. Raises IntegrityError if
+        another process writes the log, UnreachableError."""
+        number = self.log.number
+        self._publisher.tend()
+        self._finish_write()
+        self._read_messages()
+        self._begin_attempt()
+        if self._schedule.phase == Phase.OPEN:
+            self._open()
+        if self._schedule.phase == Phase.SETTLE:
+            self._settle()
+        # Whatever else there is to tell: a worker with something new to say every second must not stop the clock.
+        self._check_timeout()
+        self._log_writer.flush(max_delay)
+        return self.log.number > number
+
+    def finish(self) -> None:
+        """Return once the newest state is published, or cannot be."""
+        self._publisher.finish()
+
+    def waiting_for(self) -> str:
+        """Return what holds the step under way up, for a person."""
+        now = self._schedule
+        if now.awaits_files:
+            return f"the files of outer step {now.step}"
+        if not now.members:
+            return f"workers: {len(now.waiting)} have joined, {now.quorum} are needed"
+        missing = now.members - now.documents.keys() if now.phase == Phase.COLLECT else set(now.documents) - now.opened
+        what = {Phase.COLLECT: "contributions", Phase.OPEN: "payloads", Phase.SETTLE: "enough admitted contributions"}
+        unusable = "".join(f"; a worker cannot use file {item[:16]}…" for item in sorted(now.unusable)[:3])
+        who = ", ".join(sorted(missing)) or "others"
+        return f"{what[now.phase]} to outer step {now.step} from {who}{unusable}"
+
+    def status(self) -> dict[str, Any]:
+        """Return what people may be shown, also before `start`."""
+        now = None if self._writer is None else self.log.schedule
+        items = None if now is None or now.items is None else len(now.items)
+        unusable = [] if now is None else sorted(now.unusable | now.skipped)
+        return {
+            "coordinator": self.run.coordinator, "run": self.run.name, **step_status(self.state, now),
+            "excluded": self.excluded, "items": items, "unusable": unusable,
+        }  # fmt: skip
+
+    def _finish_write(self) -> None:
+        """Write an entry again that may not have arrived; if it committed an outer step, take that over."""
+        self._log_writer.retry()
+        commit = self.log.commit
+        if commit.step > self.state.step:
+            for state in catch_up(self.transport, self.state, self.log):
+                self._hold(state)
+
+    def _hold(self, state: OuterState) -> None:
+        self.update_norm = update_norm(self.state, state)
+        self.state = state
+
+    def _tell(self, event: LogEvent) -> None:
+        """Write an event at once, with those before it."""
+        self._log_writer.add(event)
+        self._log_writer.write()
+
+    def _add(self, event: LogEvent) -> None:
+        if self._log_writer.takes(event):
+            self._log_writer.add(event)
+
+    def _read_messages(self, every: bool = False) -> None:
+        now = self._schedule
+        awaited = now.members - now.barred - now.documents.keys() if now.phase == Phase.COLLECT else frozenset[str]()
+        for message in self._messages.new(self._draft.messages, awaited, every):
+            self._handle(message)
+
+    def _handle(self, message: WorkerMessage) -> None:
+        """Add a message to the log, if it says something that counts now."""
+        now, worker, number = self._schedule, message.worker, message.number
+        if message.kind == "leave":
+            self._add(Left(worker=worker, message=number))
+        elif message.kind == "join" and message.digest is not None:
+            self._add(Joined(worker=worker, message=number, digest=message.digest))
+        elif (message.step, message.attempt) != (now.step, now.attempt):
+            return
+        elif message.kind == "unusable":
+            self._add(FilesUnusable(worker=worker, message=number, items=message.items))
+        elif message.digest is not None:
+            self._handle_signature(worker, number, message.digest)
+
+    def _handle_signature(self, worker: str, number: int, document: str) -> None:
+        """Check a signed contribution before the log takes it; one that cannot be had is waited for until timeout."""
+        signed = ContributionSigned(worker=worker, message=number, document=document)
+        if not self._log_writer.takes(signed):
+            return
+        self._begin_attempt()
+        try:
+            self._contribution(worker, document)
+        except UnreachableError:
+            raise
+        except MalformedContribution as error:
+            why = self._refused[worker] = printable(error.what, MAX_REASON - 1)
+            log.warning("the contribution of %s is refused: %s", worker, why)
+            self._add(ContributionRefused(worker=worker, message=number, document=document, why=why))
+        except MusterError as error:
+            log.warning("the contribution of %s cannot be had: %s", worker, error)
+        else:
+            self._log_writer.add(signed)
+
+    def _begin_attempt(self) -> None:
+        """Forget what was fetched for an attempt that is over."""
+        attempt = self._schedule.step, self._schedule.attempt
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._contributions, self._undecodable, self._outcome = {}, set(), None
+            self._shards.clear()
+
+    def _contribution(self, worker: str, document: str) -> Contribution:
+        known = self._contributions.get((worker, document))
+        if known is None:
+            known = self.transport.contribution(document, worker, expected_at(self._draft, self.state))
+            self._contributions[worker, document] = known
+        return known
+
+    def _payloads(self, contributors: Mapping[str, str]) -> Payloads:
+        contributions = {worker: self._contribution(worker, document) for worker, document in contributors.items()}
+        return Payloads(self.state, expected_at(self._draft, self.state), contributions, self._shards.read)
+
+    def _open(self) -> None:
+        """Tell of payloads that are published whole and decode; one that does not decode is not looked at again."""
+        for worker, document in sorted(self._schedule.documents.items()):
+            if worker in self._schedule.opened or (worker, document) in self._undecodable:
+                continue
+            try:
+                if not self._shards.fetch(document, self._contribution(worker, document).shards):
+                    continue
+                self._payloads({worker: document}).check(worker)
+            except UnreachableError as error:
+                log.info("the payload of %s: %s", worker, error)
+            except MusterError as error:
+                log.warning("the payload of %s is refused: %s", worker, error)
+                self._undecodable.add((worker, document))
+            else:
+                self._add(PayloadOpened(worker=worker, document=document))
+
+    def _settle(self) -> None:
+        now = self._schedule
+        if not now.contributors:
+            self._commit(skip_step(self.state), {})
+            return
+        if self._outcome is None:
+            try:
+                self._outcome = self._judge(now)
+            except UnreachableError:
+                raise
+            except MusterError as error:
+                log.warning("outer step %d begins again, an opened payload is gone: %s", self.state.step, error)
+                self._log_writer.add(AttemptFailed(attempt=now.attempt))
+                return
+        after, admitted = self._outcome
+        if after is not None:
+            self._commit(after, admitted.weights)
+        elif now.entering or self._waited() > self.timeouts.window:
+            self._log_writer.add(AttemptFailed(attempt=now.attempt))
+
+    def _judge(self, now: Schedule) -> tuple[OuterState | None, Admitted]:
+        """Return what the opened contributions lead to. Raises as `settle`, but for a step that cannot be made."""
+        try:
+            after, admitted = settle(self._payloads(now.contributors))
+        except OuterStepError as error:
+            log.error("outer step %d cannot be made: %s", self.state.step, error)
+            after, admitted = None, Admitted({}, {})
+        for worker, why in admitted.excluded.items():
+            log.warning("the contribution of %s to outer step %d does not count: %s", worker, self.state.step, why)
+        self.excluded, self._refused = self._refused | dict(admitted.excluded), {}
+        return after, admitted
+
+    def _commit(self, after: OuterState, weights: Mapping[str, Fraction]) -> None:
+        publish = after.step % self.run.settings.state_every == 0 and self._publisher.begin(after)
+        name = self.transport.state_name(after) if publish else None
+        digest, draft = after.digest.hex(), self._draft
+        commit = make_commit(draft.schedule, digest, weights.keys(), draft.epoch, draft.messages, name)
+        self._tell(commit)
+        self._hold(after)
+        if self._on_step is not None:
+            self._on_step(commit, weights)
+
+    def _waited(self) -> float:
+        """Return the seconds since this process first saw the phase under way, by a clock that nobody sets."""
+        phase, now = (*self._schedule.place, self._schedule.awaits_files), self._clock()
+        if phase != self._phase[0]:
+            self._phase = phase, now
+        return now - self._phase[1]
+
+    def _check_timeout(self) -> None:
+        now, waited = self._schedule, self._waited()
+        if not now.members or now.phase == Phase.SETTLE or now.awaits_files:
+            return
+        if waited <= (self.timeouts.collect if now.phase == Phase.COLLECT else self.timeouts.window):
+            return
+        self._read_messages(every=True)  # time is up only for those of whom there is nothing yet
+        if self._schedule.place == now.place and now.phase == Phase.OPEN:
+            self._open()
+        if self._schedule.place == now.place:
+            log.warning("time is up for %s", self.waiting_for())
+            self._log_writer.add(PhaseTimedOut.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
+
+
+def coordinate(
+    coordinator: Coordinator, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0
+) -> None:
+    """Write the log until `stopping`, or until there are `steps` outer steps (0: without an end). A bucket that cannot
+    be reached is waited for."""
+    waiting = ""
+    while not stopping.is_set() and not 0 < steps <= coordinator.state.step:
+        began, wrote = time.monotonic(), False
+        try:
+            wrote = coordinator.turn(_GATHER_SECONDS)
+            why = coordinator.waiting_for()
+        except UnreachableError as error:
+            why = f"the bucket: {error.what}"
+        if why != waiting:
+            log.info("waiting for %s", why)
+        waiting = why
+        show()
+        with WAITS.on(why):  # also after an entry: nobody has read it yet
+            stopping.wait(poll_seconds if wrote else pause(poll_seconds, time.monotonic() - began))

@@ -1,0 +1,307 @@
+"""A pool's trainer as the coordinator of a DiLoCo run: each policy step with files is one outer step of the workers.
+
+The log says which files a step trains on before any worker hears of them. So whatever is killed, the step is made of
+the same files, and the trainer takes it over once it is committed.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diloco.chain import StepRecorder
+from diloco.config import DilocoRun, PolicyCoordinatorConfig, Timeouts
+from diloco.coordinator import Coordinator
+from diloco.log import files_assigned
+from diloco.outer import OuterState
+from diloco.rl_task import check_pool_run
+from diloco.settle import MadeStep, read_step
+from diloco.store import StatusFile
+from diloco.tasks import model_tensors, set_tensors
+from diloco.transport import Transport
+from protocol.encoding import canonical_json, load_document, parse_json, sha256_hex
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.files import write_folder
+from protocol.signing import checked_address
+from trainer.advantage import ADVANTAGES, select
+from trainer.base_model import base_model
+from trainer.batch import Group
+from trainer.checkpoint import STATE
+from trainer.data import StepFiles
+from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
+from trainer.records import file_id
+from trainer.step_metrics import StepMetrics
+from trainer.train import Check, Trainer, TrainerServices
+
+log = logging.getLogger("muster.trainer")
+_PLAUSIBLE: Mapping[str, tuple[float, float]] = {
+    "loss": (-1e3, 1e3), "entropy": (0.0, 20.0), "clip_low": (0.0, 1.0), "clip_high": (0.0, 1.0), "kl": (-1.0, 1e3),
+    "learning_rate": (0.0, 1.0), "mismatch": (-1.0, 1e3), "flops": (0.0, 1e24),
+}  # fmt: skip
+"""Reported metrics outside these bounds are left out: they are a worker's claim, which nothing proves."""
+_NO_ENTROPY = 1e9
+"""What the guard sees where nobody reported an entropy: it never trips."""
+
+
+class OuterPolicy:
+    """The policy at policy step `step`, which is the workers' outer state `outer`: policy steps without files are no
+    outer steps."""
+
+    def __init__(self, policy: Policy, placement: Placement) -> None:
+        self.policy, self.placement = policy, placement
+        self.step = self.outer = 0
+
+
+class DilocoPolicy:
+    """Coordinator and policy in the place of a trainer's own learners. A PolicyGroup."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        policy: Policy,
+        placement: Placement,
+        home: Path,
+        recorder: StepRecorder | None = None,
+    ) -> None:
+        self.coordinator, self.learner, self._recorder = coordinator, OuterPolicy(policy, placement), recorder
+        self._loaded = 0  # the outer state whose weights the policy has
+        self.show = StatusFile(home, coordinator.status)
+        self.show.write()
+        coordinator.start()
+        if recorder is not None:
+            recorder.start()
+
+    @property
+    def assigned(self) -> Sequence[str]:
+        """The files that the outer step after the policy's was assigned."""
+        outer, newest = self.learner.outer, self.coordinator.log
+        if newest.commit.step == outer:
+            return newest.schedule.items or ()
+        at = next((epoch for epoch, commit in newest.commits_back() if commit.step == outer), None)
+        return () if at is None else files_assigned(newest.transport, at)
+
+    def advance(self) -> MadeStep:
+        """Take the committed outer step over into the policy."""
+        coordinator, policy = self.coordinator, self.learner
+        made = read_step(coordinator.transport, coordinator.log, coordinator.state, policy.outer)
+        policy.step, policy.outer = policy.step + 1, policy.outer + 1
+        self._load()
+        return made
+
+    def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
+        """Write the steps and `extra`; the weights are those of the outer state, which the log and the bucket have."""
+        told = {"run": self.coordinator.run.digest, "step": self.learner.step, "outer": self.learner.outer}
+        state = told | {"extra": extra}
+        sealed = canonical_json({"state": state, "sha256": sha256_hex(canonical_json(state))})
+
+        def fill(aside: Path) -> None:
+            (aside / STATE).write_bytes(sealed)
+
+        write_folder(folder, fill)
+
+    def finish_checkpoint(self) -> None:
+        """Do nothing: a checkpoint is complete once it was begun."""
+
+    def load_checkpoint(self, folder: Path) -> dict[str, Any]:
+        """Restore the steps, and return `extra`. Raises IntegrityError where it is damaged; ConfigError where it is of
+        another run, or the log is elsewhere: an older one would not fit either, and to begin anew would be to train on
+        the same files again."""
+        try:
+            sealed = parse_json((folder / STATE).read_bytes())
+            told = sealed["state"]
+            if sha256_hex(canonical_json(told)) != sealed["sha256"]:
+                raise ValueError("its hash differs")
+            if told.get("run") != self.coordinator.run.digest:
+                raise ConfigError(
+                    f"{folder} is of another DiLoCo run, or of a trainer without one",
+                    "name that run's document as `run`; or begin a pool from its weights, in another home",
+                )
+            step, outer, extra = int(told["step"]), int(told["outer"]), dict(told["extra"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"the checkpoint {folder} is damaged: {error}", "remove it") from None
+        self._check(outer)
+        self.learner.step, self.learner.outer = step, outer
+        if outer == self.coordinator.state.step:
+            self._load()
+        return extra
+
+    def export(self, folder: Path) -> None:
+        if self._loaded != self.learner.outer:
+            raise IntegrityError(
+                f"{folder} is gone, and the workers are one outer step further", "restore the trainer's home folder"
+            )
+        self.learner.policy.export(folder)
+
+    def renew(self) -> None:
+        """Begin from policy step 0. Raises ConfigError where the workers have moved on since."""
+        self._check(0)
+        self.learner.step = self.learner.outer = 0
+
+    def end(self, code: int) -> None:
+        self.coordinator.finish()
+        if self._recorder is not None:
+            self._recorder.finish()
+        self.show.write()
+
+    def _check(self, outer: int) -> None:
+        at = self.coordinator.state.step
+        if at not in (outer, outer + 1):
+            raise ConfigError(
+                f"the workers are at outer step {at}, the checkpoint at {outer}", "restore the trainer's home folder"
+            )
+
+    def _load(self) -> None:
+        set_tensors(self.learner.policy.model, self.coordinator.state.weights)
+        self._loaded = self.coordinator.state.step
+
+
+class DilocoSteps:
+    """Policy steps made by workers. A StepRunner.
+
+    `check` (the guards) sees figures that this trainer computed itself: the length of the outer update, and rewards. Of
+    the workers' reported entropies it sees the largest, so that no single report can stop the run."""
+
+    def __init__(self, group: DilocoPolicy, trainer: Trainer, check: Check) -> None:
+        self._group, self._trainer, self._check = group, trainer, check
+        self._made: MadeStep | None = None
+        self._waiting = False
+
+    @property
+    def bound(self) -> Sequence[str]:
+        return self._group.assigned
+
+    def train_step(self, batch: StepFiles) -> StepMetrics | None:
+        """Assign the files to the workers, and wait until their outer step is committed. A step that the guards refuse
+        stops the run: it is in the log."""
+        group, policy, self._made = self._group, self._group.learner, None
+        files, coordinator = [file_id(submission) for submission in batch.files], group.coordinator
+        if not files:
+            policy.step += 1
+            return self._metrics([], {})
+
+        def attempt() -> MadeStep | None:
+            if coordinator.state.step == policy.outer:
+                coordinator.assign(files)
+            if set(group.assigned) != set(files):
+                raise IntegrityError(
+                    f"outer step {policy.outer} was assigned files that the chain no longer has",
+                    "begin another pool from the newest policy step",
+                )
+            while coordinator.state.step == policy.outer and coordinator.turn():
+                pass
+            group.show()
+            return group.advance() if coordinator.state.step > policy.outer else None
+
+        self._waiting = True
+        what = f"waiting for outer step {policy.outer} of the workers"
+        self._made = made = self._trainer.wait_until(what, attempt, why=coordinator.waiting_for)
+        self._waiting = False
+        if made is None:
+            return None
+        reports = {worker: contribution.metrics for worker, contribution in made.counted.items()}
+        metrics = self._metrics(batch.groups, reports)
+        entropy = max(plausible(reports.values(), "entropy"), default=_NO_ENTROPY)
+        self._check(replace(metrics, entropy=entropy), self._trainer.records.metrics())
+        return metrics
+
+    def step_fields(self) -> dict[str, Any]:
+        made = self._made
+        if made is None or not made.counted:
+            return {}
+        run = self._group.coordinator.run.digest
+        made_by = {"run": run, "outer_step": made.step + 1, "workers": list(made.counted)}
+        return {"made_by": made_by | {"attempt": made.attempt}}
+
+    def file_fields(self, file: str) -> dict[str, Any]:
+        return {} if self._made is None else {"worker": self._made.worker_of(file)}
+
+    def poll(self) -> None:
+        """Hear of workers that join and leave."""
+        if self._waiting:
+            return
+        try:
+            self._group.coordinator.turn()
+        except UnreachableError as error:
+            log.info("the workers are not heard: %s", error.what)
+        self._group.show()
+
+    def _metrics(self, groups: Sequence[Group], reports: Mapping[str, Mapping[str, float]]) -> StepMetrics:
+        """Return the step's metrics: rewards, tokens and the outer update's length as computed here; the means of what
+        the workers plausibly report for the rest, and their lowest entropy."""
+        selection = select(groups, ADVANTAGES[self._trainer.pool_config.train.algorithm.advantage])
+        rollouts = [rollout for group in groups for rollout in group]
+        count = max(1, len(rollouts))
+        reported = list(reports.values())
+        mismatch = plausible(reported, "mismatch")
+        return StepMetrics(
+            step=self._group.learner.step,
+            loss=_mean(plausible(reported, "loss")),
+            reward_mean=sum(one.reward for one in rollouts) / count,
+            task_reward_mean=sum(one.task_reward for one in rollouts) / count,
+            entropy=min(plausible(reported, "entropy"), default=0.0),
+            grad_norm=self._group.coordinator.update_norm if reports else 0.0,
+            clip_low=_mean(plausible(reported, "clip_low")),
+            clip_high=_mean(plausible(reported, "clip_high")),
+            kl=_mean(plausible(reported, "kl")),
+            groups_used=selection.used,
+            groups_dropped=selection.dropped,
+            rollouts=len(rollouts),
+            tokens=sum(len(one.output) for one in selection.samples),
+            output_length_mean=sum(len(one.output) for one in rollouts) / count,
+            learning_rate=max(plausible(reported, "learning_rate"), default=0.0),
+            mismatch=_mean(mismatch) if mismatch else None,
+            mismatches=(),
+            trained_tokens=sum(one.length for one in selection.samples),
+            flops=sum(plausible(reported, "flops")),
+            seconds=0.0,
+        )
+
+
+def plausible(reports: Sequence[Mapping[str, float]] | Any, name: str) -> list[float]:
+    """Return the values of a metric that workers with any signal report, without those out of bounds."""
+    least, most = _PLAUSIBLE[name]
+    values = [report[name] for report in reports if name in report and report.get("tokens")]
+    return [value for value in values if least <= value <= most]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def start_policy(
+    config: PolicyCoordinatorConfig, services: TrainerServices, base: Path, placement: Placement
+) -> DilocoPolicy:
+    """Start the coordinator of the run that trains a pool's policy, from the folder `base` of policy step 0.
+
+    Raises ConfigError where the run's document does not fit the pool; MusterError."""
+    run, pool = load_document(config.run, DilocoRun), services.client.pool_config()
+    check_pool_run(run, pool)
+    if run.coordinator != services.account.address:
+        what = f"the coordinator of {run.name} is {run.coordinator}"
+        raise ConfigError(what, "name the pool's owner in the run's document")
+    ours = services.client.pool_id
+    if run.pool_id != replace(ours, pools=checked_address(ours.pools)):
+        raise ConfigError(f"{run.name} is for {run.pool_id}", f"name {ours} in the run's document")
+    if placement.ranks.world > 1:
+        raise ConfigError("a coordinator trains nothing itself", "set `parallel.ranks` to 1")
+    home = services.client.home / "diloco"
+    policy = Policy(base, pool.model.dtype, placement)
+    first = OuterState.start(model_tensors(policy.model))
+    transport, recorder = Transport(services.bucket, run), None
+    if config.chain_run is not None:
+        recorder = StepRecorder(lambda: services.client.suite.diloco_runs, config.chain_run, transport, first)
+    on_step = None if recorder is None else recorder.committed
+    coordinator = Coordinator(transport, services.account, first, home, on_step)
+    log.info("timeouts of %s:\n%s", run.name, Timeouts.of(run).table())
+    return DilocoPolicy(coordinator, policy, placement, home, recorder)
+
+
+def policy_trainer(config: PolicyCoordinatorConfig, services: TrainerServices) -> Trainer:
+    """Return a pool's trainer whose policy steps are made by DiLoCo workers."""
+    pool = services.client.pool_config()
+    base = config.base or base_model(pool.model, pool.environments[0], config.seed)
+    placement = Placement(device=config.engine.device, memory=config.memory)
+    group = start_policy(config, services, base, placement)
+    return Trainer(config, services, placement, group, lambda trainer: DilocoSteps(group, trainer, trainer.check))

@@ -1,0 +1,431 @@
+"""A worker: inner steps, a contribution, the outer step, again.
+
+Whatever a kill interrupts is done exactly once, because everything that matters is on disk before anybody hears of it
+(diloco/store.py). A worker makes every outer step itself from what is published, and stops where the log is wrong.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from diloco.codec import encode_dense, encode_shard, encode_sparse, select_visible
+from diloco.config import DilocoRun, Timeouts
+from diloco.log import Log
+from diloco.messages import (
+    CommitRecord,
+    Contribution,
+    Expected,
+    ShardEntry,
+    reportable,
+    seal_contribution,
+)
+from diloco.outer import OuterState
+from diloco.settle import catch_up, expected_at, make_step, published_state
+from diloco.state_machine import Phase, Schedule
+from diloco.store import OwnContribution, WorkerStore, step_status
+from diloco.tasks import POSITION, DataShare, FilesUnusableError, InnerTask
+from diloco.tensors import Tensors, cut
+from diloco.transport import PollBackoff, Sender, ShardCache, Transport, pause
+from protocol.accounts import LocalAccount
+from protocol.encoding import sha256_hex
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.waits import WAITS, wait_for
+from storage.keys import MissingObjectError
+
+log = logging.getLogger("muster.diloco")
+
+
+@dataclass
+class InnerProgress:
+    """Inner steps made since the outer state, their tokens, and the share of the data they were made on."""
+
+    made: int = 0
+    tokens: int = 0
+    share: tuple[str, ...] = ()
+
+
+class Worker:
+    """One worker of a run. `start` brings it to the newest state, `turn` does the next thing that can be done."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        account: LocalAccount,
+        task: InnerTask,
+        home: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.transport, self.run, self.task = transport, transport.run, task
+        self.address = str(account.address)
+        self.timeouts = Timeouts.of(self.run)
+        self.state = OuterState.start(task.weights())
+        self.steps = 0
+        self._account, self._sender, self._clock = account, Sender(transport, account), clock
+        self._store = WorkerStore(home, self.state.layout, self.run.settings.shards, task)
+        self._shards = ShardCache(transport, home / "payloads")
+        self._fetching: tuple[int, int] = (-1, -1)
+        self._contributions: dict[str, Contribution] = {}
+        self._progress, self._error = InnerProgress(), self._store.error
+        self._own: OwnContribution | None = None
+        self._log: Log | None = None
+        self._positions: tuple[int, tuple[int, ...]] = (-1, ())
+        self._unusable_since: tuple[int, int, float] | None = None
+        self._at_end, self._log_backoff = False, PollBackoff(factor=20.0)
+
+    @property
+    def log(self) -> Log:
+        assert self._log is not None, "call `start` first"
+        return self._log
+
+    def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Load what is on disk, and follow the log to its newest commit record.
+
+        `stopped` is asked while the log is waited for and after each outer step that was missing. Raises MusterError
+        where it was, where there is no log within the run's time for joining, or where it does not fit the disk."""
+        kept = self._store.newest()
+        self._error = self._store.error
+        own = None if kept is None else self._store.pending(kept)
+        began, newest = time.monotonic(), kept or self.state
+        what = f"the log of {self.run.name} to begin"
+        self._log = wait_for(what, self._newest_log, self.timeouts.join, 0.5, "start its coordinator", stopped)
+        with WAITS.on(f"outer step {self.log.commit.step}, to which this worker catches up"):
+            for state in catch_up(self.transport, newest, self.log):
+                newest = state
+                if stopped():
+                    raise MusterError(f"stopped while catching up, at outer step {newest.step}")
+        if kept is None or newest is not kept:
+            counted = own is not None and kept is not None and self._counted(own, kept.step)
+            if own is not None and not counted and self.run.assigned:
+                self._undo()
+            self.task.load(newest.weights)
+            self._hold(newest, own.error if own is not None and counted else self._error)
+            own = None
+        self.state, self._own = newest, own
+        self._sender.find_place(self.log.messages.get(self.address, 0))
+        seconds = time.monotonic() - began
+        log.info("%s is at outer step %d, caught up in %.3f s", self.address, newest.step, seconds)
+
+    def turn(self) -> str:
+        """Do the next thing; return what is waited for, empty if something was done.
+
+        Raises IntegrityError where the log or an outer step is wrong; UnreachableError."""
+        self._store.tend()
+        if self.log.commit.step > self.state.step:
+            return self._take_step(self.log.commit)
+        if self._read_log():
+            return ""
+        now = self.log.schedule
+        if self.address not in now.members:
+            return self._ask_to_join(now)
+        if now.awaits_files:
+            return f"the files of outer step {now.step}"
+        if self._own is not None and self._own.attempt != now.attempt:
+            self._offer_again(self._own, now)
+        if self._own is None:
+            return self._train(now)
+        return self._offer(self._own, now)
+
+    @property
+    def awaits_files(self) -> bool:
+        """Whether nobody has said yet which files the outer step trains on."""
+        return self._log is not None and self._log.schedule.awaits_files
+
+    def leave(self) -> None:
+        """Tell the coordinator, who need not wait for this worker; where it cannot be told, silence tells it."""
+        now = self.log.schedule
+        if self.address not in now.members | now.waiting:
+            return
+        try:
+            self._sender.post("leave", now)
+        except UnreachableError as error:
+            log.warning("leaving without a message: %s", error)
+
+    def finish(self) -> None:
+        """Return once all that was made is on disk. Raises MusterError."""
+        self._store.finish()
+
+    def status(self) -> dict[str, Any]:
+        """Return what people may be shown, also before `start`."""
+        now = None if self._log is None else self._log.schedule
+        return {
+            "worker": self.address, "run": self.run.name, **step_status(self.state, now),
+            "inner_steps": self._progress.made, "outer_steps_made": self.steps,
+        }  # fmt: skip
+
+    def _read_log(self) -> bool:
+        """Take the log's next entry, if it is there; return whether another may be there already, or an outer step
+        is to be made. What follows an entry that was waited for is not there yet."""
+        was_at_end = self._at_end
+        training = self._own is None and self.address in self.log.schedule.members and not self.awaits_files
+        if was_at_end and training and not self._log_backoff.due():
+            return False
+        with self._log_backoff:
+            entry = self.log.advance()
+        self._at_end = was_at_end or entry is None
+        if entry is None:
+            return False
+        return not was_at_end or self.log.commit.step > self.state.step
+
+    def _newest_log(self) -> Log | None:
+        try:
+            return Log.newest(self.transport)
+        except UnreachableError as error:
+            log.warning("%s", error)
+            return None
+
+    def _counted(self, own: OwnContribution, step: int) -> bool:
+        """Return whether the outer step after state `step` was made of a contribution that was admitted."""
+        after = next((one for _, one in self.log.commits_back() if one.step <= step + 1), None)
+        if after is None or after.step != step + 1:
+            return False
+        return after.made_of.get(self.address) == own.digest and self.address in after.counted
+
+    def _hold(self, state: OuterState, error: Tensors | None) -> None:
+        """Continue from a new state, while it is written to disk with the inner task."""
+        self._progress, self._own = InnerProgress(), None
+        self._store.begin_state(state, error)
+        self.state, self._error = state, error
+
+    def _take_step(self, commit: CommitRecord) -> str:
+        """Make the outer step that the log committed."""
+        own = self._own if self._own and commit.made_of.get(self.address) == self._own.digest else None
+        counted = own is not None and self.address in commit.counted
+        try:
+            after = self._state_after(commit, own)
+        except (UnreachableError, MissingObjectError) as error:
+            return f"the payloads of outer step {self.state.step}: {error.what}"
+        if self.run.assigned and not counted:
+            self._undo()  # what does not count leaves no trace here
+        self.task.load(after.weights)
+        self._hold(after, own.error if own is not None and counted else self._error)
+        self.steps += 1
+        log.info("outer step %d: %d of %d contributions count", after.step, len(commit.counted), len(commit.made_of))
+        return ""
+
+    def _state_after(self, commit: CommitRecord, own: OwnContribution | None) -> OuterState:
+        """Return the state that a commit record begins: made here, or as it was published where payloads are gone.
+        Raises as `make_step`."""
+        at_hand = {} if own is None else {sha256_hex(one): one for one in own.payload}
+
+        def read(entry: ShardEntry) -> bytes:
+            return at_hand.get(entry.sha256) or self._shards.read(entry)
+
+        try:
+            after, admitted = make_step(self.transport, self.state, commit, self.log.last_partition, read)
+        except MissingObjectError as error:
+            published = published_state(self.transport, commit, self.state)
+            if published is None:
+                raise
+            log.warning("outer step %d is taken as it was published: %s", self.state.step, error)
+            return published
+        if own is not None and self.address in admitted.excluded:
+            why = admitted.excluded[self.address]
+            log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)
+        return after
+
+    def _ask_to_join(self, now: Schedule) -> str:
+        if self.address not in now.waiting:
+            self._sender.post("join", now, now.digest)
+        if not now.members:
+            return f"other workers: {len(now.waiting)} have joined, {now.quorum} are needed"
+        strikes = now.strikes.get(self.address)
+        if strikes is not None and strikes.until > now.step + 1:
+            return f"outer step {strikes.until} to begin: this worker held up others, and is excluded until then"
+        return f"outer step {now.step} to end, to take part in the next"
+
+    def _train(self, now: Schedule) -> str:
+        """Take one inner step, or make the contribution that they led to."""
+        share = now.share_of(self.address)
+        if self.run.assigned and self._progress.made and self._progress.share != share:
+            self._undo()
+        done, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
+        try:
+            if done.made < wanted:
+                tokens = self.task.train(self._data_share(now), done.made)
+        except FilesUnusableError as error:
+            return self._cannot_use(error, now)
+        if tokens:
+            done.made, done.tokens, done.share = done.made + 1, done.tokens + tokens, share
+            if done.made < wanted:
+                return ""
+        if not done.made:  # nobody need wait for a worker without data; it takes part in the next step
+            self._sender.post("leave", now)
+            return f"outer step {now.step} to end: none of its data is this worker's"
+        own = self._contribute(now, share)
+        self._store.keep_contribution(now.step, own)
+        self._own = own
+        return ""
+
+    def _contribute(self, now: Schedule, share: tuple[str, ...]) -> OwnContribution:
+        done, metrics = self._progress, self.task.metrics()
+        shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in metrics.items())
+        log.info("to outer step %d: %d inner steps, %d tokens; %s", now.step, done.made, done.tokens, shown)
+        expected = expected_at(self.log, self.state)
+        made = make_contribution(self.state, self.task.weights(), expected, self.address, self._error)
+        contribution = Contribution(
+            run=self.run.digest, worker=self.address, step=now.step, base=expected.base, inner_steps=done.made,
+            tokens=max(1, done.tokens), items=list(expected.items(self.address)), mode=self.run.settings.mode,
+            shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in made[0]], metrics=reportable(metrics),
+        )  # fmt: skip
+        document = seal_contribution(contribution, self.run, self._account)
+        return OwnContribution(document, made[0], expected.base, now.attempt, share, made[1])
+
+    def _data_share(self, now: Schedule) -> DataShare:
+        items = None if now.partition is None else now.partition.items
+        return DataShare(self.run.seed, self.address, now.partition_members, items, now.step, self._others_positions())
+
+    def _others_positions(self) -> tuple[int, ...]:
+        """Return how many documents each worker had passed that the newest outer step was made of, ascending; none
+        where this worker is one of them, or nobody says so."""
+        if self._positions[0] != self.log.epoch:
+            self._positions = self.log.epoch, self._read_positions()
+        return self._positions[1]
+
+    def _read_positions(self) -> tuple[int, ...]:
+        commit = self.log.commit
+        if commit.previous is None or self.address in commit.made_of or self.run.assigned:
+            return ()
+        before, found = Log.at(self.transport, commit.previous).commit, []
+        expected = Expected.of(self.run, before.step, bytes.fromhex(before.digest), self.state.layout)
+        for worker, document in commit.made_of.items():
+            try:
+                metrics = self.transport.contribution(document, worker, expected).metrics
+            except (MissingObjectError, IntegrityError) as error:
+                log.warning("the position of %s in the data is not known: %s", worker, error)
+                continue
+            if POSITION in metrics:
+                found.append(int(metrics[POSITION]))
+        return tuple(sorted(found))
+
+    def _cannot_use(self, error: FilesUnusableError, now: Schedule) -> str:
+        """Wait as long as a payload may take, unless another worker has already; then report the files, and the step
+        continues without this worker or without them."""
+        if self._unusable_since is None or self._unusable_since[:2] != (now.step, now.attempt):
+            self._unusable_since = now.step, now.attempt, self._clock()
+        waited, limit = self._clock() - self._unusable_since[2], self.timeouts.window
+        reported = {item.hex() for item in error.items} <= now.unusable
+        if not (error.for_good or reported) and waited < limit:
+            return f"{error.what} (at most {limit:.0f} s, then it is reported)"
+        log.warning("%s", error)
+        self._sender.post("unusable", now, None, [item.hex() for item in error.items])
+        return f"outer step {now.step} to continue without this worker: {error.what}"
+
+    def _offer(self, own: OwnContribution, now: Schedule) -> str:
+        """Sign the contribution's hash, publish its payload once all have signed, and wait for the outer step."""
+        signed = now.documents.get(self.address)
+        if now.phase == Phase.COLLECT and signed is None:
+            self.transport.publish(own.document)
+            self._sender.post("sign", now, own.digest)
+        if now.phase == Phase.OPEN and signed == own.digest:
+            self._sender.upload(own.digest, own.attempt, own.payload)
+        if now.phase != Phase.COLLECT:
+            return self._fetch_others(now)
+        late = sorted(now.members - now.documents.keys())
+        return f"contributions to outer step {now.step} of {', '.join(late)}"
+
+    def _fetch_others(self, now: Schedule) -> str:
+        """All-gather: fetch the others' payloads to disk, each as soon as it is there."""
+        if self._fetching != (now.step, now.attempt):
+            self._fetching, self._contributions = (now.step, now.attempt), {}
+            self._shards.clear()
+        expected = expected_at(self.log, self.state)
+        for worker, document in now.documents.items():
+            if worker == self.address:
+                continue
+            try:
+                if worker not in self._contributions:
+                    self._contributions[worker] = self.transport.contribution(document, worker, expected)
+                self._shards.fetch(document, self._contributions[worker].shards)
+            except (MissingObjectError, IntegrityError) as error:
+                log.info("the payload of %s: %s", worker, error)
+        return f"outer step {now.step} to be settled"
+
+    def _offer_again(self, own: OwnContribution, now: Schedule) -> None:
+        """Offer the contribution to another attempt, if its data is still this worker's and nobody else's. Otherwise
+        make another from where the outer step began."""
+        share = now.share_of(self.address)
+        if own.share == share or (not self.run.assigned and set(share) <= set(own.share)):
+            self._own = replace(own, attempt=now.attempt)
+            return
+        log.info("outer step %d begins again among other workers", now.step)
+        self._store.drop_contribution()
+        self._undo()
+        self._own = None
+
+    def _undo(self) -> None:
+        """Go back to the inner task as it was when the outer step began."""
+        self._store.undo()
+        self._progress, self._error = InnerProgress(), self._store.error
+
+
+def make_contribution(
+    state: OuterState, inner: Tensors, expected: Expected, worker: str, error: Tensors | None
+) -> tuple[tuple[bytes, ...], Tensors | None]:
+    """Encode the pseudo-gradient `state.weights` − `inner` of a worker; return the payload's shards, and the error
+    feedback if it counts (mode `sparse`).
+
+    Raises MalformedContribution, ValueError for what is not finite."""
+    gradient = {name: value - inner[name] for name, value in state.weights.items()}
+    settings, origin = expected.run.settings, expected.origin(worker)
+    cuts = state.layout.shards(settings.shards)
+    if settings.mode != "sparse":
+        bodies = [[encode_dense(one, settings.mode) for one in cut(gradient, pieces)] for pieces in cuts]
+        return tuple(encode_shard(origin, number, one) for number, one in enumerate(bodies)), error
+    selected = select_visible(state.weights, gradient, error)
+    payload = []
+    for number, pieces in enumerate(cuts):
+        pairs = zip(cut(state.weights, pieces), cut(selected.after, pieces), strict=True)
+        payload.append(encode_shard(origin, number, [encode_sparse(base, after) for base, after in pairs]))
+    return tuple(payload), selected.error
+
+
+class StallTimer:
+    """Decides when a worker gives up: after the stall timeout without any progress in the log, or after as many
+    attempts at one outer step as there are workers to hold it up. Workers that hold up a step are excluded from it
+    one by one, so a few hostile ones cannot use up the time of the others."""
+
+    def __init__(self, run: DilocoRun, clock: Callable[[], float] = time.monotonic) -> None:
+        timeouts = Timeouts.of(run)
+        self._idle, self._step = timeouts.stall, max(timeouts.stall, timeouts.step_limit(len(run.workers)))
+        self._clock = clock
+        self._place: object = None
+        self._number, self._moved, self._began = -1, 0.0, 0.0
+
+    def check(self, worker: "Worker", why: str) -> None:
+        """Raise MusterError if the worker has waited too long; `why`: for what."""
+        now, place = self._clock(), worker.log.schedule.place
+        if worker.state.step != self._number or worker.awaits_files:
+            self._number, self._began, self._moved = worker.state.step, now, now
+        if place != self._place:
+            self._place, self._moved = place, now
+        for limit, since, what in (
+            (self._idle, self._moved, "no progress"), (self._step, self._began, "no outer step"),
+        ):  # fmt: skip
+            if now - since > limit:
+                raise MusterError(f"{what} in {limit:.0f} s, waiting for {why}", "look at the run's coordinator")
+
+
+def take_part(
+    worker: Worker, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0
+) -> None:
+    """Take part until `stopping`, or until `steps` outer steps exist (0: without an end). Raises MusterError where the
+    run stalls."""
+    timer, waiting = StallTimer(worker.run), ""
+    while not stopping.is_set() and not 0 < steps <= worker.state.step:
+        began = time.monotonic()
+        try:
+            why = worker.turn()
+        except UnreachableError as error:
+            why = f"the bucket: {error.what}"
+        timer.check(worker, why)
+        if why and why != waiting:
+            log.info("waiting for %s", why)
+        waiting = why
+        show()
+        if why:
+            with WAITS.on(why):
+                stopping.wait(pause(poll_seconds, time.monotonic() - began))

@@ -1,0 +1,218 @@
+"""Runs in one process over a bucket: a coordinator, workers, and everything they may do wrong."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.diloco_faults import LetterTask
+from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
+from diloco.coordinator import Coordinator
+from diloco.log import Log
+from diloco.messages import CommitRecord, LogEvent
+from diloco.outer import OuterState
+from diloco.settle import make_step
+from diloco.state_machine import Phase
+from diloco.tasks import DataShare, FilesUnusableError, InnerTask
+from diloco.transport import SharedBucket, Transport
+from diloco.worker import Worker
+from protocol.accounts import Account, LocalAccount
+from protocol.errors import IntegrityError
+from storage.keys import MissingObjectError, check_content, check_place, parse_key
+
+COORDINATOR: LocalAccount = Account.from_key(b"\x77" * 32)
+WORKERS: list[LocalAccount] = sorted(
+    (Account.from_key(bytes([number + 1]) * 32) for number in range(6)), key=lambda one: str(one.address)
+)
+NAMES = [str(one.address) for one in WORKERS]
+TRUSTED = AdmissionConfig(minimum=1, cosine=None)
+
+
+def make_run(workers: int, name: str = "test", assigned: bool = False, **settings: Any) -> DilocoRun:
+    given = {"inner_steps": 4, "shards": 2, "window_seconds": 2, "training_seconds": 2} | settings
+    return DilocoRun(
+        name=name, coordinator=COORDINATOR.address, workers=tuple(NAMES[:workers]), assigned=assigned,
+        settings=DilocoConfig(**given),
+    )  # fmt: skip
+
+
+class MemoryBucket:
+    """What a run uses of a bucket (tests/storage holds a real one to the same), for tests of thousands of uses."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def put(self, key: str, data: bytes) -> bool:
+        check_content(key, data)
+        return self._put(key, data)
+
+    def put_first(self, place: str, data: bytes) -> bool:
+        return self._put(check_place(place), data)
+
+    def get(self, key: str, limit: int) -> bytes:
+        parse_key(key)
+        data = self._read(key, limit)
+        if data is None:
+            raise MissingObjectError(f"no object {key}")
+        check_content(key, data)
+        return data
+
+    def look(self, place: str, limit: int) -> bytes | None:
+        return self._read(check_place(place), limit)
+
+    def size(self, key: str) -> int | None:
+        parse_key(key)
+        data = self.objects.get(key)
+        return None if data is None else len(data)
+
+    def _read(self, key: str, limit: int) -> bytes | None:
+        data = self.objects.get(key)
+        if data is not None and len(data) > limit:
+            raise IntegrityError(f"{key} has {len(data)} bytes, at most {limit} are expected")
+        return data
+
+    def _put(self, key: str, data: bytes) -> bool:
+        return self.objects.setdefault(key, data) is data
+
+
+@dataclass
+class DilocoWorld:
+    """`home`: a folder with one for each process. `task`: makes a worker's inner task."""
+
+    bucket: SharedBucket
+    run: DilocoRun
+    home: Path
+    task: Callable[[], InnerTask] = LetterTask
+    coordinator: Coordinator = field(init=False)
+    workers: dict[int, Worker] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.start_coordinator()
+
+    def start_coordinator(self) -> None:
+        """Start it, also after a kill."""
+        if hasattr(self, "coordinator"):
+            with suppress(BaseException):  # threads of a killed process do not go on beside the next one
+                self.coordinator.finish()
+        first, transport = OuterState.start(LetterTask().weights()), Transport(self.bucket, self.run)
+        self.coordinator = Coordinator(transport, COORDINATOR, first, self.home / "coordinator", clock=self.clock)
+        self.coordinator.start()
+
+    def start(self, number: int, bucket: SharedBucket | None = None) -> Worker:
+        """Start worker `number` as its disk says, also after a kill."""
+        transport = Transport(bucket or self.bucket, self.run)
+        worker = Worker(transport, WORKERS[number], self.task(), self.home / f"worker-{number}", clock=self.clock)
+        worker.start()
+        self.workers[number] = worker
+        return worker
+
+    def coordinator_turn(self) -> None:
+        self.coordinator.turn()
+
+    def turn(self) -> None:
+        self.coordinator_turn()
+        for worker in self.workers.values():
+            worker.turn()
+
+    def until(self, step: int, seconds: float = 60.0) -> None:
+        """Go on until all workers have made so many outer steps."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if all(worker.state.step >= step for worker in self.workers.values()) and self.workers:
+                return
+            self.turn()
+        raise AssertionError({number: (one.state.step, one.turn()) for number, one in self.workers.items()})
+
+    def until_phase(self, phase: Phase) -> None:
+        """Go on until the log is in a phase, of which no worker has read yet."""
+        while self.coordinator.log.schedule.phase != phase:
+            for worker in self.workers.values():
+                worker.turn()
+            self.coordinator_turn()
+
+    def hold_before_commit(self) -> None:
+        """Go on until all payloads of the step are in the log, and the coordinator has not settled it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.coordinator, "_settle", lambda: None)
+            for _ in range(10_000):
+                if self.coordinator.log.schedule.phase == Phase.SETTLE:
+                    return
+                self.turn()
+        raise AssertionError(self.coordinator.waiting_for())
+
+    def replayed(self) -> list[OuterState]:
+        """Return all states, made from what was published and the run's first state alone."""
+        transport = Transport(self.coordinator.transport._bucket, self.run)
+        states = [OuterState.start(LetterTask().weights())]
+        for commit in commits(transport)[1:]:
+            states.append(make_step(transport, states[-1], commit)[0])
+        return states
+
+    def digests(self) -> set[bytes]:
+        return {worker.state.digest for worker in self.workers.values()}
+
+
+def commits(transport: Transport) -> list[CommitRecord]:
+    newest = Log.newest(transport)
+    assert newest is not None
+    while newest.advance() is not None:  # past commit records that strangers' places hide
+        pass
+    return [commit for _, commit in newest.commits_back()][::-1]
+
+
+def events(transport: Transport) -> Iterator[LogEvent]:
+    """All that a log tells of."""
+    reader = Log.at(transport, 0)
+    while (entry := reader.advance()) is not None:
+        yield from entry.events
+
+
+def file_at(step: int, number: int) -> str:
+    return f"{step * 100 + number + 1:064x}"
+
+
+class FileTask(LetterTask):
+    """Trains on the files that are assigned to its worker, of which it cannot have those that are `gone`."""
+
+    def __init__(self, gone: set[str]) -> None:
+        super().__init__()
+        self.gone, self.for_good = gone, False
+
+    def train(self, share: DataShare, number: int) -> int:
+        missing = [item for item in share.files if item.hex() in self.gone]
+        if missing:
+            raise FilesUnusableError(missing, "nobody has it", self.for_good)
+        from benchmarks.diloco_faults import line
+
+        lines = [line(int.from_bytes(item) + number) for item in share.files]
+        return self.learn(lines) if lines else 0
+
+
+@dataclass
+class FilesWorld(DilocoWorld):
+    """Whose coordinator assigns six files a step to as many workers as have joined. `gone`: files that no worker can
+    have; `needed`: how many workers are there when a step's files are assigned."""
+
+    gone: set[str] = field(default_factory=set)
+    needed: int = 3
+
+    def __post_init__(self) -> None:
+        self.task = lambda: FileTask(self.gone)
+        super().__post_init__()
+
+    def coordinator_turn(self) -> None:
+        now = self.coordinator.log.schedule
+        if len(now.members | now.waiting) >= self.needed:
+            self.coordinator.assign([file_at(self.coordinator.state.step, number) for number in range(6)])
+        self.coordinator.turn()
+
+
+def files_run(workers: int, minimum: int = 1, **settings: Any) -> DilocoRun:
+    admission = TRUSTED.model_copy(update={"minimum": minimum})
+    given = {"admission": admission, "training_seconds": 1000, "window_seconds": 1000, "inner_steps": 2} | settings
+    return make_run(workers, "files", assigned=True, **given)
