@@ -9,20 +9,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any
 
 import protocol
 from environments.base import Environment, InTurns, Problem
-from environments.genesys import GenesysRow, problem_of, read_row, scored
+from environments.genesys import GenesysRow, problem_of, read_row, reference_of, scored
 from environments.parquet import is_parquet, unpack
 from environments.registry import load_environment
+from environments.row_formats import json_rows, normalised
 from protocol.encoding import canonical_json, parse_json
-from protocol.environments import MAX_ROW_BYTES, EnvironmentConfig
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, printable
 from protocol.files import explained
 from protocol.problems import candidate_seed
@@ -136,6 +137,8 @@ def answers_to(problem: Problem) -> dict[str, str]:
     info = problem.metadata.get("info")
     truth = info.get("ground_truth", "") if isinstance(info, dict) else ""
     reference = problem.answer or (truth if isinstance(truth, str) else json.dumps(truth))
+    if isinstance(truth, float) and problem.metadata.get("task_type") == "verifiable_math":
+        reference = problem.answer or reference_of(problem.metadata["info"])  # without an exponent
     return {
         "reference": reference,
         "boxed": rf"\boxed{{{reference}}}",
@@ -387,9 +390,9 @@ class ScreenReport:
 
 
 def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]) -> ScreenReport:
-    """Write the rows of the file at `path` that `checks` keeps to `out`, as they stand there, and to `refused` which
-    others there were and why. Raises IntegrityError for a Parquet file that cannot be read, ScoringUnavailable where
-    this machine cannot score, ConfigError where it cannot write."""
+    """Write the rows of the file at `path` that `checks` keeps to `out`, as it stands there or in the form of a pool's
+    data file, and to `refused` which others there were and why. Raises IntegrityError for a file that cannot be read,
+    ScoringUnavailable where this machine cannot score, ConfigError where it cannot write."""
     report = ScreenReport(Counter(), Counter())
     with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
         lines = path
@@ -397,8 +400,12 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
             lines = Path(stack.enter_context(TemporaryDirectory())) / "rows"
             unpack(path, lines)
         good, bad = (stack.enter_context(one.open("wb")) for one in (out, refused))
-        for number, line in enumerate(_lines(lines)):
+        for number, line in enumerate(json_rows(lines)):
             found = checks.row(number, line)
+            if found.reason == SCHEMA:
+                with suppress(ValueError):
+                    line = normalised(line)
+                    found = checks.row(number, line)
             if found.reason:
                 report.dropped[found.reason] += 1
                 bad.write(canonical_json({"row": number, "reason": found.reason, "what": found.what}) + b"\n")
@@ -408,20 +415,6 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
             if number % 1000 == 999:
                 say(f"{number + 1} rows, {report.kept.total()} kept")
     return report
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file without their ends; of one that is too long to be a row its beginning."""
-    with path.open("rb") as file:
-        while line := file.readline(MAX_ROW_BYTES + 2):
-            yield line.removesuffix(b"\n")
-            if len(line) > MAX_ROW_BYTES + 1 and not line.endswith(b"\n"):
-                _skip_line(file)
-
-
-def _skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
-        pass
 
 
 def _keys(row: GenesysRow) -> list[bytes]:

@@ -5,6 +5,7 @@ import math
 import mmap
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
             raise ValueError("it is not a JSON object")
         for name in ("verification_info", "metadata"):
             if isinstance(fields.get(name), str):
-                fields[name] = parse_json(fields[name])
+                fields[name] = _object(fields[name], name)
             elif fields.get(name) is None:
                 fields.pop(name, None)
         row = GenesysRow.model_validate(fields)
@@ -66,6 +67,14 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
         raise IntegrityError(f"{where}: {printable(str(error), 200)}", "mend the row") from None
 
 
+def _object(text: str, name: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        hint = "`muster data screen` turns Python literals into JSON"
+        raise ValueError(f"`{name}` is text that is no JSON ({error}); {hint}") from None
+
+
 def reference_of(info: dict[str, Any]) -> str:
     """A mathematical answer as text; a list of one counts as that."""
     value = info.get("ground_truth", info.get("answer"))
@@ -75,7 +84,8 @@ def reference_of(info: dict[str, Any]) -> str:
         raise ValueError("verification_info has no `ground_truth`, a text or a number")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("`ground_truth` is not finite")
-    text = str(value)
+    # Digits, for what reads 1e-05 as mathematics takes e for Euler's number.
+    text = f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
     if not 0 < len(text) <= 4096:
         raise ValueError(f"`ground_truth` has {len(text)} characters, 1 to 4096 are allowed")
     return text
@@ -103,9 +113,12 @@ def tests_of(info: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _output(info: dict[str, Any]) -> None:
-    if "ground_truth" not in info and "output" not in info:
-        raise ValueError("verification_info has no `ground_truth`")
+def output_of(info: dict[str, Any]) -> Any:
+    """The output that an answer has to predict, under any of its names."""
+    for name in ("ground_truth", "output", "code_output"):
+        if name in info:
+            return info[name]
+    raise ValueError("verification_info has no `ground_truth`")
 
 
 def _gym(info: dict[str, Any]) -> None:
@@ -129,8 +142,8 @@ NEEDED: dict[str, Callable[[dict[str, Any]], object]] = {
     "verifiable_math": reference_of,
     "verifiable_code": tests_of,
     "prime_rl_code": tests_of,
-    "code_output_prediction": _output,
-    "verifiable_code_understanding": _output,
+    "code_output_prediction": output_of,
+    "verifiable_code_understanding": output_of,
     "reasoning_gym": _gym,
     "llm_judgeable": _judged,
     "llm_judgeable_groundtruth_similarity": _judged,
@@ -300,7 +313,7 @@ def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
     if task_type == "reasoning_gym":
         generator = _gym_environment(info["dataset"], _frozen(info.get("params", {})))
         return generator.score(generator.problem(info["seed"]), answer.strip())
-    found, wanted = predicted_output(answer), info.get("ground_truth", info.get("output"))
+    found, wanted = predicted_output(answer), output_of(info)
     return float(found is not NOTHING and same(found, wanted))
 
 

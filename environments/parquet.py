@@ -37,6 +37,8 @@ COLUMNS = (
     "metadata",
 )
 """Of a row (environments/genesys.py: GenesysRow)."""
+NAMES = ("problem_id", "source", "in_source_id")
+"""Columns that may hold whole numbers."""
 HEAD = struct.Struct(">BI")
 ROWS, DONE, REFUSED = 1, 2, 3
 """Kind of a frame of the reader's answer; its length in bytes comes after it."""
@@ -138,16 +140,25 @@ class _RefusedFile(Exception):
 
 def columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
     """The columns that rows are made of; others are left aside unread. Raises _RefusedFile for one that is no text."""
-    import pyarrow as pa
 
     wanted = [name for name in schema.names if name in COLUMNS]
     if len(set(wanted)) < len(wanted):
         raise _RefusedFile("it has two columns of one name")
     for name in wanted:
         kind = schema.field(name).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)) or name not in paths:
+        if not _is_text(kind, name in NAMES) or name not in paths:
             raise _RefusedFile(f"its column {name} is {str(kind)[:80]}, not text (objects are texts that hold JSON)")
     return wanted
+
+
+def _is_text(kind: "pa.DataType", is_name: bool) -> bool:
+    """Whether a column holds text in any of Arrow's forms, or nothing at all; of names, numbers count too."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return text or pa.types.is_null(kind) or (is_name and pa.types.is_integer(kind))
 
 
 def lines(data: bytes) -> Iterator[bytes]:
@@ -177,7 +188,7 @@ def lines(data: bytes) -> Iterator[bytes]:
 
 
 def _line(row: dict[str, Any]) -> bytes:
-    fields = {name: value for name, value in row.items() if value is not None}
+    fields = {name: str(value) for name, value in row.items() if value is not None}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
-from environments.prompts import completion_text, prompt_tokens
+from environments.prompts import completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
 from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
 from protocol.config import PoolConfig
@@ -99,7 +99,10 @@ class PoolEnvironments:
     ) -> "PoolEnvironments":
         """By a model folder. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
         vocabulary, positions = _sizes(folder)
-        return cls(config, load_tokenizer(folder), eos_ids(folder), vocabulary, data, held_out, positions)
+        tokenizer, ends = load_tokenizer(folder), eos_ids(folder)
+        if config.model.chat_template:
+            warn_without_stop(tokenizer, ends)
+        return cls(config, tokenizer, ends, vocabulary, data, held_out, positions)
 
     def _frame(self, environment: Environment) -> ReplyFrame | None:
         """What stands around an environment's replies; None where it has none."""

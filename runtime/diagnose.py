@@ -488,7 +488,7 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
     if not service.ready:
         yield Alarm("database_lost", "the service's database does not answer", "start the database; nothing is lost")
     if service.problems:
-        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/operations.md")
+        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/guides/operations.md")
     if facts.storage_error:
         yield Alarm("storage_lost", facts.storage_error, "start the pool's storage; uploads wait meanwhile")
     if service.version and service.version != VERSION:
@@ -509,4 +509,6 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
         what = f"the process computes and has got nothing done for {facts.now - facts.progressed:.0f} s"
         yield Alarm("process_stalled", what, _DEVICE)
     if service.trainer.startswith("stopped: "):
-        yield Alarm("training_unstable", service.trainer.removeprefix("stopped: "), "see docs/training.md, Guards")
+        yield Alarm(
+            "training_unstable", service.trainer.removeprefix("stopped: "), "see docs/design/training.md, Guards"
+        )

@@ -264,7 +264,7 @@ def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:
     step = pool.publish(forged=replace(honest, left_out=(sequence, 999)))
     assert pool.check(step).findings.messages == [
         f"file {sequence} is left out as unavailable, and can be had",
-        "file 999 is said to be left out, but does not count for this step",
+        "file 999 is listed as left out, but does not count for this step",
     ]
 
 

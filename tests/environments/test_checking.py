@@ -43,7 +43,6 @@ def test_rows_with_references_of_every_form_are_kept_as_they_stand(tmp_path: Pat
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (b"", "schema"),
         (b'{"problem_id": 1}', "schema"),
         ({**MATH, "problem_id": "j", "task_type": "llm_judgeable"}, "schema"),
         (b'{"problem_id": "' + b"x" * 3 * MAX_ROW_BYTES + b'"}', "schema"),
