@@ -488,7 +488,7 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
     if not service.ready:
         yield Alarm("database_lost", "the service's database does not answer", "start the database; nothing is lost")
     if service.problems:
-        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/operations.md")
+        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/guides/operations.md")
     if facts.storage_error:
         yield Alarm("storage_lost", facts.storage_error, "start the pool's storage; uploads wait meanwhile")
     if service.version and service.version != VERSION:
