@@ -1,7 +1,6 @@
-"""The pages, from the files in `static/`, each with the policy that lets nothing else load or run.
+"""The HTML pages, from the files in `static/`, each with a Content-Security-Policy that lets nothing else load or run.
 
-The dashboard is one document either way: live it asks the service again and again, as a report the run is embedded in
-it.
+The dashboard is one document. Live, it asks the service; as a report, the run is embedded in it.
 """
 
 import base64
@@ -27,21 +26,21 @@ _NO_FORMS = "base-uri 'none'; form-action 'none'"
 
 @lru_cache(maxsize=1)
 def live_page() -> tuple[bytes, str]:
-    """The dashboard (compressed by gzip) and its Content-Security-Policy, which lets it ask its own service only."""
+    """Return the dashboard (compressed by gzip) and its policy, which lets it connect to its own service only."""
     policy = _policy("connect-src 'self'")
     return gzip.compress(_page("null", policy).encode(), mtime=0), policy + "; frame-ancestors 'none'"
 
 
 def report_page(documents: BaseModel) -> str:
-    """The report of a run, readable offline."""
+    """Return the report of a run, readable offline."""
     run = json.dumps(documents.model_dump(mode="json"), allow_nan=False)
     # Only "<" can end a script element or begin a comment in it; everything beyond ASCII is escaped by `dumps`.
     return _page(run.replace("<", "\\u003c"), _policy("connect-src 'none'"))
 
 
 def interface_page(document: dict[str, Any]) -> tuple[str, str]:
-    """An OpenAPI document for people, and the page's Content-Security-Policy: nothing in it runs or loads anything.
-    FastAPI's own page loads its scripts from a stranger's server."""
+    """Return an OpenAPI document for people, and the page's policy: nothing in it runs or loads anything. FastAPI's own
+    page loads its scripts from another server."""
     page = _TEMPLATES.get_template("docs.html").render(document)
     return page, f"default-src 'none'; {_NO_FORMS}; frame-ancestors 'none'"
 
@@ -59,7 +58,7 @@ def script() -> str:
 
 
 def library() -> str:
-    """uPlot, which draws the charts."""
+    """Return uPlot, which draws the charts."""
     return _vendored("uplot/dist/uPlot.iife.min.js")
 
 
@@ -70,7 +69,7 @@ def style() -> str:
 
 
 def _vendored(path: str) -> str:
-    """A file of an npm package: as `make setup` copied it here, else as Node finds packages from here."""
+    """Return a file of an npm package: from where `make setup` copied it, else from `node_modules`."""
     places = [STATIC / "vendor", *(folder / "node_modules" for folder in STATIC.parents)]
     found = next((place / path for place in places if (place / path).is_file()), None)
     if found is None:
@@ -79,7 +78,7 @@ def _vendored(path: str) -> str:
 
 
 def _policy(connect: str) -> str:
-    """Names the page's own scripts and style by their hashes."""
+    """Return a policy that names the page's own scripts and style by their hashes."""
     hashes = [_hash(text) for text in (library(), script(), style())]
     allowed = f"script-src {hashes[0]} {hashes[1]}; style-src {hashes[2]}; {connect}"
     return f"default-src 'none'; {allowed}; {_NO_FORMS}"
