@@ -117,6 +117,7 @@ def dry_run(
     Exit code 1 if it would be refused."""
     from cli.dry_run import Draw, dry_run_text, dry_run_view, judge_alone, make_alone
     from cli.profile import find_profile
+    from cli.up import check_scoring
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
@@ -130,6 +131,7 @@ def dry_run(
         pool = client.config.pool
         terms = client.state.pools[pool].terms
         config = client.pool_config(20.0)
+        check_scoring(config)
         maker, judge = engines(config, profile, worker, verifier, threads, batch)
         typer.echo("fetching the pool's current weights", err=True)
         weights = client.weights(work)

@@ -221,6 +221,15 @@ def check_machine(profile: Profile) -> None:
         raise ConfigError(f"this machine's clock is {offset:+.0f} s off the service's", "timedatectl set-ntp true")
 
 
+def check_scoring(config: PoolConfig) -> None:
+    """Raise ConfigError where this machine scores otherwise than the pool, whose honest node would then be slashed."""
+    from environments.conformance import quick_check
+    from environments.registry import check_versions
+
+    check_versions(config.environments, config.scoring_versions)
+    quick_check()
+
+
 # ---- A node
 
 
@@ -320,7 +329,9 @@ class NodeUp:
 
         state, now = self.session.state(), self.session.client.now()
         pool = state.pools[self.pool]
-        typer.echo(terms_for_node(state, pool, self.pool_config(), stake, now))
+        config = self.pool_config()
+        check_scoring(config)
+        typer.echo(terms_for_node(state, pool, config, stake, now))
         confirm("Register, stake and join under these terms?")
         write_atomic(self._agreement(pool.config_hash), f"{int(time.time())}\n".encode())
 

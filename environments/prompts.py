@@ -23,12 +23,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}>")
 
 
 def budget_phrase(target_length: int) -> str:
-    """What a thinking budget appends to the question; nothing where there is none."""
+    """Return what a thinking budget appends to the question; nothing where there is none."""
     return f" Think for {target_length} tokens before giving a response." if target_length > 0 else ""
 
 
 def prompt_text(model: ModelConfig, problem: Problem, target_length: int) -> str:
-    """The prompt before any chat template. Raises ConfigError if the pool's template has no `{question}`."""
+    """Return the prompt before any chat template. Raise ConfigError if the pool's template has no `{question}`."""
     if QUESTION not in model.prompt_template:
         raise ConfigError("`model.prompt_template` lacks {question}", "put {question} where the problem's text goes")
     # Not str.format: braces and attribute look-ups in an owner's template must stay plain text.
@@ -42,9 +42,9 @@ def prompt_tokens(
     target_length: int,
     tools: Sequence[dict[str, Any]] = (),
 ) -> tuple[int, ...]:
-    """Token ids of a problem's prompt. A chat template, where configured, brings its own special tokens and is told of
-    the `tools`; other text gets those that the tokenizer puts before every text. Raises ConfigError where the chat
-    template fails."""
+    """Return token ids of a problem's prompt. A chat template, where configured, brings its own special tokens and is
+    told of the `tools`; other text gets those that the tokenizer puts before every text. Raise ConfigError where the
+    chat template fails."""
     text = prompt_text(model, problem, target_length)
     if model.chat_template:
         turns = [turn.model_dump() for turn in model.turns] + [{"role": "user", "content": text}]
@@ -71,8 +71,8 @@ def warn_without_stop(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> None:
 
 
 def rendered(tokenizer: Tokenizer, turns: list[dict[str, str]], tools: Sequence[dict[str, Any]] = ()) -> str:
-    """A conversation by the model's chat template, up to where the assistant speaks next. `tools`: JSON schemas of
-    functions. Raises ConfigError where the template fails, or could render another text another time."""
+    """Return a conversation by the model's chat template, up to where the assistant speaks next. `tools`: JSON schemas
+    of functions. Raise ConfigError where the template fails, or could render another text another time."""
     given: Any = getattr(tokenizer, "chat_template", None)
     for template in given.values() if isinstance(given, dict) else [given]:
         chance = isinstance(template, str) and _chance(template)
@@ -116,7 +116,7 @@ def _chance(template: str) -> str:
 
 
 def completion_text(tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], answer_after: str = "") -> str:
-    """The text that is scored: the completion without its final EOS, after the last `answer_after`.
+    """Return the text that is scored: the completion without its final EOS, after the last `answer_after`.
 
     Where `answer_after` is set but absent there is no answer: the result is empty. Ids beyond the tokenizer (padded
     vocabularies have some) carry no text.

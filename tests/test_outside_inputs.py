@@ -35,7 +35,7 @@ LINES: list[Line] = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "outside_inputs.jsonl").read_text().splitlines()
 ]
 HANDLERS: dict[str, Handler] = {}
-PENDING = ("math-", "code-", "predicted-", "answer-", "dataset-functional-")
+PENDING: tuple[str, ...] = ()
 """Kinds that have a handler and are not mended yet."""
 
 
@@ -121,7 +121,7 @@ GOOD = {
 
 
 def _screened(data: bytes, folder: Path) -> int:
-    """How many rows of a file `muster data screen` keeps."""
+    """How many rows of a file `muster env screen` keeps."""
     path = folder / "rows"
     path.write_bytes(data)
     report = screen_file(path, folder / "kept", folder / "refused", Screen(), print)

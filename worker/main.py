@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from chain.deployment import Deployment
 from engines.runtime import torch_environment
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
@@ -23,6 +24,7 @@ from sandbox.image import copy_made
 from sandbox.launch import Choice, choose
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess, claims
 from worker.config import WorkerConfig
+from worker.signer import SOCKET, SignerServer, SigningRules
 
 log = logging.getLogger("muster.isolation")
 INSIDE = "MUSTER_ISOLATED"
@@ -55,7 +57,11 @@ def enter(config_path: Path) -> None:
     write_atomic(inside, absolute(config).model_dump_json(indent=2).encode() + b"\n", 0o600)
     python = "python3" if choice.mode.is_container else sys.executable
     argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
-    sys.exit(launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image)))
+    account = config.node.open()
+    rules = SigningRules(config, Deployment.load(config.deployment), str(account.address))
+    with SignerServer(absolute(config).home, account, rules):
+        code = launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image))
+    sys.exit(code)
 
 
 def _bring_images(config: WorkerConfig) -> None:
@@ -87,13 +93,18 @@ def inside_path(config: WorkerConfig) -> Path:
 
 
 def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
-    """Return the policy of an isolated worker: home and cache are writable, keys and deployment readable, and nothing
-    else of the host's files is there. All paths of the configuration are absolute. Raises ConfigError for one that
-    cannot be mounted."""
-    keys = (config.node.keystore, *([config.node.password_file] if config.node.password_file else []))
+    """Return the policy of an isolated worker: home and cache are writable, the deployment readable, and nothing else
+    of the host's files is there, keys included. All paths of the configuration are absolute. Raises ConfigError for one
+    that cannot be mounted."""
+    keys = (config.node.keystore, config.node.password_file) if mode is not Mode.PLAIN else ()
+    for key in filter(None, keys):
+        for folder in (config.home, config.cache):
+            if key.resolve().is_relative_to(folder.resolve()):
+                what = f"{key} is in {folder}, which the isolated worker can read"
+                raise ConfigError(what, 'move the key file, or set isolation = "none"')
     try:
         mounts = [Mount.same(path, writable=True) for path in (config.home, config.cache)]
-        mounts += [Mount.same(path) for path in (config.deployment, *keys)]
+        mounts.append(Mount.same(config.deployment))
     except ValidationError as error:
         raise ConfigError(first_problem(error.errors())[1], 'choose another path, or isolation = "none"') from None
     inside_bubblewrap = mode is Mode.BUBBLEWRAP
@@ -117,7 +128,14 @@ def _environment(config: WorkerConfig, preload: bool) -> dict[str, str]:
     if not preload:
         torch.pop("LD_PRELOAD", None)
     home = str(config.home)
-    own = {INSIDE: "1", "HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
+    own = {
+        INSIDE: "1",
+        SOCKET: f"{home}/signer.sock",
+        "HOME": home,
+        "USER": "muster",
+        "XDG_CACHE_HOME": f"{home}/{_CACHE}",
+        "LANG": "C.UTF-8",
+    }
     return torch | own | {"PYTHONUNBUFFERED": "1"}
 
 

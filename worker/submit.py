@@ -27,6 +27,7 @@ from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal, JournalEntry
 from worker.produce import Producer
+from worker.signer import node_account
 
 log = logging.getLogger("muster.worker")
 
@@ -99,7 +100,7 @@ class WorkerCollaborators:
     @classmethod
     def connect(cls, config: WorkerConfig, make_producer: MakeProducer = Producer) -> Self:
         """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
-        account = config.node.open()
+        account = node_account(config)
         client = PoolClient(config, account)
         serve_as_peer(client, account)
         pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)

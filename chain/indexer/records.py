@@ -95,7 +95,8 @@ class Step:
 @dataclass
 class Pool:
     """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that attests uploads, at
-    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay."""
+    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay.
+    `refused`: files that were refused and are not finalised."""
 
     pool: int
     owner: str
@@ -117,6 +118,7 @@ class Pool:
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
+    refused: set[int] = field(default_factory=set)
 
     @property
     def validator_group(self) -> int:
