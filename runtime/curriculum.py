@@ -37,8 +37,8 @@ def undisputed(state: State, pool: int) -> list[Submission]:
 
 
 def counted(state: State, pool: int, step: int, window: int) -> list[Submission]:
-    """Return the files that count for policy step `step`: those that became final after step − 1 − window was published, and
-    until step − 1 was. Raises StepNotSeenError."""
+    """Return the files that count for policy step `step`: those that became final after step − 1 − window was
+    published, and until step − 1 was. Raises StepNotSeenError."""
     steps = state.pools[pool].steps if pool in state.pools else []
     if step > len(steps):
         raise StepNotSeenError(f"policy step {step - 1} of pool {pool} is not on chain", "wait for it")
