@@ -546,12 +546,12 @@ def _pool_seen(look: PoolLook) -> list[str]:
         lines = unknown(look.parts[0])
     else:
         view = look.chain["view"]
-        seats, url = view["seats"], printable(view["service"]["url"], 200) or "no announced URL"
+        seats, url = view["seats"], printable(view["service"]["url"], 200)
         members = sum(node["standing"] == "member" for node in view["nodes"])
         lines = [
             f"the chain: pool {look.pool} is {view['status']}, members: {counted(members, 'node')}; "
             f"{seats['count']} of {seats['needed']} needed seats judge it",
-            f"the chain: its service is announced at {url}",
+            f"the chain: its service is announced at {url}" if url else "the chain: no URL of its service is announced",
             *aged(look.parts[0], look.now),
         ]
     lines.append(look.parts[1].since if look.parts[1].down else "the service: it answers")

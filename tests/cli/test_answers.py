@@ -269,7 +269,7 @@ def test_an_owner_is_answered_five_questions() -> None:
     todo = flat(answers.todo)
     warned = pool_answers(pool_look(no_null_model="the pool's configuration names no null model"))
     assert warned.seen[-1].startswith("WARNING: the pool's configuration names no null model: cheats too small")
-    for words in ("name the service's key", "11 more seats have to opt in", "buys 5 more of the largest files"):
+    for words in ("name the service's key", "11 more seats must judge the pool", "buys 5 more of the largest files"):
         assert words in todo
 
 
