@@ -80,7 +80,7 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     assert muster.ok(*opening, "--json").json["challenge"] == 1
     case = game.state.cases[1]
     assert case.sequences == tuple(file.sequence for file in files)
-    assert "there is a case over exactly these files: 1" in muster.refused(*opening)
+    assert "these files were challenged already: 1" in muster.refused(*opening)
 
     game.try_case(case.trial, Code.REJECT_WEIGHTS)
     game.suite.node_challenges.conclude(1).send()
@@ -90,4 +90,4 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
     assert "upheld" in muster.ok("challenge", "show").out
     assert "ejected (reject: weights, node case 1)" in muster.ok("node", "status", "--node", node.address).out
-    assert "there is no case 7" in muster.refused("challenge", "show", 7)
+    assert "there is no challenge 7" in muster.refused("challenge", "show", 7)
