@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from environments.errors import ScoringUnavailable
-
 from diloco.config import DilocoRun, RlTaskConfig
 from diloco.messages import MAX_NAMED
 from diloco.partition import MAX_ITEMS
@@ -13,7 +11,7 @@ from diloco.tasks import DataShare, FilesUnusableError, RlLearners
 from diloco.tensors import Tensors
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
-from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, UnreachableError
 from protocol.rollout_file.rows import MalformedFile
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject

@@ -110,7 +110,7 @@ def test_a_commit_record_of_other_members_is_refused(tmp_path: Path) -> None:
         assert found is not None
         for event in found[0].events[:-1]:
             log.apply(event)
-        with pytest.raises(IntegrityError, match="does not follow|other members"):
+        with pytest.raises(IntegrityError, match=r"does not follow|other members"):
             log.apply(right.model_copy(update=change))
         log.apply(right)
 

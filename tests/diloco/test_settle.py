@@ -122,7 +122,7 @@ def test_everything_that_is_common_is_in_the_digest() -> None:
 
 def test_what_is_not_finite_makes_no_step() -> None:
     huge = {**random_tensors(1), "a.norm": np.full(7, 3e38, np.float32)}
-    with pytest.raises(OuterStepError, match="a.norm would not be finite"):
+    with pytest.raises(OuterStepError, match=r"a\.norm would not be finite"):
         settled(STATE, {WORKERS[0]: huge})
     nan = {**random_tensors(1), "a.norm": np.full(7, np.nan, np.float32)}
     with pytest.raises(MalformedContribution, match="infinity or NaN"):

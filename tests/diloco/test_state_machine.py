@@ -457,11 +457,9 @@ def test_a_worker_that_holds_up_every_step_holds_up_few(act: Act, assigned: bool
     disputed = act == Act.CANNOT and assigned
     assert run.lost <= (2 + 200 / (1 << (MAX_DISPUTED - 1)) if disputed else 9)
     assert set(run.now.strikes) == {BAD}
-    if disputed:
-        expected = [1, 3, 3, 3, 3, 3]
-    else:  # without files to assign, whoever joins waits for the next commit, also at first
-        expected = [1, 3, 7, 15, 31, 63] if assigned else [1, 1, 1, 3, 7, 15]
-    assert run.gaps(BAD)[:6] == expected
+    # Without files to assign, whoever joins waits for the next commit, also at first.
+    steps = [1, 3, 7, 15, 31, 63] if assigned else [1, 1, 1, 3, 7, 15]
+    assert run.gaps(BAD)[:6] == ([1, 3, 3, 3, 3, 3] if disputed else steps)
     assert all(set(HONEST) <= one for one in run.took_part[1:])
 
 
