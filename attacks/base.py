@@ -85,9 +85,6 @@ def other(work: Work, **changes: object) -> Work:
     return replace(work, id=replace(work.id, **changes))  # type: ignore[arg-type]
 
 
-# ~ Starts a worker or validator that cheats: with `--attack`, and with the role's own `--config`.
-
-
 C = TypeVar("C", bound=DaemonConfig)
 
 

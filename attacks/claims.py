@@ -1,4 +1,4 @@
-"""Other work than the assigned one: chosen problems, repeated problems, targets, prompts."""
+"""False claims about a file: other work than the assigned one, inflated rewards, stolen work, forged proofs."""
 
 import itertools
 import random
@@ -81,7 +81,7 @@ class HiddenPrompt(TruncatedPrompt):
         return self.relabelled(super().score(plan, completions))
 
 
-# ~ Work by another curriculum mask than the policy step's: for pools that have a curriculum.
+# --- Curriculum
 
 
 CURRICULUM_ATTACKS: dict[str, Attack] = {}
@@ -100,7 +100,7 @@ class RestingProblems(Cheat):
         return plan
 
 
-# ~ Claims above what is due: rewards, paid units.
+# --- Claims above what is due
 
 
 @attack("inflated-reward", "claims full reward for every completion")
@@ -130,7 +130,7 @@ class WrongRoot(Cheat):
         return replace(honest, commitment=replace(honest.commitment, root=b"\x01" * 32))
 
 
-# ~ Work done before, by others or by itself: whole files, files under a new header, copies with edits.
+# --- Earlier work, by others or by itself
 
 
 VICTIM = "0x" + "Cc" * 19 + "01"
@@ -215,7 +215,7 @@ class ChangedFile(Cheat):
         return replace(honest, data=honest.data + b"\x00")
 
 
-# ~ Forged TOPLOC proofs: bytes that stand for nothing, and proofs of something else.
+# --- Forged proofs
 
 
 Proofs = tuple[bytes, ...]

@@ -1,4 +1,5 @@
-"""Programs that try to pass their tests without an answer: what is asked is `add(a, b)`."""
+"""Programs and answers that try to deceive, hang or harm what scores them. In `DECEITS` what is asked is `add(a,
+b)`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def add(a, b):
 }
 
 
-# ~ Answers to a question whose answer is 12 that try to hang, harm or deceive who judges them.
+# --- Answers to a question whose answer is 12 that try to hang, harm or deceive who judges them
 
 
 ANSWERS: list[tuple[str, Callable[[], str]]] = [
@@ -140,7 +141,7 @@ ANSWERS: list[tuple[str, Callable[[], str]]] = [
 """(what it is, how to make it)."""
 
 
-# ~ Programs that try to harm, hang or deceive. None may reach `marker`, a file outside, or be still running later.
+# --- Programs that try to harm, hang or deceive
 
 
 LOOP = "while True: pass"

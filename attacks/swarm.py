@@ -14,15 +14,7 @@ from engines.base import Engine
 from environments.base import Problem
 from environments.pool import TextEnvironments
 from protocol.accounts import LocalAccount
-from protocol.swarm.envelope import (
-    Envelope,
-    EnvelopeLimits,
-    SharedCompletion,
-    SharedGroup,
-    question_digest,
-    seal,
-)
-from protocol.swarm.seeds import round_problem
+from swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest, round_problem, seal
 from swarm.generation import MemberModel, OwnGroup, OwnRounds
 from trainer.base_model import worked_sum
 from trainer.tiny_model import END_OF_THOUGHT

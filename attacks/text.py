@@ -1,4 +1,5 @@
-"""Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck."""
+"""Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck, edits, another model's
+text."""
 
 import random
 from abc import ABC, abstractmethod
@@ -58,7 +59,7 @@ class OwnSeed(Cheat):
         return reseeded(super().plan(work), SystemRandom())
 
 
-# ~ Text changed after it was generated: a swapped token, an early EOS, padding to the limit.
+# --- Text changed after it was generated
 
 
 class _Edited(Cheat, ABC):
@@ -124,7 +125,7 @@ class Truncated(_Edited):
         return fitted(completion, completion.tokens[:half], FINISH_LENGTH)
 
 
-# ~ Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does.
+# --- Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does
 
 
 @attack("fabricate", "writes honest-looking text of its own, then prefills it with the true model")

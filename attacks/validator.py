@@ -45,8 +45,7 @@ if __name__ == "__main__":
     launch(__doc__, ValidatorConfig, _build, choices=sorted([*_FIXED, "colluder"]), default="lazy")
 
 
-# ~ A validator that votes honestly until its own seats are the majority of a committee; then it rejects honest work,
-# ~ and the next time it keeps silent.
+# --- A validator that colludes with itself: honest until its own seats are the majority of a committee
 
 
 log = logging.getLogger("muster.validator")

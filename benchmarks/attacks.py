@@ -1,4 +1,9 @@
-"""The rows of the table of attacks: which attack, at which strength, in which arithmetic; and how each is measured."""
+"""Detection rates of every attack, through the validator's own pipeline, on the demo's tiny model and without a chain.
+
+`python -m benchmarks attacks [--quick] [--resume] [--jobs N] [--count N]`. Each finished row is appended to
+build/attacks-<count>.jsonl at once; `--resume` takes rows of the same count, checks and model from there. Keys:
+`attacks` (see `OfflinePool.row`), `fractions` (partial cheating against audit rates), `honest`.
+"""
 
 import functools
 import json
@@ -196,13 +201,6 @@ def policies(offline: OfflinePool, rate: float) -> list[Path]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
     return folders
-
-
-# ~ Detection rates of every attack, through the validator's own pipeline, on the demo's tiny model and without a chain.
-# ~
-# ~ `python -m benchmarks attacks [--quick] [--resume] [--jobs N] [--count N]`. Each finished row is appended to
-# ~ build/attacks-<count>.jsonl at once; `--resume` takes rows of the same count, checks and model from there. Keys:
-# ~ `attacks` (see `OfflinePool.row`), `fractions` (partial cheating against audit rates), `honest`.
 
 
 BUILD = Path(__file__).parent.parent / "build"

@@ -20,8 +20,8 @@ from protocol.lifetime import die_with_parent
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
-    from storage.relay.cache import Flights, RelayShelf
-    from storage.sources import SpreadSources
+    from storage.relay.cache import InFlightFetches, RelayCache
+    from storage.sources import MultiSource
     from storage.weights.manifest import ManifestScope
 
 PORT = 8000
@@ -82,12 +82,12 @@ def ours(options: dict[str, Any]) -> Callable[[], object]:
         importlib.import_module("storage.weights.fetch")  # shardcast is imported before the time begins, too
         sources = asked(options)
         return partial(fetched, options, sources, owned()[1])
-    shelf, flights, sources = serving(Path(options["folder"]), options)
+    cache, fetches, sources = serving(Path(options["folder"]), options)
     owned()
     if options["role"] == "origin":
         importlib.import_module("storage.weights.publish")
-        return partial(publishing, options, shelf)
-    return threading.Thread(target=relaying, args=(options, shelf, flights, sources), daemon=True).start
+        return partial(publishing, options, cache)
+    return threading.Thread(target=relaying, args=(options, cache, fetches, sources), daemon=True).start
 
 
 def owned() -> "tuple[LocalAccount, ManifestScope]":
@@ -106,15 +106,15 @@ def published(options: dict[str, Any]) -> bytes:
     return bytes.fromhex(Path(options["digest"]).read_text())
 
 
-def asked(options: dict[str, Any]) -> "SpreadSources":
-    from storage.sources import SpreadSources
+def asked(options: dict[str, Any]) -> "MultiSource":
+    from storage.sources import MultiSource
     from storage.transfers import HttpObjects
 
     upstreams = options["upstreams"] or ["http://127.0.0.1:1"]
-    return SpreadSources(HttpObjects(upstreams, 60.0, allow_private=True).each())
+    return MultiSource(HttpObjects(upstreams, 60.0, allow_private=True).each())
 
 
-def fetched(options: dict[str, Any], sources: "SpreadSources", scope: "ManifestScope") -> None:
+def fetched(options: dict[str, Any], sources: "MultiSource", scope: "ManifestScope") -> None:
     from protocol.errors import MusterError
     from storage.weights.fetch import fetch
 
@@ -122,31 +122,31 @@ def fetched(options: dict[str, Any], sources: "SpreadSources", scope: "ManifestS
     while True:
         try:
             digest = published(options)
-            fetch(digest, sources, folder, scope, open_manifest=sources.checked, bring=sources.bring)
+            fetch(digest, sources, folder, scope, open_manifest=sources.checked, fetch_object=sources.fetch)
             return
         except MusterError:  # the relays do not have it yet
             time.sleep(LOOK_SECONDS)
 
 
-def publishing(options: dict[str, Any], shelf: "RelayShelf") -> None:
+def publishing(options: dict[str, Any], cache: "RelayCache") -> None:
     from storage.weights.publish import publish
 
     named = dict[str, int]()
 
-    class Shelved:
+    class CacheWriter:
         def put(self, key: str, data: bytes) -> bool:
             named[key] = len(data)
-            shelf.name(named.items())
-            return shelf.put(key, data)
+            cache.name(named.items())
+            return cache.put(key, data)
 
     owner, scope = owned()
-    made = publish(Path(options["file"]).parent, Shelved(), scope, 0, None, owner, "bfloat16", options["shard"])
+    made = publish(Path(options["file"]).parent, CacheWriter(), scope, 0, None, owner, "bfloat16", options["shard"])
     draft = Path(options["digest"] + ".draft")
     draft.write_text(made.digest.hex())
     draft.replace(options["digest"])
 
 
-def relaying(options: dict[str, Any], shelf: "RelayShelf", flights: "Flights", sources: "SpreadSources") -> None:
+def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "InFlightFetches", sources: "MultiSource") -> None:
     from storage.keys import object_key
     from storage.weights.manifest import MAX_STORED_BYTES, unseal
 
@@ -154,27 +154,27 @@ def relaying(options: dict[str, Any], shelf: "RelayShelf", flights: "Flights", s
     key = object_key("manifests", digest)
     stored = sources(key, MAX_STORED_BYTES)
     manifest = unseal(stored, digest, owned()[1])
-    missing = shelf.name([(key, len(stored)), *((shard.key, shard.size) for shard in manifest.every_shard())])
-    shelf.put(key, stored)
+    missing = cache.name([(key, len(stored)), *((shard.key, shard.size) for shard in manifest.every_shard())])
+    cache.put(key, stored)
     for shard in missing:
         if shard != key:
-            flights.bring(shard)
+            fetches.start(shard)
 
 
-def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayShelf, Flights, SpreadSources]":
+def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, InFlightFetches, MultiSource]":
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
-    from runtime.http_server import HttpServer, bound, server_options
-    from storage.relay.cache import SWITCH_SECONDS, Flights, RelayShelf
+    from runtime.server import HttpServer, bound, server_options
+    from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
     from storage.relay.server import RelayApp, RelayLimits
 
-    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster relay run` does
-    shelf, sources = RelayShelf(folder, 1 << 40), asked(options)
-    flights = Flights(sources, shelf, 512 << 20)
-    app = RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000))
+    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster weights serve` does
+    cache, sources = RelayCache(folder, 1 << 40), asked(options)
+    fetches = InFlightFetches(sources, cache, 512 << 20)
+    app = RelayApp(cache, fetches, RelayLimits(1e6, 1e6, 1000))
     server = HttpServer(server_options(app, 1000))
     listener = bound("0.0.0.0", options["port"])
     threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True).start()
-    return shelf, flights, sources
+    return cache, fetches, sources
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ Plan = dict[str, int]
 
 @dataclass(frozen=True)
 class EconomyLimits:
-    """Shares: of the class's seats in the coalition, of lanes that somebody re-checks, of files that are canaries."""
+    """Shares: of the validator group's seats that the coalition holds, of lanes that somebody re-checks, and of files
+    that are canaries."""
 
     seats: float = 1 / 3
     watched: float = 1 / 10
@@ -101,7 +102,7 @@ class Played:
         mean, error = self.expected(limits)
         return mean - 3 * error
 
-    def told(self, limits: EconomyLimits = STATED) -> dict[str, Any]:
+    def summary(self, limits: EconomyLimits = STATED) -> dict[str, Any]:
         mean, error = self.expected(limits)
         harm = self.expected(limits, 1)[0]
         return {"name": self.name(), "gain": round(mean, 4), "error": round(error, 4), "harm": round(harm, 4)}
@@ -172,8 +173,8 @@ def play(batch: Sequence[Played]) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
         path = Path(folder) / "plans"
         path.write_bytes(encode([case_types()], [cases]))
-        told = f"./{path.relative_to(ROOT)}"
-        done = forge("test", "--match-contract=EconomyTest", f"--gas-limit={1 << 60}", MUSTER_ECONOMY=told)
+        plans = f"./{path.relative_to(ROOT)}"
+        done = forge("test", "--match-contract=EconomyTest", f"--gas-limit={1 << 60}", MUSTER_ECONOMY=plans)
         if done.returncode:
             raise RuntimeError(f"forge could not play the plans:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
         (lanes,) = decode(["int256[2][][]"], path.with_suffix(".out").read_bytes())
@@ -217,18 +218,18 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int
         for one in doubtful:
             one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")
-    profitable = [one.told() for one in best(everyone, len(everyone)) if one.least() > 0]
+    profitable = [one.summary() for one in best(everyone, len(everyone)) if one.least() > 0]
     groups = {"more seats": (STATED, best(everyone, 5, within=False))}
     groups |= {name: (limits, best(everyone, 5, limits)) for name, limits in BEYOND.items()}
     return {
         "strategies": len(everyone),
         "lanes": sum(len(one.lanes) for one in everyone),
         "profitable": len(profitable),
-        "worst": best(everyone, 1)[0].told(),
+        "worst": best(everyone, 1)[0].summary(),
         "limits": asdict(STATED),
         "found": profitable,
         "beyond": {
-            name: [one.told(limits) for one in group if one.least(limits) > 0]
+            name: [one.summary(limits) for one in group if one.least(limits) > 0]
             for name, (limits, group) in groups.items()
         },
     }

@@ -1,33 +1,42 @@
-"""Every environment that is offered: problems and scores in two processes of different surroundings; hostile text;
-cost.
+"""Every environment that is offered: problems and scores in two processes of different surroundings; hostile text; what
+scoring costs.
 
-A type is a dataset of reasoning_gym, a task type of GENESYS's schema (rows that are made here, so many different ones),
-or a program of one's own. `disagreements`: problems that differ, in question or in any score of a handful of answers,
-between the processes; `findings` names the first. After the first FULL_SIZE problems, four generators that search
-for most of their time make smaller ones. It is done in slices, every type's first problems before any type's
-last; they are kept in build/environments, and `--resume` goes on after them. The rest is what
-benchmarks/environments_sandbox.py measures.
+A type is a dataset of reasoning_gym, a task type of GENESYS's schema (with rows made here), or the template program.
+`disagreements` counts problems that differ between the processes, in the question or in any score of a handful of
+answers; `findings` names the first. After the first FULL_SIZE problems, four generators that search for most of their
+time make smaller ones. Milliseconds of processor time do not depend on what else the machine does; wall time does.
+`scoring_share` is the processor time of a check over that of generating 1,024 tokens with a model of 135M parameters
+on two cores.
 """
 
 import hashlib
 import json
-import shutil
+import os
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.environment_slices import TypeSlices
-from benchmarks.environments_sandbox import hostile_text, mathematics_cost, starts
+import psutil
+
+from attacks.hostile import ANSWERS, DECEITS, hostile
 from environments import program
 from environments.base import Environment
 from environments.checking import HOSTILE_PROBLEMS, EnvironmentCheck, check_environment, sample_seeds
 from environments.gym import OFFERED
 from environments.registry import load_environment
+from environments.scorers import code, mathematics
 from protocol.environments import EnvironmentConfig
+from protocol.errors import ScoringUnavailable
+from sandbox.pool import SandboxPool, shared_pool
+from sandbox.wasi import MIB, SandboxLimits, SandboxProgram
 
-KEPT = Path(__file__).parents[1] / "build" / "environments"
 PROBLEMS, QUICK_PROBLEMS = 10_000, 20
 FULL_SIZE = 400
 SMALLER: Mapping[str, dict[str, Any]] = {
@@ -37,58 +46,89 @@ SMALLER: Mapping[str, dict[str, Any]] = {
     "reasoning_gym/zebra_puzzles": {"num_people": 3, "num_characteristics": 3},
 }
 QUICK_TYPES = ("reasoning_gym/chain_sum", "reasoning_gym/ransom_note", "verifiable_math", "program")
+AT_ONCE = 16
+LIMITS = SandboxLimits(fuel=400_000_000, memory=96 * MIB, output=100_000, calls=5_000)
+GENERATED, TOKENS_PER_SECOND, CORES = 1024, 356, 2
+"""Tokens, and the pace of SmolLM2-135M under vLLM on two cores (64 streams)."""
+ADD = {
+    "test_cases": [
+        {"type": "function_call", "fn_name": "add", "input": [a, b], "output": a + b} for a, b in ((1, 2), (20, 22))
+    ]
+}
+CHECKS = (
+    (r"\frac{1}{2}", r"so \boxed{0.5}"),
+    (r"\frac{3}{4}", r"so \boxed{\frac{6}{8}}"),
+    (r"x^2+3x+1", r"\boxed{(x+1)^2+x}"),
+    (r"\sqrt{8}", r"\boxed{2\sqrt{2}}"),
+    ("(1, 2)", r"\boxed{(2,1)}"),
+    ("12", "it is 13"),
+    ("12", r"\boxed{13}"),
+    ("113", r"\boxed{113}"),
+)
+"""(reference, answer): four that sympy decides, four that are decided without it."""
+SOURCE = """
+import random, time, uuid
+d = {str(i): hash(str(i)) for i in range(200)}
+print(random.random(), time.time(), uuid.uuid4(), {*'abcdef'}, id(d), sum(d.values()))
+"""
+_RUNS = """
+import sys, hashlib
+from sandbox.image import load_image
+from sandbox.wasi import code
+from sandbox.wasi import SandboxLimits, SandboxProgram
+from sandbox.image import run_image
+image, module = load_image("python"), code()
+for _ in range(int(sys.argv[1])):
+    print(repr(run_image(module, image, SandboxProgram(sys.argv[2]), SandboxLimits())))
+"""
 
 
 def run(
-    quick: bool,
-    progress: Callable[[str], None],
-    problems: int | None = None,
-    only: str | None = None,
-    resume: bool = False,
-    seconds: int | None = None,
+    quick: bool, progress: Callable[[str], None], problems: int | None = None, only: str | None = None
 ) -> dict[str, Any]:
-    """See the module. `problems`: of each type; `only`: types whose name holds this text; `seconds`: after which no
-    further slice is begun."""
+    """See the module. `problems`: of each type; `only`: types whose name holds this text."""
     count = problems or (QUICK_PROBLEMS if quick else PROBLEMS)
-    folder, end = KEPT / str(count), time.monotonic() + (seconds or float("inf"))
-    if not resume:
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    offered = dict(types(folder, count))
-    wanted = [name for name in offered if (only or "") in name and (only or not quick or name in QUICK_TYPES)]
-    slices = TypeSlices(folder / "slices.jsonl")
-    while (turn := slices.next(wanted, count)) and time.monotonic() < end:
-        name, first, last = turn
-        config = offered[name]()
-        if first >= FULL_SIZE and name in SMALLER:
-            config = config.model_copy(update={"params": SMALLER[name]})
-        environment = load_environment(config, folder)
-        seeds = sample_seeds(environment.rows, count)[first:last]
-        slices.keep(name, check_environment(config, environment, folder, seeds, 0 if first else HOSTILE_PROBLEMS))
-        progress(f"{name}: {last} problems, {slices.of(name).disagreements} disagreements")
-    found = {"wanted": count, **summary(list(map(slices.of, wanted)), count)}
+    checks = list[EnvironmentCheck]()
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        for name, make in types(folder, count):
+            if (only or "") not in name or (quick and not only and name not in QUICK_TYPES):
+                continue
+            config = make()
+            for first, last, params in ((0, FULL_SIZE, {}), (FULL_SIZE, count, SMALLER.get(name, {}))):
+                own = config.model_copy(update={"params": config.params | params})
+                environment = load_environment(own, folder)
+                if seeds := sample_seeds(environment.rows, count)[first:last]:
+                    checks.append(check_environment(own, environment, folder, seeds, 0 if first else HOSTILE_PROBLEMS))
+                    progress(f"{name}: {len(seeds)} problems, {checks[-1].disagreements} disagreements")
+    found = summary(checks, count)
     progress("hostile programs and answers")
-    scored, won = found.pop("hostile_scored"), found.pop("hostile_won")
-    found["hostile"] = hostile_text() | {"scored": scored, "of_scored": won}
+    found["hostile"] = hostile_text() | {"scored": found.pop("hostile_scored"), "of_scored": found.pop("hostile_won")}
     progress("cost")
-    found |= {"scoring_share": mathematics_cost(2)["scoring_share"], "sandbox_ms": starts(4)}
+    found |= mathematics_cost(2 if quick else 10)
+    found["sandbox_ms"] = starts(4 if quick else 20)
+    progress("the same in every process")
+    found["same"] = same_everywhere(4 if quick else 100, 5 if quick else 10)
     return found
 
 
-def summary(made: list[EnvironmentCheck], wanted: int) -> dict[str, Any]:
-    """Of all types together, and the findings. `complete`: types with as many problems as were wanted; `fewest`: of the
-    type with the fewest."""
+def summary(checks: list[EnvironmentCheck], wanted: int) -> dict[str, Any]:
+    """Add up the checks of all types. `complete`: types with as many problems as wanted; `fewest`: of any type."""
+    problems = dict[str, int]()
+    for one in checks:
+        problems[one.name] = problems.get(one.name, 0) + one.problems
     return {
-        "types": len(made),
-        "complete": sum(one.problems >= wanted for one in made),
-        "fewest": min((one.problems for one in made), default=0),
-        "problems": sum(one.problems for one in made),
-        "scores": sum(one.scores for one in made),
-        "disagreements": sum(one.disagreements for one in made),
-        "hostile_scored": sum(one.hostile for one in made),
-        "hostile_won": sum(one.won for one in made),
-        "slowest_ms": {one.name: round(one.slowest_ms) for one in sorted(made, key=lambda one: -one.slowest_ms)[:5]},
-        "findings": [f"{one.name}: {line}" for one in made for line in one.findings],
+        "wanted": wanted,
+        "types": len(problems),
+        "complete": sum(count >= wanted for count in problems.values()),
+        "fewest": min(problems.values(), default=0),
+        "problems": sum(problems.values()),
+        "scores": sum(one.scores for one in checks),
+        "disagreements": sum(one.disagreements for one in checks),
+        "hostile_scored": sum(one.hostile for one in checks),
+        "hostile_won": sum(one.won for one in checks),
+        "slowest_ms": {one.name: round(one.slowest_ms) for one in sorted(checks, key=lambda one: one.slowest_ms)[-5:]},
+        "findings": [f"{one.name}: {line}" for one in checks for line in one.findings],
     }
 
 
@@ -168,3 +208,100 @@ ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
     "reasoning_gym": _gym,
 }
 """Task type → the fields of row `number`."""
+
+
+def hostile_text() -> dict[str, int]:
+    """How many were tried; how many got out (made the file that they wanted to), hung (were stopped by the clock), or
+    won a score."""
+    marker = Path.home() / ".muster-hostile-marker"
+    pool = shared_pool("python")
+    tried = escaped = hung = won = 0
+    for bad in hostile(str(marker)):
+        tried += 1
+        try:
+            won += b"won" in pool.run(SandboxProgram(bad.source), LIMITS).stdout
+        except ScoringUnavailable:
+            hung += 1
+    for source in DECEITS.values():
+        tried += 1
+        won += code.score(f"```python\n{source}\n```", ADD) > 0
+    for _, answer in ANSWERS:
+        tried += 1
+        won += mathematics.score(answer(), "12") > 0
+    escaped += marker.exists()
+    return {"tried": tried, "escaped": escaped, "hung": hung, "won": won}
+
+
+def starts(rounds: int) -> dict[str, Any]:
+    """From asking for a program that does nothing to its end, in processes that wait for programs."""
+    pool = SandboxPool("python", AT_ONCE)
+    pool.start(AT_ONCE)
+    processes = [psutil.Process(process.pid) for process in pool._idle]
+    empty = SandboxProgram("pass")
+
+    def one(_: int) -> float:
+        begin = time.perf_counter()
+        pool.run(empty, LIMITS)
+        return 1e3 * (time.perf_counter() - begin)
+
+    alone = [one(0) for _ in range(rounds * AT_ONCE)]
+    before = _used(processes)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        begin = time.perf_counter()
+        together = list(threads.map(one, range(rounds * AT_ONCE)))
+        wall = time.perf_counter() - begin
+    used = _used(processes) - before
+    pool.close()
+    return {
+        "alone": _quantiles(alone),
+        "sixteen_at_once": _quantiles(together),
+        "wall_per_start": round(1e3 * wall / len(together), 2),
+        "processor_per_start": round(1e3 * used / len(together), 2),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def mathematics_cost(rounds: int) -> dict[str, Any]:
+    """Processor time of a check, and its share of generation's."""
+    pool = shared_pool("mathematics")
+    pool.start()
+    process = psutil.Process(pool._idle[-1].pid)
+    own, before = time.process_time(), _used([process])
+    for _ in range(rounds):
+        mathematics._compare.cache_clear()
+        for reference, answer in CHECKS:
+            mathematics.score(answer, reference)
+    milliseconds = 1e3 * (time.process_time() - own + _used([process]) - before) / (rounds * len(CHECKS))
+    generation = 1e3 * CORES * GENERATED / TOKENS_PER_SECOND
+    return {"check_ms": round(milliseconds, 2), "scoring_share": round(milliseconds / generation, 4)}
+
+
+def same_everywhere(processes: int, runs: int) -> dict[str, int]:
+    """One program in processes of different hash seeds, time zones and locales: outcomes with their fuel."""
+    found = set[str]()
+    for number in range(processes):
+        settings = {
+            "PYTHONHASHSEED": str(number),
+            "TZ": f"UTC{number % 24 - 12:+}",
+            "LC_ALL": ("C", "C.UTF-8")[number % 2],
+        }
+        found |= set(
+            subprocess.run(
+                [sys.executable, "-c", _RUNS, str(runs), SOURCE],
+                env=os.environ | settings,
+                capture_output=True,
+                check=True,
+                timeout=300,
+                text=True,
+            ).stdout.splitlines()
+        )
+    return {"processes": processes, "runs": processes * runs, "different_outcomes": len(found) - 1}
+
+
+def _used(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def _quantiles(milliseconds: list[float]) -> dict[str, float]:
+    ordered = sorted(milliseconds)
+    return {"median": round(statistics.median(ordered), 1), "p95": round(ordered[int(0.95 * (len(ordered) - 1))], 1)}

@@ -52,7 +52,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
     lambda: Fault(
         "low stake",
         r"add 100 tokens to the stake",
-        r"muster node stake",
+        r"muster node join --stake",
         "stake_low",
         make.register_too_low,
         make.add_stake,
@@ -101,7 +101,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
     lambda: Fault(
         "orchestrator gone",
         r"the service is down",
-        r"muster orchestrator run",
+        r"muster pool serve",
         "service_lost",
         partial(make.hold, "orchestrator"),
         partial(make.release, "orchestrator"),
@@ -110,7 +110,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
     lambda: Fault(
         "port taken",
         r"cannot listen on .*:[0-9]+.*in use",
-        r"muster orchestrator run",
+        r"muster pool serve",
         "service_lost",
         make.take_port,
         make.give_port_back,

@@ -57,7 +57,7 @@ class FaultNetwork(Demo):
             validators=(ValidatorSpec("xena", SEATS),),
             absentee="",
             patience=3,
-            lasting=True,
+            background=True,
         )
         super().__init__(plan, pool_config(plan.seed, plan.steps))
         self.letters: list[PostedAlarm] = []

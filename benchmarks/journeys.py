@@ -41,7 +41,7 @@ MOST = {"operator": 5, "validator": 6, "owner": 8}
 """Commands, at most."""
 ROOT = Path(__file__).parents[1]
 _EXECUTABLES = Path(sys.executable).parent
-_STAYS = (("node", "up"), ("validator", "up"), ("orchestrator", "run"), ("trainer", "run"))
+_STAYS = (("node", "up"), ("validator", "up"), ("pool", "serve"), ("pool", "train"))
 _UP, _COMMAND, _PAID = 1800.0, 600.0, 1800.0
 _OWNERS_URL = "http://127.0.0.1:8700"
 
@@ -231,7 +231,7 @@ def _opt_in(network: JourneyNetwork) -> None:
     key = network.root / "keys" / "validator-1"
     options = ["--keystore", str(key / "key.json"), "--password-file", str(key / "password"), "--yes"]
     deployment = str(network.root / "deployment")
-    others(network.folder, "validator", "opt-in", "--pool", "2", "--deployment", deployment, *options)
+    others(network.folder, "validator", "judge", "--pool", "2", "--deployment", deployment, *options)
 
 
 JOURNEYS: dict[str, Callable[[JourneyNetwork], dict[str, Any]]] = {

@@ -38,8 +38,8 @@ from chain.indexer.records import Terms, pack_work
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
+from orchestrator.chain import PoolView
 from orchestrator.db import Database
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from protocol.accounts import Account
@@ -51,8 +51,8 @@ from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
 from protocol.verdict import Code
-from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import serve
+from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.s3 import AccessKey, Presigner, S3Settings
 

@@ -1,4 +1,4 @@
-"""Does `muster node rehearse` say of a file what the pool's committees say of it?
+"""Does `muster node dry-run` say of a file what the pool's committees say of it?
 
 `python -m benchmarks rehearsal [--quick] [--resume] [--seconds S]`. Files of the demo's model, two pools (fp32 and
 bf16), are made by honest machines, by machines that are wrong, and by machines that are wrong by so little that their
@@ -15,21 +15,24 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from benchmarks.journal import Line, lines
 from benchmarks.rehearsal_machines import RATES, File, RehearsalCase, Station, case
-from benchmarks.rehearsal_roles import journal, object_path
+from benchmarks.rehearsal_roles import journal
 from engines.runtime import torch_environment
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.verdict import Code, tally
 from validator.replay import alike
-from validator.retention import FileServer
 
 HERE = Path(__file__).parents[1]
 _PROCESS_SECONDS = 2 * 3600.0
@@ -42,14 +45,11 @@ def run(
     chosen, end = case(quick), time.monotonic() + (seconds or float("inf"))
     folder = HERE / "build" / ("rehearsal-quick" if quick else "rehearsal")
     prepare(folder, chosen, resume and not quick)
-    server = FileServer("127.0.0.1:0", lambda sha256: opened(folder, sha256))
-    try:
+    with served(folder) as url:
         for number, place in product(range(len(chosen.slices)), chosen.places):
             if time.monotonic() < end:
-                _process("quick" if quick else "full", folder, number, place, server.port)
+                _process("quick" if quick else "full", folder, number, place, url)
                 progress(f"slice {number + 1} of {len(chosen.slices)}: {place.name} is done")
-    finally:
-        server.stop()
     return summary(chosen, folder)
 
 
@@ -63,13 +63,20 @@ def prepare(folder: Path, chosen: RehearsalCase, resume: bool) -> None:
     write_atomic(about, chosen.digest.encode())
 
 
-def opened(folder: Path, sha256: bytes) -> BinaryIO | None:
-    path = object_path(folder, sha256)
-    return path.open("rb") if path.exists() else None
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve the folder's objects by their keys; yields the base URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
-def _process(which: str, folder: Path, number: int, place: Station, port: int) -> None:
-    words = [which, str(folder), str(number), place.name, f"http://127.0.0.1:{port}"]
+def _process(which: str, folder: Path, number: int, place: Station, url: str) -> None:
+    words = [which, str(folder), str(number), place.name, url]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "benchmarks.rehearsal_roles", *words],
         env=os.environ | torch_environment(place.engine.threads) | {"PYTHONPATH": str(HERE)},

@@ -134,7 +134,7 @@ class Doing:
         return {"sha256": about.sha256.hex(), "root": about.root.hex(), "units": about.units, "rows": about.rows}
 
     def _rehearse(self, files: list[File]) -> Iterator[Line]:
-        """As `muster node rehearse` does: by the engine that it takes, with rows that it draws itself."""
+        """As `muster node dry-run` does: by the engine that it takes, with rows that it draws itself."""
         made = made_files(self._folder)
 
         def by(file: File) -> tuple[str, str, str]:

@@ -1,1 +1,1 @@
-"""Making and measuring the honest files of `muster calibrate`, each engine in a process of its own."""
+"""Making and measuring the honest files of `muster pool calibrate`, each engine in a process of its own."""

@@ -1,7 +1,23 @@
-"""What one honest rollout contributes to a calibration, and which measurements there are.
+"""How large a measurement of honest work may get: one rollout's by its tail, one submission's mean by Chernoff's bound.
 
 A measurement is named by the field of `ChecksConfig` that judges it. Means are ratios of sums over a submission,
-extremes are maxima over its chunks or tokens; validator/checks says how each is used.
+extremes are maxima over its chunks or tokens; validator/judging/checks.py says how each is used.
+
+Tails. Exceedances over a high threshold follow a generalised Pareto distribution (Pickands 1975; Balkema and de Haan
+1974). Errors of rounding are sums of many bounded terms, whose tails are exponential or lighter. So shape ξ = 0 is
+assumed, and never less, unless the data speak against it; then the least ξ is taken that a likelihood ratio does not
+refuse (one-sided 95%; Coles, "An Introduction to Statistical Modeling of Extreme Values", 2001, section 4.3). The scale
+is the largest plausible one. Counts have a geometric tail, its ratio bounded from above in the same way.
+
+Means. A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are
+independent, the samples of one problem are not. Chernoff's bound over problems, with Y = Σ(S − T·N) of one problem's
+audited rollouts, is
+
+    P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
+
+The expectation is that of the measured problems (each rollout kept with the audit's probability), with an upper limit,
+plus what a tail beyond the largest problem seen can add. Short rollouts count as little as they weigh in the mean, and
+many tokens with few errors add nothing: second moments would hold both against the bound.
 """
 
 import math
@@ -73,7 +89,7 @@ class RowSample:
 @dataclass(frozen=True)
 class FileSample:
     """The rollouts of one honest file, which a worker decoded `batch` at a time, and what a verdict document would
-    publish of those that an audit draws, and of blocks of problems (none: nobody asked for the law of evidence)."""
+    publish of those that an audit draws, and of blocks of problems (none: nobody asked for a null model)."""
 
     batch: int
     rows: tuple[RowSample, ...]
@@ -127,13 +143,7 @@ EXTREMES: Mapping[str, ExtremeMeasurement] = MappingProxyType(
 MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 
 
-# ~ How large a measurement of one honest rollout may get: peaks over a threshold, extrapolated with an upper limit.
-# ~
-# ~ Exceedances over a high threshold follow a generalised Pareto distribution (Pickands 1975; Balkema and de Haan
-# ~ 1974). Errors of rounding are sums of many bounded terms, whose tails are exponential or lighter: shape ξ = 0 is
-# ~ assumed, and never less, unless the data speak against it; then the least ξ is taken that a likelihood ratio does
-# ~ not refuse (one- sided 95%; Coles, "An Introduction to Statistical Modeling of Extreme Values", 2001, section 4.3).
-# ~ The scale is the largest plausible one. Counts have a geometric tail, its ratio bounded from above in the same way.
+# --- Tails
 
 
 KEPT = 250
@@ -242,17 +252,7 @@ def significant(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-# ~ How large a measurement's mean over one honest submission may get.
-# ~
-# ~ A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are
-# ~ independent, the samples of one problem are not. Chernoff's bound over problems, Y = Σ(S − T·N) of one problem's
-# ~ audited rollouts:
-# ~
-# ~     P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
-# ~
-# ~ The expectation is that of the measured problems (each rollout kept with the audit's probability), with an upper
-# ~ limit, plus what a tail beyond the largest problem seen can add. Short rollouts count as little as they weigh in
-# ~ the mean, and many tokens with few errors add nothing: second moments would hold both against the bound.
+# --- Means
 
 
 _Z_MEAN = 2.33

@@ -1,4 +1,12 @@
-"""Everything a calibration keeps of one pair of engines: enough to compute its thresholds again, and no text."""
+"""The calibration document: measurements, thresholds and null models that follow from them, signed by who measured.
+
+The false-reject probability of a submission is split evenly among the eight measurements (union bound). Statistical
+bounds (calibration/bounds.py) are multiplied by the safety factor, which stands for machines and kernels that were not
+measured; floors, which come from arithmetic, are not.
+
+The document is canonical JSON. Its signature is EIP-712 over the SHA-256 of the document without it. The domain names
+no chain: a calibration is of weights and engines, whatever network a pool is on.
+"""
 
 import hashlib
 import math
@@ -117,7 +125,7 @@ class PairMeasurements(Document):
 def summarise(
     worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
 ) -> PairMeasurements:
-    """The summary of a pair's files. Raises ConfigError if there are too few of them."""
+    """Summarise a pair's files. Raises ConfigError if there are too few of them."""
     if not files or not heldout:
         raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
@@ -142,7 +150,7 @@ def summarise(
 
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
-    """Every measurement of every file, as the validator's checks compute it with each rollout audited."""
+    """Return every measurement of every file, as the validator's checks compute it with each rollout audited."""
     out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
     return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
 
@@ -158,7 +166,7 @@ def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
 
 
 def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
-    """The sums of every problem of files whose figures were kept."""
+    """Return the sums of every problem of files whose figures were kept."""
     found: list[Problem] = []
     for file in files:
         groups: dict[int, list[RowFigures]] = {}
@@ -169,15 +177,11 @@ def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
 
 
 def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
-    """The sums of every block of those."""
+    """Return the sums of every block of those files."""
     return tuple(as_block(sums) for file in files for sums in block_sums(file.blocks))
 
 
-# ~ Thresholds for every measurement of `ChecksConfig` that engines decide, from summaries of honest pairs.
-# ~
-# ~ The false-reject probability of a submission is split evenly among the eight measurements (union bound). Statistical
-# ~ bounds (tails.py, means.py) are multiplied by the safety factor, which stands for machines and kernels that were not
-# ~ measured; floors, which come from arithmetic, are not.
+# --- Thresholds
 
 
 FLOORS = {
@@ -219,7 +223,7 @@ _RARE = 50
 def thresholds(
     pairs: Sequence[PairMeasurements], design: Design, false_reject: float, safety: float
 ) -> dict[str, float]:
-    """Every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
+    """Return every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
     each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
     return {name: _rounded_up(max(found[name] for found in each)) for name in MEASUREMENTS}
 
@@ -247,7 +251,7 @@ def _pair(pair: PairMeasurements, design: Design, probability: float, safety: fl
 
 
 def blind(found: Mapping[str, float]) -> list[str]:
-    """The thresholds that not even an unrelated model's work would reach."""
+    """Return the thresholds that not even an unrelated model's work would reach."""
     return [name for name in MEASUREMENTS if found[name] >= UNRELATED[name]]
 
 
@@ -285,13 +289,10 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.3g}")
 
 
-# ~ The calibration document: measurements, thresholds and how they follow, in canonical JSON, signed by who measured.
-# ~
-# ~ The signature is EIP-712 over the SHA-256 of the document without it. The domain names no chain: a calibration is of
-# ~ weights and engines, whatever network a pool is on.
+# --- The document
 
 
-METHOD: Literal["peaks-over-threshold, Chernoff and bets, 5"] = "peaks-over-threshold, Chernoff and bets, 5"
+METHOD: Literal["peaks over threshold, Chernoff, bets"] = "peaks over threshold, Chernoff, bets"
 _DOMAIN = signing.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
 _MAX_BYTES = 64 << 20
@@ -304,8 +305,8 @@ class Calibration(Document):
     `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
 
-    version: Literal[5] = 5
-    method: Literal["peaks-over-threshold, Chernoff and bets, 5"] = METHOD
+    version: Literal[1] = 1
+    method: Literal["peaks over threshold, Chernoff, bets"] = METHOD
     time: Count
     seed: Annotated[str, Field(max_length=100)]
     pool: Hex64
@@ -345,7 +346,8 @@ class Calibration(Document):
         return thresholds(self.pairs, self.design, self.false_reject, self.safety)
 
     def null_model(self) -> tuple[PairNullModel, ...]:
-        """The laws of evidence that follow from the document's measurements, one for each pair whose figures it has."""
+        """Return the null models that follow from the measurements, one for each pair whose figures the document
+        has."""
         able = [pair for pair in self.pairs if pair.heldout.problems and all(one.problems for one in pair.strata)]
         return tuple(
             pair_null_model(
@@ -380,16 +382,16 @@ class Calibration(Document):
         wanted = self.computed()
         for name in MEASUREMENTS:
             if not math.isclose(self.thresholds.get(name, -1.0), wanted[name], rel_tol=_TOLERANCE):
-                said = self.thresholds.get(name)
+                claimed = self.thresholds.get(name)
                 raise IntegrityError(
-                    f"`{name}` is {said}, but {wanted[name]} follows from the measurements", "measure anew"
+                    f"`{name}` is {claimed}, but {wanted[name]} follows from the measurements", "measure again"
                 )
         if not _alike(self.evidence, self.null_model()):
-            raise IntegrityError("its law of evidence does not follow from the measurements", "measure anew")
+            raise IntegrityError("its null models do not follow from the measurements", "measure again")
         if set(self.thresholds) != set(MEASUREMENTS):
-            raise IntegrityError("the calibration has thresholds that no check knows", "measure anew")
+            raise IntegrityError("the calibration has thresholds that no check knows", "measure again")
         if self.heldout()[1]:
-            raise IntegrityError("a held-out honest file is over a threshold", "measure anew with more --files")
+            raise IntegrityError("a held-out honest file is over a threshold", "measure again with more --files")
 
     def checks(self, base: ChecksConfig) -> ChecksConfig:
         """`base` with the calibrated thresholds."""
@@ -409,9 +411,9 @@ def _key(info: EngineInfo) -> str:
     return engine_key(info.name, info.dtype, info.device)
 
 
-def _alike(said: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
-    """Whether two laws are the same up to the last places of a logarithm, which machines round differently."""
-    if [(one.worker, one.verifier, set(one.bets)) for one in said] != [
+def _alike(claimed: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
+    """Whether null models are the same up to the last places of a logarithm, which machines round differently."""
+    if [(one.worker, one.verifier, set(one.bets)) for one in claimed] != [
         (one.worker, one.verifier, set(one.bets)) for one in found
     ]:
         return False
@@ -419,12 +421,12 @@ def _alike(said: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) ->
     numbers = [
         [
             value
-            for law in laws
-            for name in sorted(law.bets)
-            for bet in law.bets[name]
+            for pair in models
+            for name in sorted(pair.bets)
+            for bet in pair.bets[name]
             for value in (bet.tilt, bet.rate, bet.most)
         ]
-        for laws in (said, found)
+        for models in (claimed, found)
     ]
     return all(math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=1e-9) for a, b in zip(*numbers, strict=True))
 

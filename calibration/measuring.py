@@ -1,4 +1,8 @@
-"""What the processes of a calibration tell one another: one JSON file in, one JSON file out."""
+"""Measuring honest files for `muster calibrate`: one process per engine makes them, another measures them.
+
+A process has one engine, because vLLM keeps global state. The two exchange one JSON file in and one JSON file out:
+`python -m calibration.measuring JOB ANSWER`.
+"""
 
 import json
 import logging
@@ -10,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import tomlkit
 
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, PairMeasurements, subject, summarise, weights_hash
 from calibration.plan import EngineSpec, ErrorBudget, Pair, Plan
-from calibration.toml_edit import with_numbers, with_table
 from engines.base import Completion, Engine, EngineInfo
 from engines.factory import make_engine
 from engines.runtime import torch_environment
@@ -61,12 +66,13 @@ class Done(Document):
 
 
 def work_of(seed: str, number: int) -> Work:
-    """Of a chain that does not exist: calibration files can be submitted nowhere. Randomness follows from the seed."""
+    """Return work of a chain that does not exist: calibration files can be submitted nowhere. Randomness follows from
+    the seed."""
     step_seed = tagged_hash("muster/calibration/1", tagged_hash(f"muster/calibration-seed/1 {seed}"))
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
-# ~ The parent's side: starts one process per engine, bounded in time, and sums up what they measured.
+# --- The parent: one process per engine
 
 
 HOURS = 12
@@ -96,7 +102,7 @@ def _summary(pair: Pair, made: Done, seen: Done, plan: Plan) -> PairMeasurements
 
 
 def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, folder: Path) -> Done:
-    """One engine's process; its progress goes to standard error."""
+    """Run one engine's process; its progress goes to standard error."""
     job = Job(do=do, plan=plan, engine=engine, folder=folder)
     question, answer = folder / "job.json", folder / "answer.json"
     answer.unlink(missing_ok=True)
@@ -109,16 +115,14 @@ def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, fold
     except subprocess.TimeoutExpired:
         raise MusterError(f"{engine} took more than {HOURS} hours", "pass a smaller --files") from None
     except (subprocess.CalledProcessError, OSError, ValueError) as error:
-        what = f"the process of {engine} failed ({type(error).__name__}); its own words stand above"
+        what = f"the process of {engine} failed ({type(error).__name__}); its messages are above"
         raise MusterError(what, "check memory and the engine's installation") from None
     if done.error:
         raise ConfigError(f"{engine}: {done.error}", done.hint)
     return done
 
 
-# ~ `python -m calibration.measuring JOB ANSWER`: one engine makes honest files, or measures them.
-# ~
-# ~ A process has one engine, because vLLM keeps global state.
+# --- The process: one engine makes honest files, or measures them
 
 
 log = logging.getLogger("muster.calibrate")
@@ -213,15 +217,12 @@ def main(job_path: str, answer: str) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
-
-
-# ~ From a plan to a signed calibration, and from a calibration to a pool's configuration.
+# --- From a plan to a signed document, and from a document to a pool's configuration
 
 
 def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
-    """Measure, compute the thresholds and sign them. Raises MusterError; ConfigError where no bound was found."""
+    """Measure, compute thresholds and null models, and sign them. Raises MusterError; ConfigError if no bound was
+    found."""
     config = PoolConfig.load(plan.pool_config)
     hashed = weights_hash(plan.weights)
     pairs = tuple(measure_all(plan))
@@ -250,7 +251,7 @@ def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibra
 
 
 def applicable(path: Path, measured: str) -> PoolConfig:
-    """The pool configuration in a file. Raises ConfigError unless its `subject` is the one that was measured."""
+    """Return the pool configuration in a file. Raises ConfigError unless its `subject` is the one that was measured."""
     config = PoolConfig.load(path)
     if subject(config) != measured:
         what = f"{path} has another model, task or work than was measured"
@@ -259,34 +260,48 @@ def applicable(path: Path, measured: str) -> PoolConfig:
 
 
 def apply(document: Calibration, path: Path) -> None:
-    """Write the thresholds and the law of evidence into an applicable pool configuration; comments of one in TOML stay.
-    Raises ConfigError."""
+    """Write the thresholds and null models into an applicable pool configuration; comments in TOML stay. Raises
+    ConfigError."""
     config = applicable(path, document.pool)
-    asked = None if config.evidence is None else config.evidence.own_engine
-    law = evidence_config(document.evidence, document.audit_rate, asked)
-    changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": law})
+    own_engine = None if config.evidence is None else config.evidence.own_engine
+    evidence = evidence_config(document.evidence, document.audit_rate, own_engine)
+    changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": evidence})
     if path.suffix == ".toml":
-        text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
-        text = with_table(text, "evidence", law.model_dump(mode="json") if law else None)
+        written = tomlkit.parse(path.read_text(encoding="utf-8"))
+        checks: Any = written.setdefault("checks", tomlkit.table())
+        checks.update(document.thresholds)
+        written.pop("evidence", None)
+        if evidence is not None:
+            written["evidence"] = evidence.model_dump(mode="json")
+        text = tomlkit.dumps(written)
     else:
         text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     write(path, text.encode())
 
 
-def evidence_config(laws: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None) -> EvidenceConfig | None:
-    """What a pool names, with what it asked of jurors before (`own_engine`). At first (None) it asks for the worker's
-    engine where it can: else jurors who have it vote against those who have not. Raises ConfigError where the pairs do
-    not suffice."""
-    if not laws:
+def evidence_config(
+    models: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None
+) -> EvidenceConfig | None:
+    """Return what a pool names for node challenges; None without null models.
+
+    `own_engine` is what the pool asked of jurors before. Without it (None) the pool asks for the worker's engine if
+    each engine has a null model by itself: otherwise jurors who have it vote against those who have not. Raises
+    ConfigError if the pairs do not suffice.
+    """
+    if not models:
         return None
-    law = EvidenceConfig(audit_rate=audit_rate, null_models=laws)
-    lacking = law.unseen_by_itself()
+    evidence = EvidenceConfig(audit_rate=audit_rate, null_models=models)
+    lacking = evidence.unseen_by_itself()
     if own_engine and lacking:
-        what = f"the pool's `own_engine` wants a law of {lacking} seen by itself"
+        what = f"the pool's `own_engine` needs a null model of {lacking} verified by itself"
         raise ConfigError(what, "measure that pair too: --worker and --verifier of one engine")
-    return law.model_copy(update={"own_engine": not lacking if own_engine is None else own_engine})
+    return evidence.model_copy(update={"own_engine": not lacking if own_engine is None else own_engine})
 
 
 def write(path: Path, data: bytes) -> None:
     with explained(f"write {path}", "choose another path"):
         write_atomic(path, data)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

@@ -1,15 +1,15 @@
-"""The envelope of honest work: rates at which no bet of protocol/evidence pays on average.
+"""Learning a null model: rates at which no bet of protocol/evidence pays honest work on average.
 
-A bet's tilt and most come from held-out files, which say how far an accumulator's problems spread. Its rate c is then
-itself found by betting, on the other files, against the hypothesis that it is too low: if E[Z] ≥ 1 for Z =
-exp(λ·min(S − c·N, b)), the wealth
+A bet's tilt and most come from held-out files, which show how far an accumulator's problems spread. Its rate c is
+itself found by betting, on the other files, against the hypothesis that it is too low. If E[Z] ≥ 1 for
+Z = exp(λ·min(S − c·N, b)), the wealth
 
     K(c) = mean over η of Π (1 + η·(1 − Z_i)),     0 < η ≤ 1/(exp(λb) − 1),
 
 has mean at most 1 over the measured problems, and reaches 1/α with probability at most α. K grows with c, so the least
 c with K(c) ≥ 1/α in every stratum is too low with probability at most α (Waudby-Smith and Ramdas, "Estimating means of
-bounded random variables by betting", 2024). Nothing is assumed of the shape of the law: Z is bounded, problems are
-independent. The safety factor multiplies the measured figures first, for machines that were not measured.
+bounded random variables by betting", 2024). Nothing is assumed of the shape of the distribution: Z is bounded, and
+problems are independent. The safety factor multiplies the measured figures first, for machines that were not measured.
 """
 
 import math
@@ -46,7 +46,7 @@ _IDLE_NATS = 0.05
 """What a problem without an event costs the bet of share 1, about. The more problems were measured, the more an event
 pays for that."""
 _LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4}
-"""Where held-out files show none: what one event of a kind is about."""
+"""Spread to assume if held-out files show none: about one event of a kind."""
 _LEAST_RATE = {"logprobs": 2.0**-20}
 """No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
 taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp."""
@@ -57,12 +57,12 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def as_problem(sums: Mapping[str, Sum]) -> Problem:
-    """The sums of one problem as a calibration keeps them."""
+    """Return the sums of one problem as a calibration keeps them."""
     return _as(ACCUMULATORS, sums)
 
 
 def as_block(sums: Mapping[str, Sum]) -> Problem:
-    """The sums of one block of problems."""
+    """Return the sums of one block of problems."""
     return _as(BLOCK_ACCUMULATORS, sums)
 
 
@@ -81,8 +81,8 @@ class HonestSums:
 def pair_null_model(
     worker: str, verifier: str, strata: Sequence[HonestSums], pilot: HonestSums, safety: float, pairs: int = 1
 ) -> PairNullModel:
-    """The law of one pair of engines; `strata` are of each decode batch, `pilot` of held-out files, `pairs` how many
-    laws share the calibration's half of the false-accusation probability."""
+    """Return the null model of one pair of engines. `strata` are of each decode batch, `pilot` of held-out files;
+    `pairs`: how many null models share the calibration's half of the false-accusation probability."""
     wanted = math.log(2 * len(NAMES) * BETS * len(strata) * pairs / FALSE_ACCUSATION)
     bets = {}
     for names, units in ((ACCUMULATORS, "problems"), (BLOCK_ACCUMULATORS, "blocks")):
@@ -99,7 +99,7 @@ def pair_null_model(
 
 
 def log_wealth(nats: Array, most_nats: float) -> float:
-    """ln K of a bet that paid `nats` in each problem, at most `most_nats`."""
+    """Return ln K of a bet that paid `nats` in each problem, at most `most_nats`."""
     loss = -np.expm1(nats)
     stakes = _STAKES / math.expm1(most_nats)
     grown = np.log1p(stakes[:, None] * loss[None, :]).sum(axis=1)
@@ -107,8 +107,8 @@ def log_wealth(nats: Array, most_nats: float) -> float:
 
 
 def _event_bets(strata: Sequence[tuple[Array, Array]], wanted: float) -> tuple[Bet, ...]:
-    """Bets of which one event pays more the more problems there are: with none seen in n, a rate is too low unless it
-    costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
+    """Return bets of which one event pays more the more problems there are: with none seen in n, a rate is too low
+    unless it costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
     problems = min(len(totals) for totals, _ in strata)
     pays = math.log1p(_IDLE_NATS * problems / wanted)
     bets = (_bet(_short(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
@@ -118,19 +118,19 @@ def _event_bets(strata: Sequence[tuple[Array, Array]], wanted: float) -> tuple[B
 
 
 def _spread_bet(tilt: float, spread: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
-    """A bet of which one problem pays so much for so many standard deviations."""
+    """Return a bet whose tilt and most are in standard deviations of a problem."""
     tilt = _short(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
     return _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
 
 
 def _no_lower(bet: Bet, rate: float) -> Bet:
-    """A bet of that rate or more: the higher the rate, the less it pays."""
+    """Return a bet of that rate or more: the higher the rate, the less it pays."""
     return bet.model_copy(update={"rate": max(bet.rate, rate)}) if bet.tilt else bet
 
 
 def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
-    """The bet with the least rate that every stratum bears out, or no bet where there is none. `unit`: about what a
+    """Return the bet with the least rate that every stratum bears out, or no bet if there is none. `unit`: about what a
     problem's sum is off by."""
     rates = [_least_rate(_paying(tilt, most, *one), tilt * most, unit / _count(one[1]), wanted) for one in strata]
     if not all(map(math.isfinite, rates)):
@@ -143,8 +143,8 @@ def _paying(tilt: float, most: float, totals: Array, counts: Array) -> Callable[
 
 
 def _least_rate(paying: Callable[[float], Array], most_nats: float, unit: float, wanted: float) -> float:
-    """The least rate at which the measured problems refuse that the bet pays, to a thousandth of `unit`; infinite if
-    even an absurd one is not refused: too few problems."""
+    """Return the least rate at which the measured problems refute that the bet pays, to a thousandth of `unit`;
+    infinite if there are too few problems."""
     low, high = -1e4 * unit, 1e4 * unit
     if log_wealth(paying(high), most_nats) < wanted:
         return math.inf

@@ -257,7 +257,7 @@ def _check_nonce(client: ChainClient, first: Creation) -> None:
 
 
 def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str) -> dict[str, tuple[Any, ...]]:
-    """Constructor arguments: docs/contracts.md, Deployment."""
+    """Constructor arguments: docs/reference/contracts.md, Deployment."""
     config = network.suite
     suite, timelock = tuple(addresses[name] for name in abi.SUITE), addresses["Timelock"]
     penalties = config.penalties.as_tuple()

@@ -1,7 +1,10 @@
-"""What JSON-RPC endpoints answer, read with suspicion: results, errors, numbers, and URLs fit for messages.
+"""The chain's JSON-RPC endpoints: errors by their meaning, failover between equal endpoints, and reads.
 
-Nothing here trusts the shape of an answer, which web3's own formatters do: they pass on what is missing, null or of
-another type than the specification says.
+    w3 = Web3(FailoverProvider(urls, chain_id), middleware=[])
+
+web3's own HTTPProvider asks one endpoint, repeats calls by its own rules, waits for a slow peer without end, and raises
+a batch's first error in place of all its results. `FailoverProvider` decides which calls are repeated, for how long and
+on which endpoint. Nothing here trusts the shape of an answer, as web3's formatters do.
 """
 
 import itertools
@@ -11,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,42 +28,120 @@ from web3.types import RPCEndpoint, RPCError, RPCResponse
 
 from chain.errors import ContractError
 from protocol.encoding import parse_json
-from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.http.transport import bounded_transport, exchange
 from protocol.waits import WAITS, wait_for
 
-_BUSY_CODES = frozenset({-32005, -32097, 429})
-_MAX_MESSAGE = 2000
-_MAX_SHOWN = 66
-_NUMBER = re.compile(r"0x[0-9a-fA-F]{1,64}")
-
+log = logging.getLogger("muster.chain")
+T = TypeVar("T")
 Request = tuple[str, list[Any]]
 """Method and parameters."""
+_MAX_BODY = 256 * 1024 * 1024
+_MAX_SECONDS = 120.0
+_MAX_MESSAGE = 2000
+_NUMBER = re.compile(r"0x[0-9a-fA-F]{1,64}")
+_MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What web3's formatters raise for answers of an unexpected shape."""
+
+
+# ---- What errors mean
+
+
+class ErrorKind(Enum):
+    """What an endpoint's error means, and so what to do about it."""
+
+    REVERT = "revert"
+    """The contract refuses: raise its reason."""
+    KNOWN_TRANSACTION = "known transaction"
+    """The endpoint already has the transaction: it is sent."""
+    NONCE_USED = "nonce used"
+    """The nonce belongs to another transaction: find out which."""
+    NO_FUNDS = "no funds"
+    """The account has too little ether."""
+    LOG_RANGE = "log range"
+    """Ask for the logs of fewer blocks."""
+    BATCH_SIZE = "batch size"
+    """Send fewer requests at once."""
+    BUSY = "busy"
+    """A rate limit or a temporary failure: ask another endpoint, then this one again."""
+    LAGGING = "lagging"
+    """A replica lacks a block that others have: ask another endpoint, then this one again."""
+    ACCESS = "access"
+    """The endpoint refuses this user: ask another endpoint, or show its words."""
+    OTHER = "other"
+    """Show the endpoint's words."""
+
+
+_MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
+    (ErrorKind.KNOWN_TRANSACTION, r"already ?known|already ?imported|already ?exists|known ?transaction|already in"),
+    (ErrorKind.NONCE_USED, r"nonce (is )?too low|old ?nonce|underpriced|replacement ?not ?allowed|fee ?too ?low"),
+    (ErrorKind.NO_FUNDS, r"insufficient ?funds"),
+    (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not allowed|exceed|size|large)|response too large|"
+                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b"),
+    (ErrorKind.LOG_RANGE, r"block range|range.*(limit|exceed|wide|large|between)|limited to.*(range|blocks)|"
+                          r"ranges? over|returned more than|more than .* (results|logs)|max(imum)? results|"
+                          r"response size|too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|"
+                          r"time(d )?.?out"),
+    (ErrorKind.BUSY, r"rate.?limit|request limit|limit exceeded|too many (requests?|connections)|per second|"
+                     r"compute units|capacity|quota|throttl|daily|backend|time(d )?.?out|try again|"
+                     r"temporar|overload|unavailable|gateway|internal server error|upstream"),
+    (ErrorKind.LAGGING, r"header ?not ?found|unknown block|block .*not .*(found|available)|out of range|"
+                        r"\bheight\b.*not .*available"),
+    (ErrorKind.ACCESS, r"authenticat|unauthori[sz]ed|forbidden|api.?key|project id|not authorized|upgrade|tier\b|"
+                       r"access denied"),
+)  # fmt: skip
+"""Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
+freely. tests/chain/test_provider_errors.py holds the providers' answers that these patterns were written for."""
+_PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _MEANINGS]
+_BUSY_CODES = frozenset({429, 15, 30, -32005, -32007, -32011, -32012, -32015, -32016, -32017, -32022, -32029, -32090,
+                         -32097})  # fmt: skip
+"""Codes of rate limits and absent backends whose message says nothing."""
+
+
+def meaning(method: str, code: int, message: str, data: bytes) -> ErrorKind:
+    """Return what a JSON-RPC error means that an endpoint answers to `method`; `data` is revert data, if any."""
+    text = message.lower()
+    if data or "revert" in text:
+        return ErrorKind.REVERT
+    for kind, pattern in _PATTERNS:
+        sending = kind in (ErrorKind.KNOWN_TRANSACTION, ErrorKind.NONCE_USED)
+        if (sending and method != "eth_sendRawTransaction") or (
+            kind is ErrorKind.LOG_RANGE and method != "eth_getLogs"
+        ):
+            continue
+        if pattern.search(text):
+            return kind
+    return ErrorKind.BUSY if code in _BUSY_CODES else ErrorKind.OTHER
 
 
 class RpcError(MusterError):
-    """The endpoint answered with a JSON-RPC error; `data` is the revert data, if any."""
+    """The endpoint answered with a JSON-RPC error. `data` is the revert data, if any; `kind` what it means."""
 
     def __init__(self, method: str, code: int, message: str, data: bytes) -> None:
-        super().__init__(f"{method}: {message} (code {code})")
+        super().__init__(f"{method}: {printable(message, 300)} (code {code})")
         self.method, self.code, self.message, self.data = method, code, message, data
+        self.kind = meaning(method, code, message, data)
 
     @property
     def reverted(self) -> bool:
-        return bool(self.data) or "revert" in self.message.lower()
+        return self.kind is ErrorKind.REVERT
 
 
 @dataclass
 class BadAnswer(Exception):
-    """An endpoint that did not give a usable answer; another may. `verdict` is raised when all endpoints fail for such
-    a reason, which asking again would not change; without one they are asked until patience ends."""
+    """An endpoint did not give a usable answer; another may. `verdict` is raised when all endpoints fail for a reason
+    that asking again would not change; without one they are asked until the time is up."""
 
     why: str
     verdict: MusterError | None = None
 
 
 def results(requests: Sequence[Request], ids: Sequence[int], document: Any) -> list[Any]:
-    """The requests' results in order; an item that failed is an RpcError instance, not raised. Raises BadAnswer."""
+    """Return the requests' results in order; an item that failed is an RpcError, not raised.
+
+    Raises BadAnswer for an answer that is malformed or incomplete, and for errors that another endpoint, or the same
+    one later, may not give.
+    """
     answers = document if isinstance(document, list) else [document]
     by_id: dict[int, dict[str, Any]] = {
         name: answer for answer in answers if isinstance(answer, dict) and isinstance(name := answer.get("id"), int)
@@ -76,17 +158,28 @@ def _result(method: str, answer: dict[str, Any]) -> Any:
         if "result" not in answer:
             raise BadAnswer(f"neither result nor error for {method}")
         return answer["result"]
+    problem = _problem(method, error)
+    if problem.kind is ErrorKind.BUSY:
+        raise BadAnswer(f"busy: {problem.what}")
+    if problem.kind is ErrorKind.ACCESS:
+        refused = f"the chain's endpoint refuses access: {problem.what}"
+        raise BadAnswer(refused, ConfigError(refused, "check the API key and the plan of the RPC URL"))
+    # Whether the chain lost a block, or only this endpoint lacks it, is the follower's to find out.
+    if problem.kind is ErrorKind.LAGGING and method != "eth_getLogs":
+        raise BadAnswer(problem.what)
+    return problem
+
+
+def _problem(method: str, error: Any) -> RpcError:
     if not isinstance(error, dict):
         return RpcError(method, 0, str(error)[:_MAX_MESSAGE], b"")
-    given, message = error.get("code"), str(error.get("message", ""))[:_MAX_MESSAGE]
+    given = error.get("code")
     code = given if isinstance(given, int) and abs(given) < 1 << 64 else 0
-    if code in _BUSY_CODES:
-        raise BadAnswer(f"busy: {message or code}")
-    return RpcError(method, code, message, revert_data(error.get("data")))
+    return RpcError(method, code, str(error.get("message", ""))[:_MAX_MESSAGE], revert_data(error.get("data")))
 
 
 def revert_data(data: Any) -> bytes:
-    """Revert data from the places where nodes put it."""
+    """Return revert data from the places where nodes put it; empty if there is none."""
     if isinstance(data, dict):
         data = data.get("data") or data.get("result")
     if isinstance(data, str) and data.startswith("0x"):
@@ -98,15 +191,14 @@ def revert_data(data: Any) -> bytes:
 
 
 def number(value: Any) -> int:
-    """An integer below 2²⁵⁶ from JSON-RPC's hex. Raises UnreachableError if it is none."""
+    """Return an integer below 2²⁵⁶ from JSON-RPC's hex. Raises UnreachableError if it is none."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value, 16)
-    shown_value = repr(value)[:_MAX_SHOWN]
-    raise UnreachableError(f"the chain's endpoint answers {shown_value} for a number", "check the endpoint")
+    raise UnreachableError(f"the chain's endpoint answers {repr(value)[:66]} for a number", "check the endpoint")
 
 
 def shown(url: str) -> str:
-    """A URL fit for messages: without user, password, path or query, where API keys live."""
+    """Return a URL fit for messages: without user, password, path or query, where API keys live."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -115,21 +207,14 @@ def shown(url: str) -> str:
         return "(unreadable URL)"
 
 
-# ---- A web3 provider over several equal endpoints
-
-
-log = logging.getLogger("muster.chain")
-_MAX_BODY = 256 * 1024 * 1024
-_LONGEST = 120.0
-
-T = TypeVar("T")
+# ---- Endpoints
 
 
 class FailoverProvider(JSONBaseProvider):
-    """Calls to a chain with id `chain_id` through the first of `urls` that works. Thread-safe.
+    """A web3 provider for the chain with id `chain_id` through the first of `urls` that works. Thread-safe.
 
     `timeout` bounds each pause of an endpoint, `patience` a call with its retries (seconds); no exchange takes longer
-    than two minutes. Raises ConfigError for URLs that cannot be right.
+    than two minutes. Raises ConfigError for malformed URLs.
     """
 
     # A contract's answer must not make us fetch URLs that it names (EIP-3668).
@@ -151,6 +236,7 @@ class FailoverProvider(JSONBaseProvider):
         self._ids = itertools.count(1)
         self._current = 0
         self._verified: set[str] = set()
+        self._batch_sizes: dict[str, int] = {}
         self._lock = threading.Lock()
 
     @property
@@ -158,28 +244,24 @@ class FailoverProvider(JSONBaseProvider):
         """The endpoint in use, without credentials."""
         return shown(self.urls[self._current])
 
-    # ---- What web3 asks for
-
     def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
         return self.make_batch_request([(method, params)])[0]
 
     def make_batch_request(self, requests: list[tuple[RPCEndpoint, Any]]) -> list[RPCResponse]:
         return [_response(answer) for answer in self.batch([(method, list(params)) for method, params in requests])]
 
-    # ---- What web3 has no words for
-
     def batch(
         self, requests: Sequence[Request], read: Callable[[list[Any]], list[Any]] = lambda answers: answers
     ) -> list[Any]:
-        """Results in order, by one exchange; an item that failed is an RpcError instance, not raised. `read` makes what
-        is returned of an endpoint's results, and raises BadAnswer for some that no honest endpoint gives.
+        """Return the results in order, by one exchange if the endpoint takes so many; an item that failed is an
+        RpcError, not raised. `read` converts an endpoint's results, and raises BadAnswer for dishonest ones.
 
-        Raises UnreachableError (no answer in time) or ConfigError (wrong chain).
+        Raises UnreachableError (no answer in time) or ConfigError (wrong chain, no access).
         """
         return self.ask(lambda url: read(self._verified_exchange(url, requests)))
 
     def ask(self, question: Callable[[str], T]) -> T:
-        """What `question` gets from an endpoint's URL; when it raises BadAnswer, it is put to the next endpoint."""
+        """Return what `question` gets from an endpoint's URL; when it raises BadAnswer, the next endpoint is asked."""
         deadline = time.monotonic() + self.patience
         delay, failure = 0.1, ""
         with WAITS.on(f"the chain at {self.url}"):
@@ -208,13 +290,11 @@ class FailoverProvider(JSONBaseProvider):
         self.batch([("eth_chainId", [])])
 
     def distrust(self, why: str) -> None:
-        """Change to the next endpoint, if there is one: what this one answered turned out to be wrong."""
+        """Change to the next endpoint, if there is one: this one's answer turned out to be wrong."""
         self._fail_over(self._current, why)
 
     def close(self) -> None:
         self._http.close()
-
-    # ---- One endpoint
 
     def _fail_over(self, position: int, why: str) -> None:
         with self._lock:
@@ -222,12 +302,14 @@ class FailoverProvider(JSONBaseProvider):
                 self._current = (position + 1) % len(self.urls)
                 log.warning("%s fails (%s); changing to %s", shown(self.urls[position]), why, self.url)
 
+    # ---- One endpoint
+
     def _verified_exchange(self, url: str, requests: Sequence[Request]) -> list[Any]:
         if url in self._verified:
             return self._exchange(url, requests)
-        answers = self._exchange(url, [("eth_chainId", []), *requests])
-        self._verify(url, answers[0])
-        return answers[1:]
+        chain_id, *answers = self._exchange(url, [("eth_chainId", []), *requests])
+        self._verify(url, chain_id)
+        return answers
 
     def _verify(self, url: str, answer: Any) -> None:
         if isinstance(answer, RpcError) or not isinstance(answer, str):
@@ -242,6 +324,21 @@ class FailoverProvider(JSONBaseProvider):
         self._verified.add(url)
 
     def _exchange(self, url: str, requests: Sequence[Request]) -> list[Any]:
+        """Send requests in batches of the size that the endpoint takes, found by trying."""
+        answers: list[Any] = []
+        while len(answers) < len(requests):
+            size = self._batch_sizes.get(url, len(requests))
+            part = requests[len(answers) : len(answers) + size]
+            got = self._exchange_batch(url, part)
+            if got is None:
+                self._batch_sizes[url] = max(1, len(part) // 2)
+                log.info("%s refuses batches of %d; sending at most %d", shown(url), len(part), self._batch_sizes[url])
+            else:
+                answers += got
+        return answers
+
+    def _exchange_batch(self, url: str, requests: Sequence[Request]) -> list[Any] | None:
+        """Results of one exchange; None if the endpoint refuses a batch of that size. Raises BadAnswer."""
         first = next(self._ids)
         ids = [first + (n << 32) for n in range(len(requests))]
         bodies = [
@@ -249,25 +346,47 @@ class FailoverProvider(JSONBaseProvider):
             for number, (method, params) in zip(ids, requests, strict=True)
         ]
         document = self._post(url, bodies if len(bodies) > 1 else bodies[0])
-        if len(requests) > 1 and not isinstance(document, list):
-            # An endpoint that refuses batches.
-            return [self._exchange(url, [request])[0] for request in requests]
+        if len(requests) == 1:
+            return results(requests, ids, document)
+        if not isinstance(document, list):
+            # One error for the whole batch: of the batch, or of the endpoint.
+            problem = _problem("a batch", document.get("error"))
+            if problem.kind is ErrorKind.BUSY:
+                raise BadAnswer(f"busy: {problem.what}")
+            return None
+        errors = [_problem("a batch", one["error"]) for one in document if isinstance(one, dict) and one.get("error")]
+        if any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
+            return None
         return results(requests, ids, document)
 
     def _post(self, url: str, body: Any) -> Any:
         try:
-            answer = exchange(self._http, self._http.build_request("POST", url, json=body), _MAX_BODY, _LONGEST)
+            answer = exchange(self._http, self._http.build_request("POST", url, json=body), _MAX_BODY, _MAX_SECONDS)
         except httpx.HTTPError as error:
             raise BadAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
         except IntegrityError:
             raise BadAnswer("the answer is too long") from None
-        if answer.status_code == 429 or answer.status_code >= 500:
-            raise BadAnswer(f"status {answer.status_code}")
+        status = answer.status_code
+        words = printable(" ".join(answer.text[:1000].split()), 200)
         try:
             document = parse_json(answer.content)
         except ValueError:
-            raise BadAnswer(f"status {answer.status_code}, not JSON: is it an RPC endpoint?") from None
-        if not isinstance(document, dict | list):
+            document = None
+        if isinstance(document, list):
+            return document
+        if isinstance(document, dict) and isinstance(document.get("error"), dict):
+            # The error says more than the status; refusals often lack the request's id.
+            return document if isinstance(body, list) else document | {"id": body["id"]}
+        if status in (401, 403):
+            refused = ConfigError(f"{shown(url)} refuses access ({status} {words})", "check the API key in the RPC URL")
+            raise BadAnswer(refused.what, refused)
+        if status == 413 and isinstance(body, list):
+            return {"error": {"code": status, "message": "batch too large"}}
+        if status == 429 or status >= 500:
+            raise BadAnswer(f"status {status} {words}")
+        if document is None:
+            raise BadAnswer(f"status {status}, not JSON: is it an RPC endpoint?")
+        if not isinstance(document, dict):
             raise BadAnswer("not a JSON-RPC answer")
         return document
 
@@ -282,16 +401,12 @@ def _response(answer: Any) -> RPCResponse:
     return {"jsonrpc": "2.0", "id": 1, "error": error}
 
 
-# ---- Questions to the chain
-
-
-_MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What web3's formatters raise for answers of another shape than they expect."""
+# ---- Reading
 
 
 @dataclass(frozen=True)
 class Block:
-    """`hash` and `parent` (the hash of the block before) 32 bytes, `time` Unix seconds."""
+    """`hash` and `parent` (the hash of the block before) have 32 bytes, `time` is in Unix seconds."""
 
     number: int
     hash: bytes
@@ -302,7 +417,7 @@ class Block:
 class ChainReader:
     """Reads through `provider`; `w3` is a web3 instance over the same endpoints, without middleware. Thread-safe.
 
-    All raise UnreachableError when no endpoint answers (sensibly) in time.
+    All methods raise UnreachableError when no endpoint answers (sensibly) in time.
     """
 
     def __init__(self, provider: FailoverProvider) -> None:
@@ -316,8 +431,8 @@ class ChainReader:
         return self.provider.url
 
     def ask(self, label: str, question: Callable[[Eth], T]) -> T:
-        """The answer to one question, such as `lambda eth: eth.get_code(address)`; `label` names it in errors. Raises
-        ContractError when a contract refuses, RpcError for other errors of the endpoint."""
+        """Return the answer to a question such as `lambda eth: eth.get_code(address)`; `label` names it in errors.
+        Raises ContractError when a contract refuses, RpcError for other errors of the endpoint."""
 
         def answer(_url: str) -> T:
             try:
@@ -332,7 +447,7 @@ class ChainReader:
         return self.provider.ask(answer)
 
     def number(self, label: str, question: Callable[[Eth], int]) -> int:
-        """As `ask`, for a number below 2²⁵⁶."""
+        """Return a number below 2²⁵⁶; see `ask`."""
 
         def checked(eth: Eth) -> int:
             value = question(eth)
@@ -342,46 +457,46 @@ class ChainReader:
 
         return self.ask(label, checked)
 
+    def request(self, method: str, params: Sequence[Any]) -> Any:
+        """Return the result of a JSON-RPC method that web3 has no function for."""
+        return self.w3.manager.request_blocking(RPCEndpoint(method), list(params))
+
     def block(self, which: int | str = "latest") -> Block | None:
-        """A block by number or tag; None when it does not exist (yet)."""
+        """Return a block by number or tag; None when it does not exist (yet)."""
         return self.blocks([which])[0]
 
     def blocks(self, which: Sequence[int | str]) -> list[Block | None]:
-        """Several blocks in one exchange."""
-        at = [hex(one) if isinstance(one, int) else one for one in which]
-        requests: list[Request] = [("eth_getBlockByNumber", [one, False]) for one in at]
+        """Return several blocks in one exchange."""
+        numbers = [hex(one) if isinstance(one, int) else one for one in which]
+        requests: list[Request] = [("eth_getBlockByNumber", [one, False]) for one in numbers]
         return self.batch(requests, lambda answers: [_block(raw) for raw in answers])
 
     def head(self) -> Block:
-        """The latest block."""
+        """Return the latest block."""
         block = self.block("latest")
         if block is None:
             raise UnreachableError(f"{self.url} has no latest block", "wait until the node has synced")
         return block
 
     def now(self) -> int:
-        """Chain time: the latest block's."""
+        """Return chain time: the latest block's."""
         return self.head().time
 
     def balance(self, address: str) -> int:
-        """Wei."""
+        """Return an address's balance in wei."""
         return self.number("eth_getBalance", lambda eth: eth.get_balance(Web3.to_checksum_address(address)))
 
     def has_code(self, address: str) -> bool:
         return bool(self.ask("eth_getCode", lambda eth: eth.get_code(Web3.to_checksum_address(address))))
 
     def wait_for_block(self, wanted: int, timeout: float = 120.0) -> Block:
-        """The head, once it is at or past block `wanted`."""
+        """Wait until the head is at or past block `wanted`, and return it."""
 
         def ready() -> Block | None:
             head = self.head()
             return head if head.number >= wanted else None
 
         return wait_for(f"block {wanted}", ready, timeout, poll=0.25, hint="is the chain producing blocks?")
-
-    def request(self, method: str, params: Sequence[Any]) -> Any:
-        """The result of a JSON-RPC method that web3 has no function for."""
-        return self.w3.manager.request_blocking(RPCEndpoint(method), list(params))
 
     def close(self) -> None:
         self.provider.close()

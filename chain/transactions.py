@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from web3.types import BlockParams
 
 from chain.errors import ContractError, TransactionError
-from chain.rpc import BadAnswer, ChainReader, Request, RpcError, number
+from chain.rpc import BadAnswer, ChainReader, ErrorKind, Request, RpcError, number
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.waits import WAITS
@@ -292,7 +292,7 @@ class Sender:
     def _refusal(self, call: Call, error: RpcError) -> MusterError:
         if error.reverted:
             return ContractError(call.label, error.data)
-        if "insufficient funds" in error.message.lower():
+        if error.kind is ErrorKind.NO_FUNDS:
             return self._too_poor()
         return TransactionError(f"{call.label} cannot be priced: {error.message}", "check the deployment and arguments")
 
@@ -341,12 +341,11 @@ class Sender:
             self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
             return True
         except RpcError as error:
-            text = error.message.lower()
-            if "already known" in text or "already imported" in text or "known transaction" in text:
+            if error.kind is ErrorKind.KNOWN_TRANSACTION:
                 return True
-            if "nonce too low" in text or "underpriced" in text or "nonce is too low" in text:
+            if error.kind is ErrorKind.NONCE_USED:
                 return isinstance(self._chain.batch([("eth_getTransactionByHash", [tx_hash])])[0], dict)
-            if "insufficient funds" in text:
+            if error.kind is ErrorKind.NO_FUNDS:
                 raise self._too_poor() from None
             raise TransactionError(f"the chain refuses the transaction: {error.message}", tx_hash=tx_hash) from None
 

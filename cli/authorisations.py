@@ -1,5 +1,5 @@
 """Signed authorisations that people hand to one another as files: a node key's consent to its operator, a pool owner's
-invite to a node (docs/contracts.md)."""
+invite to a node (docs/reference/contracts.md)."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path

@@ -1,51 +1,33 @@
-"""The `muster` command. Sub-commands live in `cli/commands/`, one file per noun; heavy imports stay inside them."""
+"""The `muster` command. One file per noun; heavy imports stay inside the commands."""
 
 import itertools
-import logging
-import os
 import sys
 from typing import Annotated
 
 import typer
 from typer.exceptions import Abort, TyperException
 
-from cli.commands import (
-    calibrate,
-    case,
-    data,
+from cli import (
+    challenge,
     dataset,
-    demo,
     deploy,
     diloco,
     doctor,
+    env,
     governance,
     init,
     keys,
     ledger,
-    local_network,
+    local,
     node,
     pool,
-    relay,
-    report,
-    run,
-    status,
-    support,
     swarm,
-    task,
-    trainer,
     validator,
     verify,
-    watch,
     weights,
-    why,
 )
-from cli.examples import add_examples
 from cli.options import Commands
-from cli.profile_defaults import profile_defaults
-from protocol.errors import MusterError
-from runtime.logs import start_logging
-
-log = logging.getLogger("muster.cli")
+from runtime.entry import Exit, run_main
 
 app = Commands(
     help="Pool computers to post-train language models by reinforcement learning, without trusting one another.",
@@ -53,6 +35,10 @@ app = Commands(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+RUN, OWN, VERIFY, LOCAL, ADVANCED = "Run", "Own", "Verify", "Local", "Advanced"
+"""Panels of the help, by whom they are for: node operators and validators, pool owners, anybody who checks, who tries
+the network on one machine, and who runs a deployment or trains in another way."""
 
 
 def _version(asked: bool) -> None:
@@ -65,75 +51,62 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def muster(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
+        False
+    ),
 ) -> None:
     pass
 
 
-app.command("calibrate")(calibrate.calibrate)
-app.command("demo")(demo.demo)
-app.command("deploy")(deploy.deploy)
-app.command("doctor")(doctor.doctor)
-app.command("init")(init.init)
-app.command("up")(local_network.up)
-app.command("down")(local_network.down)
-app.command("ps")(local_network.ps)
-app.command("logs")(local_network.logs)
-app.command("status")(status.status)
-app.command("verify")(verify.verify)
-app.command("watch")(watch.watch)
-app.command("why")(why.why)
-app.add_typer(keys.app, name="keys")
-app.add_typer(case.app, name="case")
-app.add_typer(data.app, name="data")
-app.add_typer(dataset.app, name="dataset")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(node.app, name="node")
-app.add_typer(trainer.app, name="trainer")
-app.add_typer(validator.app, name="validator")
-app.add_typer(pool.app, name="pool")
-app.add_typer(task.app, name="task")
-app.add_typer(weights.app, name="weights")
-app.add_typer(relay.app, name="relay")
-app.add_typer(governance.app, name="governance")
-app.add_typer(report.app, name="run")
-app.add_typer(support.app, name="support")
-app.add_typer(diloco.app, name="diloco")
-app.add_typer(swarm.app, name="swarm")
-run.register(app, {"trainer": trainer.app, "validator": validator.app})
-add_examples(app)
+app.command("init", "muster init operator --pool https://pool.example", rich_help_panel=RUN)(init.init)
+app.add_typer(node.app, name="node", rich_help_panel=RUN)
+app.add_typer(validator.app, name="validator", rich_help_panel=RUN)
+app.add_typer(weights.app, name="weights", rich_help_panel=RUN)
+app.add_typer(keys.app, name="keys", rich_help_panel=RUN)
+app.command("doctor", "muster doctor --pool https://pool.example", rich_help_panel=RUN)(doctor.doctor)
+app.command("watch", "muster watch --config watch.toml", rich_help_panel=RUN)(doctor.watch)
+app.add_typer(init.config_app, name="config", rich_help_panel=RUN)
+app.add_typer(pool.app, name="pool", rich_help_panel=OWN)
+app.add_typer(env.app, name="env", rich_help_panel=OWN)
+app.add_typer(dataset.app, name="dataset", rich_help_panel=OWN)
+app.command("why", "muster why 17 --pool 1", rich_help_panel=VERIFY)(doctor.why)
+app.add_typer(verify.app, name="verify", rich_help_panel=VERIFY)
+app.add_typer(challenge.app, name="challenge", rich_help_panel=VERIFY)
+app.command("ledger", "muster ledger --pool 1 --table payouts --out payouts.csv", rich_help_panel=VERIFY)(ledger.ledger)
+app.command("demo", "muster demo --seed 7 --steps 30", rich_help_panel=LOCAL)(local.demo)
+app.command("up", "muster up --workers 2 --validators 2", rich_help_panel=LOCAL)(local.up)
+app.command("ps", "muster ps --json", rich_help_panel=LOCAL)(local.ps)
+app.command("logs", "muster logs trainer -f", rich_help_panel=LOCAL)(local.logs)
+app.command("down", "muster down", rich_help_panel=LOCAL)(local.down)
+app.add_typer(diloco.app, name="diloco", rich_help_panel=ADVANCED)
+app.add_typer(swarm.app, name="swarm", rich_help_panel=ADVANCED)
+app.command(
+    "deploy", "muster deploy --network base-sepolia --keystore deployer.json --dry-run", rich_help_panel=ADVANCED
+)(deploy.deploy)
+app.add_typer(governance.app, name="governance", rich_help_panel=ADVANCED)
 
 
 def main() -> None:
-    """Entry point: what a person can put right, wrong usage included, is one line and exit code 2; Ctrl-C is exit
-    code 130. All else is a bug and shows its traceback."""
+    """Run the command line. Wrong usage is one line and exit code 2, as everything else that a person can put right."""
+    run_main(_command)
+
+
+def _command() -> int:
+    from cli.profile import profile_defaults
+
     try:
-        start_logging()
         code = app(standalone_mode=False, default_map=profile_defaults(app))
-    except MusterError as error:
-        print(f"muster: {error}", file=sys.stderr)
-        sys.exit(2)
     except TyperException as error:
         if message := usage_error(error):
             print(f"muster: {message}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        log.debug("what happened", exc_info=True)
-        reason = f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"
-        print(f"muster: {reason}; check the path, its permissions and the room on its disk", file=sys.stderr)
-        sys.exit(2)
-    except (KeyboardInterrupt, Abort):
-        print("muster: interrupted", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)
+        return Exit.REFUSED
+    except Abort:
+        raise KeyboardInterrupt from None
+    return code if isinstance(code, int) else Exit.DONE
 
 
 def usage_error(error: TyperException) -> str:
-    """One line on a command that was typed wrongly, ending in where to look; empty if its help was shown instead."""
+    """Return one line on a command that was typed wrongly, ending in where to look; empty if its help was shown."""
     message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     nouns = itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:])

@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from cli.pool_ref import PoolRef
 from protocol.amounts import parse_tokens
 from protocol.errors import ConfigError, first_problem
 
 if TYPE_CHECKING:
     from cli.session import Session
-    from runtime.process import EngineConfig
+    from runtime.process import EngineConfig, ProcessConfig
 
 
 def address_option(name: str, help: str) -> Any:
     """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
 
-    def parse(text: str) -> str:
-        from protocol.signing import checked_address
+    return typer.Option(name, parser=lambda text: parse_address(text, name), metavar="ADDRESS", help=help)
 
-        try:
-            return checked_address(text.strip())
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}", "copy it again, with its checksum") from None
 
-    return typer.Option(name, parser=parse, metavar="ADDRESS", help=help)
+def parse_address(text: str, name: str) -> str:
+    """Return an address. Raises ConfigError, naming the option, unless it has its checksum."""
+    from protocol.signing import checked_address
+
+    try:
+        return checked_address(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}", "copy it again, with its checksum") from None
 
 
 def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
@@ -39,7 +42,7 @@ def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
 
 KeystoreOption = Annotated[
     Path | None,
-    typer.Option("--keystore", envvar="MUSTER_KEYSTORE", help="Encrypted key file. [see: muster keys create]"),
+    typer.Option("--keystore", envvar="MUSTER_KEYSTORE", help="Encrypted key file (muster keys create)."),
 ]
 PasswordFileOption = Annotated[
     Path | None,
@@ -56,7 +59,10 @@ DeploymentOption = Annotated[
 RpcOption = Annotated[
     str | None, typer.Option("--rpc", envvar="MUSTER_RPC", help="RPC URL instead of the deployment file's.")
 ]
-PoolOption = Annotated[int, typer.Option("--pool", min=0, help="Number of the pool.")]
+PoolOption = Annotated[
+    PoolRef | None,
+    typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool: its number, or its service's URL."),
+]
 NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
 AmountOption = Annotated[int, tokens_option("--amount")]
 OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
@@ -117,30 +123,65 @@ class Paying(Acting):
 
 
 @dataclass(frozen=True)
-class GroupOptions:
-    """Options that name what a seat judges."""
+class PoolReading(Reading):
+    """Options of a command that only looks at a pool."""
 
-    pool: Annotated[list[int] | None, typer.Option("--pool", min=1, help="Judge this pool; can be repeated.")] = None
-    group: Annotated[
-        list[str] | None, typer.Option(help="Judge all pools of this validator group, by its name or number.")
-    ] = None
+    pool: PoolOption = None
 
-    def groups(self, session: "Session") -> list[int]:
-        """Return the validator groups that are named. Raise ConfigError if none is, or if a named pool has a
-        shared group."""
-        from chain.indexer.state import group_number
+    def number(self, session: "Session") -> int:
+        """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
+        return session.pool_number(self.pool)
 
-        named: list[int] = []
-        for pool in self.pool or ():
-            session.pool(pool)
-            of = session.suite.court.terms_of(pool).group
-            if of not in (0, pool):
-                raise ConfigError(f"pool {pool} is judged by the seats of group {of}", f"pass --group {of}")
-            named.append(pool)
-        named += map(group_number, self.group or ())
-        if not named:
-            raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --group NAME")
-        return list(dict.fromkeys(named))
+    def service(self, session: "Session | None") -> str:
+        """Return the URL of the pool's service: the one that was named, else the one that its owner announced on chain;
+        empty if neither is known."""
+        if self.pool is not None and self.pool.url:
+            return self.pool.url
+        pool = session.state().pools.get(self.number(session)) if session is not None else None
+        return pool.service_url if pool else ""
+
+    def observer(self, engine: "EngineConfig", home: Path, cache: Path, allow_private: bool) -> "ProcessConfig":
+        """Return what a process without a key needs to know to read the pool. `home` keeps the chain's events,
+        `cache` the weights. Raises ConfigError if deployment, pool or service are not known."""
+        from cli.session import deployment_file, deployment_rpc, load_deployment
+        from runtime.process import ProcessConfig
+
+        suite = load_deployment(self.deployment)
+        if self.pool is not None and self.pool.number and self.pool.url:
+            number, service = self.pool.number, self.pool.url
+        else:
+            session = self.open()
+            number, service = self.number(session), self.service(session)
+            session.client.close()
+        if not service:
+            raise ConfigError(f"the owner of pool {number} announced no service", f"pass --pool {number}@URL")
+        assert self.deployment is not None, "it was loaded"
+        return ProcessConfig(
+            home=home,
+            cache=cache,
+            deployment=deployment_file(self.deployment),
+            rpc=tuple(deployment_rpc(suite, self.rpc)),
+            pool=number,
+            orchestrator=service,
+            allow_private_sources=allow_private,
+            engine=engine,
+        )
+
+
+@dataclass(frozen=True)
+class PoolActing(Acting):
+    """Options of a command that sends something about a pool."""
+
+    pool: PoolOption = None
+
+    def number(self, session: "Session") -> int:
+        """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
+        return session.pool_number(self.pool)
+
+
+@dataclass(frozen=True)
+class PoolPaying(PoolActing, Paying):
+    """Options of a command about a pool that moves money or cannot be undone."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +224,12 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 class Commands(typer.Typer):
-    """Commands whose parameters may be groups of options."""
+    """Commands whose parameters may be groups of options (dataclasses)."""
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+    def command(self, name: str | None = None, example: str = "", **settings: Any) -> Callable[[Command], Command]:
+        """Register a command; `example` stands at the end of its help."""
+        if example:
+            settings["epilog"] = f"Example: {example}"
         register = super().command(name, **settings)
 
         def add(command: Command) -> Command:
@@ -208,12 +252,15 @@ def _grouped(command: Callable[..., None]) -> Callable[..., None]:
             shared += inspect.signature(group).parameters.values()
         else:
             own.append(parameter)
+    own_names = {parameter.name for parameter in own}
+    shared = list({parameter.name: parameter for parameter in shared}.values())
     spread = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own + shared]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+            given[name] = group(**{f.name: given[f.name] for f in dataclasses.fields(group)})
+        given = {name: value for name, value in given.items() if name in own_names | groups.keys()}
         command(**given)
 
     run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]

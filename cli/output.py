@@ -35,6 +35,11 @@ def clock(when: int | float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when)) if when else "-"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 seat`, `2 seats`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def seconds(value: float) -> str:
     """A duration for people: `45 s`, `3 min`, `2.5 h`, `14 d`."""
     if value < 90:

@@ -5,14 +5,21 @@ Options override it, and so do environment variables.
 """
 
 import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
+import tomlkit
+import typer
 from pydantic import Field, field_validator
+from typer.main import get_command
 
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
+from protocol.files import explained, write_atomic
 from sandbox.policy import Wanted
 
 Role = Literal["operator", "validator", "owner"]
@@ -112,3 +119,198 @@ def find_profile(role: Role | None) -> Profile | None:
             found = load_profile(path)
             return found if role in (None, found.role) else None
     return None
+
+
+# ~ Writing a profile: TOML in which every line says what it is for.
+
+
+_KEYS = {
+    "operator": "Holds the stake and receives the pay. Keep a copy of both files elsewhere.",
+    "validator": "Pays the bonds, owns the seats and receives the fees. Keep a copy of both files elsewhere.",
+    "owner": "Owns the pool and its budget. Keep a copy of both files elsewhere.",
+}
+_SECOND_KEYS = {
+    "operator": ("[node]", "node", "Signs the node's files and pays their gas."),
+    "validator": ("[[voters]]", "voter-1", "Votes for a seat; repeat this table for more seats."),
+    "owner": ("[service_key]", "service", "The orchestrator's: it attests uploads."),
+}
+_PROCESSES = {"operator": ("worker",), "validator": ("validator",), "owner": ("trainer", "orchestrator")}
+
+
+@dataclass(frozen=True)
+class ProfileFiles:
+    """Files that a profile names; those that are not absolute lie beside it."""
+
+    deployment: Path = Path("deployment.json")
+    pool_config: Path = Path("pool.toml")
+    s3: Path = Path("s3.json")
+
+
+def profile_text(
+    role: Role,
+    *,
+    pool: int | None,
+    service: str | None,
+    rpc: str | None,
+    home: Path,
+    cache: Path,
+    files: ProfileFiles = ProfileFiles(),
+) -> str:
+    """Return a new profile in which every line says what it is for. Keys lie in `keys/` beside it."""
+
+    def line(name: str, value: object) -> str:
+        return f"# {name} =" if value is None else f"{name} = {tomlkit.item(value).as_string()}"
+
+    lines = [
+        "# What `muster` need not be told on every command. Options override it, and so do environment variables.",
+        "# Relative paths start at this file's folder. Without a password file the terminal asks for the password.",
+        line("role", role),
+        "",
+        "# Addresses of the contracts, and their chain.",
+        line("deployment", str(files.deployment)),
+        "# The chain's RPC; several with commas between them are used one after the other.",
+        line("rpc", rpc),
+        "# The pool's number, and the URL of its service.",
+        line("pool", pool),
+        line("service", service),
+        "",
+        "# The process's state: never delete it while work is under way.",
+        line("home", str(home)),
+        "# Weights by their hash; can be deleted while nothing runs.",
+        line("cache", str(cache)),
+        "# Follow URLs that others choose into private networks: for networks on one machine only.",
+        "allow_private_sources = false",
+    ]
+    if role == "operator":
+        lines += [
+            "# How the worker is kept apart from this machine: container, bubblewrap, none, or auto (what works best).",
+            'isolation = "auto"',
+            "# The image that containers run, as NAME@sha256:… or sha256:…; without one there is no container.",
+            "# isolation_image =",
+        ]
+    if role == "owner":
+        lines += [
+            "# The pool's configuration, as muster pool init writes it.",
+            line("pool_config", str(files.pool_config)),
+            "# Where the pool's bucket is: a JSON file {endpoint, bucket, region, credentials}.",
+            line("s3", str(files.s3)),
+        ]
+    for table, name, what in (("[key]", role, _KEYS[role]), _SECOND_KEYS[role]):
+        lines += ["", f"# {what}", table, f'keystore = "keys/{name}.json"', f'password_file = "keys/{name}.password"']
+    if role != "owner":
+        lines += [
+            "",
+            "# What computes: vllm, transformers, or auto (vLLM where it is installed); device cpu or cuda.",
+            "[engine]",
+            'name = "auto"',
+            line("device", "cuda" if _has_gpu() else "cpu"),
+            "threads = 1",
+            "batch = 64",
+        ]
+    for process in _PROCESSES[role]:
+        lines += ["", f"# Further fields of the configuration of the {process}.", f"[{process}]"]
+    return "\n".join(lines) + "\n"
+
+
+def _has_gpu() -> bool:
+    from cli.hardware import gpus
+
+    return bool(gpus())
+
+
+def name_pool(path: Path, pool: int) -> None:
+    """Write the pool's number into a profile that names none; comments and everything else stay."""
+    text = path.read_text().replace("\n# pool =\n", f"\npool = {pool}\n", 1)
+    document = tomlkit.parse(text)
+    if "pool" not in document:
+        document.append("pool", tomlkit.item(pool))
+    write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
+
+
+def name_model_folder(path: Path, folder: Path) -> None:
+    """Write into an owner's profile where the trainer finds the base model, which the pool's configuration names
+    only."""
+    document = tomlkit.parse(path.read_text())
+    document.setdefault("trainer", tomlkit.table())["base"] = str(folder)
+    write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
+
+
+def write_profile(path: Path, text: str, force: bool = False) -> None:
+    """Write it. Raises ConfigError rather than overwrite one, unless with `force`."""
+    if path.exists() and not force:
+        raise ConfigError(f"there is a profile in {path} already", "change it there, or pass --force to replace it")
+    with explained(f"write {path}", "check the folder, or set MUSTER_PROFILE"):
+        write_atomic(path, text.encode(), 0o600)
+
+
+# ---- What a profile says, as defaults of the commands' options
+
+
+_ROLE_OF: "dict[str, Role]" = {"node": "operator", "validator": "validator", "pool": "owner"}
+_WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "deploy", "governance"})
+"""Commands that take no defaults: they make profiles or networks, or act with keys of their own."""
+
+
+def profile_defaults(app: typer.Typer) -> dict[str, Any]:
+    """Return the defaults of the command that is about to run. typer asks the command line first, then the environment,
+    then these. Raises ConfigError for a profile that cannot be read."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    if not words or words[0] in _WITHOUT or {"-h", "--help", "--version"} & set(sys.argv):
+        return {}
+    profile = find_profile(_ROLE_OF.get(words[0]))
+    if profile is None:
+        return {}
+    command = get_command(app).commands.get(words[0])  # type: ignore[attr-defined]
+    return {words[0]: _command_defaults(command, option_values(profile), words[0])} if command else {}
+
+
+def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the values that a command has options for; of a group, by its commands."""
+    if hasattr(command, "commands"):
+        return {
+            sub: _command_defaults(one, values, sub) for sub, one in command.commands.items() if sub not in _WITHOUT
+        }
+    known = {option.name: option for option in command.params}
+    found = {option: values[option] for option in known if option in values}
+    if name == "create" and "pool" in values:  # a second pool has a service of its own
+        found = {option: value for option, value in found.items() if option not in ("url", "service_key")}
+    return {option: _many(value) if known[option].multiple else _one(value) for option, value in found.items()}
+
+
+def option_values(profile: Profile) -> dict[str, Any]:
+    """Return option → value; addresses are read from key files when they are asked for."""
+    pool = "@".join(part for part in (str(profile.pool or ""), profile.service or "") if part) or None
+    found: dict[str, Any] = {
+        "deployment": profile.deployment,
+        "rpc": profile.rpc,
+        "pool": pool,
+        "keystore": profile.key.keystore,
+        "password_file": profile.key.password_file,
+        "isolation_image": profile.isolation_image or None,
+    }
+    if profile.role == "operator" and profile.node:
+        found |= {"node_keystore": profile.node.keystore, "node_password_file": profile.node.password_file}
+        found["node"] = _address(profile.node)
+    if profile.role == "validator":
+        found |= {"voter": [_address(one) for one in profile.voters], "address": _address(profile.key)}
+    if profile.role == "owner" and profile.service_key:
+        found |= {"service_key": _address(profile.service_key), "url": profile.service}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _address(key: ProfileKey) -> Callable[[], str]:
+    def read() -> str:
+        from runtime.keystore import address_of
+
+        return address_of(key.keystore)
+
+    return read
+
+
+def _one(value: Any) -> Any:
+    return value if callable(value) else str(value)
+
+
+def _many(value: Any) -> Any:
+    values = value if isinstance(value, list) else [value]
+    return lambda: [str(one() if callable(one) else one) for one in values]

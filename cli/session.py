@@ -1,25 +1,33 @@
 """A command's connection: the deployment, the chain, and the key it acts with."""
 
 import logging
+import sqlite3
 import tempfile
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.indexer.projection import Projection
 from chain.suite import Suite
-from protocol.errors import ConfigError
+from protocol.encoding import parse_document
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import user_cache
 from runtime.keystore import open_key
 
 if TYPE_CHECKING:
     from chain.contracts import PoolView
     from chain.indexer.state import State
+    from cli.pool_ref import PoolRef
     from protocol.accounts import LocalAccount
+    from protocol.api.endpoints import Get
+
 
 log = logging.getLogger("muster.cli")
-_PATIENCE, _GLANCE = 8.0, 3.0
+_PATIENCE, _GLANCE, _SERVICE_SECONDS = 8.0, 3.0, 5.0
+A = TypeVar("A")
 
 
 class Session:
@@ -45,17 +53,38 @@ class Session:
             raise ConfigError(f"there is no pool {pool} on this deployment", f"{have}; check --pool")
         return self.suite.pools.pool_of(pool)
 
+    def pool_number(self, named: "PoolRef | None") -> int:
+        """Return the number of the pool that is meant: the one named, or the only one on the deployment. Raises
+        ConfigError if that is not clear or there is no such pool, UnreachableError if its service cannot be asked."""
+        if named is None:
+            count = self.suite.pools.pool_count()
+            if count != 1:
+                raise ConfigError(f"{count or 'no'} pools are on this deployment", "name one with --pool")
+            return 1
+        number = named.number or self._number_of(named.url or "")
+        self.pool(number)
+        return number
+
+    def _number_of(self, url: str) -> int:
+        access = ask_access(url)
+        if access.deployment.contracts != self.deployment.contracts:
+            raise ConfigError(f"the pool of {url} is on another deployment", "check --pool and --deployment")
+        return access.pool
+
     def state(self) -> "State":
-        """The suite's state up to the latest block, projected from its events. Events already seen are kept in the
-        user's cache folder, so that only new ones are fetched; a cache that cannot be used costs time only."""
+        """Return the suite's state up to the latest block, projected from its events.
+
+        Events already seen are kept in the user's cache folder. While another process of this user holds that file, a
+        copy of it is used, so that only new events are fetched.
+        """
         from chain.indexer.follower import Follower
 
         with tempfile.TemporaryDirectory(prefix="muster-") as spare:
             try:
                 follower = Follower(self.client, self.deployment, self._cache())
             except (ConfigError, OSError) as error:
-                log.info("reading all events anew: %s", error)
-                follower = Follower(self.client, self.deployment, Path(spare) / "events.sqlite")
+                log.info("using a copy of the events that are known: %s", error)
+                follower = Follower(self.client, self.deployment, _copied(self._cache(), Path(spare)))
             try:
                 projection = Projection(follower)
                 projection.refresh()
@@ -67,6 +96,19 @@ class Session:
         """A file of its own per deployment; other chains with the same id differ in their genesis block."""
         suite = f"{self.deployment.chain_id}-{self.deployment.genesis[2:14]}-{self.suite.pools.address[2:14].lower()}"
         return user_cache("events") / f"{suite}.sqlite"
+
+
+def _copied(events: Path, folder: Path) -> Path:
+    """Copy an event file that another process may be writing, if it can be read; return the path of the copy."""
+    copy = folder / "events.sqlite"
+    try:
+        with closing(sqlite3.connect(f"file:{events}?mode=ro", uri=True, timeout=2.0)) as source:
+            with closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+    except (sqlite3.Error, OSError) as error:
+        log.info("reading all events anew: %s", error)
+        copy.unlink(missing_ok=True)
+    return copy
 
 
 def load_deployment(path: Path | None) -> Deployment:
@@ -117,3 +159,82 @@ def open_session(
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
+
+
+class AnswersOtherwiseError(UnreachableError):
+    """A service answers, but not with the document."""
+
+
+class NotKnownError(AnswersOtherwiseError):
+    """A service answers that it has no such document."""
+
+
+def ask_service(url: str, endpoint: "Get[A]") -> A:
+    """Return a public document of a pool's service. Raises NotKnownError if it has none, ConfigError if no such service
+    answers, UnreachableError."""
+    from runtime.signed_client import ClientLimits, ServiceError, SignedClient
+
+    limits = ClientLimits(timeout=_SERVICE_SECONDS, attempts=1, exchange=4 * _SERVICE_SECONDS)
+    client, where = SignedClient(url, limits=limits), url.rstrip("/") + endpoint.path
+    try:
+        return client.get(endpoint)
+    except ServiceError as error:
+        kind = NotKnownError if error.status == 404 else AnswersOtherwiseError
+        raise kind(f"the service {where} answers {error.status}", "check the URL") from None
+    except UnreachableError as error:
+        what = f"the service {where} does not answer ({error.what})"
+        raise UnreachableError(what, "start it or correct the URL") from None
+    except IntegrityError as error:
+        raise ConfigError(f"{url} is not a pool's service: {error.what}", "check the URL") from None
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True)
+class Access:
+    """A pool that somebody wants to take part in. `url`: its service; `rpc`: the chain's URLs."""
+
+    url: str
+    pool: int
+    rpc: tuple[str, ...]
+    deployment: Deployment
+    config_hash: str
+
+    def save_deployment(self, path: Path, replace: bool = False) -> None:
+        """Write the deployment file. Raises ConfigError rather than replace one of another deployment, unless asked
+        to."""
+        if not replace and path.exists() and Deployment.load(path).contracts != self.deployment.contracts:
+            what = f"{path} is of another deployment than {self.url}'s"
+            hint = "muster init --force replaces it and keeps the keys; or name another profile with MUSTER_PROFILE"
+            raise ConfigError(what, hint)
+        self.deployment.save(path)
+
+
+def ask_access(url: str, rpc: str | None = None) -> Access:
+    """What the service at `url` says; `rpc` instead of the URLs that it names. Raises ConfigError, UnreachableError."""
+    from protocol.api.endpoints import POOL
+    from protocol.http.signing import service_url
+
+    url = service_url(url)
+    answer = ask_service(url, POOL)
+    document = parse_document(answer.deployment.encode(), Deployment, f"the deployment that {url} names")
+    document.check_abis(f"the deployment that {url} names")
+    named = tuple(rpc_urls(document.network, rpc, ",".join(answer.rpc)))
+    return Access(url, answer.pool, named, document, answer.config_hash)
+
+
+def check_access(access: Access, state: "State") -> None:
+    """Raise IntegrityError unless the chain says the same as the service: the pool, its configuration, and where its
+    owner announced its service."""
+    pool = state.pools.get(access.pool)
+    if pool is None:
+        raise IntegrityError(f"there is no pool {access.pool}, of which {access.url} speaks", "ask the pool's owner")
+    if pool.config_hash.hex() != access.config_hash:
+        what = f"{access.url} names another configuration than the chain does for pool {access.pool}"
+        raise IntegrityError(what, "ask the pool's owner")
+    if pool.service_url.rstrip("/") != access.url.rstrip("/"):
+        announced = f"answers at {pool.service_url}" if pool.service_url else "was never announced"
+        raise IntegrityError(
+            f"on chain the service of pool {access.pool} {announced}, not at {access.url}",
+            "use the announced URL, or ask the pool's owner",
+        )

@@ -19,7 +19,7 @@ from protocol.curriculum_mask import CurriculumMask
 from protocol.encoding import load_document
 from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
-from runtime.solve_rates import counted_files, expected_mask, published_mask, read_tries
+from runtime.curriculum import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 
@@ -105,7 +105,8 @@ class DifficultyReport:
     rates: dict[Drawn, SolveRate]
 
     def counts(self, usual: Curriculum) -> dict[str, Counter[Difficulty]]:
-        """Environment → how many of its tried problems have which difficulty by its own curriculum, or the usual."""
+        """Return environment → how many of its tried problems have which difficulty by its own curriculum, or the
+        usual."""
         found: dict[str, Counter[Difficulty]] = {one.called: Counter() for one in self.config.environments}
         for problem, rate in self.rates.items():
             own = self.config.environments[problem.environment]
@@ -114,8 +115,8 @@ class DifficultyReport:
 
 
 def measure_difficulty(folder: Path, before: int | None = None) -> DifficultyReport:
-    """Of the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where there
-    is no data set, IntegrityError for one that cannot be read."""
+    """Measure the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where
+    there is no data set, IntegrityError for one that cannot be read."""
     config = load_document(folder / CONFIG, PoolConfig, toml=False)
     rates: dict[Drawn, SolveRate] = {}
     for row in _rows(folder, before):

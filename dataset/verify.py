@@ -153,7 +153,7 @@ class RowChecks:
         return ""
 
     def end(self, what: str, wanted: Mapping[int, AcceptedFile]) -> None:
-        """After the last row, add what is missing of the `wanted` files, and of files of which some rows were seen."""
+        """Add, after the last row, what is missing of the `wanted` files, and of files of which some rows were seen."""
         for sequence in sorted({*wanted, *self._seen}):
             rows = self._files[sequence].submission.rows
             seen = self._seen.get(sequence, bytearray(-(-rows // 8)))

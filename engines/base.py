@@ -41,7 +41,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt to complete; `noise_key` are the three 64-bit words of docs/protocol.md section 3.
+    """A prompt to complete; `noise_key` are the three 64-bit words of docs/reference/protocol.md section 3.
 
     A later turn of a rollout is a request whose prompt is everything before it. `sampled`: how many tokens of the
     rollout were sampled already, from which noise and proofs go on; `tail`: those of the completion before. `goes_on`:

@@ -1,4 +1,7 @@
-"""Hidden states of a chunk that is not full, as bytes: what a later turn's proof goes on from."""
+"""Batched decoding with proofs: one wave of requests from their prompts to their last tokens.
+
+The hidden states of a chunk that is not full travel as bytes (`tail`): a later turn's proof goes on from them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +30,6 @@ def from_bytes(tail: bytes, sampled: int) -> torch.Tensor:
     if not count:
         return torch.empty(0, 0, dtype=torch.bfloat16)
     return torch.frombuffer(bytearray(tail), dtype=torch.int16).view(torch.bfloat16).reshape(count, -1)
-
-
-# ~ Batched decoding with proofs: one wave of requests from their prompts to their last tokens.
 
 
 # hidden [n, d] → logits [n, V] float32

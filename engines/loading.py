@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from protocol.errors import ConfigError, IntegrityError, first_line
-from protocol.models import REFETCH, check_documents, read_object
+from protocol.errors import ConfigError, IntegrityError, first_line, printable
+from protocol.models import REFETCH, check_documents, check_vocabulary, read_object
 
 T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -49,6 +49,17 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise IntegrityError(
             f"{path} asks to run code of its own (auto_map)", "use a model of the transformers library"
         )
+    quantisation = config.get("quantization_config") or text_settings(config).get("quantization_config")
+    if quantisation or any((folder / name).is_file() for name in ("quantize_config.json", "hf_quant_config.json")):
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None
+        raise IntegrityError(
+            f"{folder} holds quantised weights{f' ({printable(str(method), 40)})' if method else ''}, which can be "
+            "neither trained nor verified",
+            "use the original model",
+        )
+    rows = text_settings(config).get("vocab_size")
+    if isinstance(rows, int) and not isinstance(rows, bool):
+        check_vocabulary(folder, rows)
     for name in UNSUPPORTED:
         if text_settings(config).get(name) not in (None, 1, 1.0):
             raise IntegrityError(f"{path} sets {name}, which verification does not support", "use another model")

@@ -1,8 +1,8 @@
-"""Full precision where a pool's dtype is float32: told to torch, then measured before any work is done.
+"""Full precision where a pool's dtype is float32: set in torch, then measured before any work is done.
 
 A device that multiplies float32 in TF32 or bfloat16 rounds its factors to 10 or 7 bits. No honest file of such a
-machine passes a float32 pool's checks, so it must not begin. Torch can be told; some variables of the environment
-overrule it.
+machine passes a float32 pool's checks, so it must not begin. Torch has switches; some variables of the environment
+overrule them.
 """
 
 import os
@@ -27,7 +27,7 @@ _OVERRULING: Mapping[str, tuple[str, ...]] = {
     "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
     "VLLM_FLOAT32_MATMUL_PRECISION": ("", "highest"),
 }
-"""Variable → values that leave float32 alone. Libraries read them before torch can be told anything."""
+"""Variable → values that leave float32 alone. Libraries read them before torch's switches can be set."""
 
 
 def require_full_precision(dtype: str, device: str) -> None:
@@ -39,7 +39,7 @@ def require_full_precision(dtype: str, device: str) -> None:
     if dtype != "float32":
         return
     check_environment(dtype)
-    _tell_torch()
+    _set_torch()
     for called, product in PRODUCTS.items():
         try:
             error = product_error(product, device)
@@ -96,7 +96,7 @@ def _batched(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 PRODUCTS: Mapping[str, Product] = {"a linear layer": torch.nn.functional.linear, "a batched product": _batched}
 
 
-def _tell_torch() -> None:
+def _set_torch() -> None:
     """In the whole process. The older switches last: they set the newer ones as well, and where only those were set,
     libraries that still ask the older get an error."""
     backends: Any = torch.backends

@@ -1,4 +1,7 @@
-"""Which sequences share a forward pass of the verifier: the division that computes the fewest tokens, padding too."""
+"""The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side.
+
+Sequences are divided into forward passes so that the fewest tokens are computed, padding included.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -70,9 +73,6 @@ def _cut(facts: Sequence[tuple[int, int, int]], most: int) -> tuple[int, list[tu
         cuts.append((best[end][1], end))
         end = best[end][1]
     return best[len(facts)][0], cuts[::-1]
-
-
-# ~ The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side.
 
 
 # (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]

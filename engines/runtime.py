@@ -96,7 +96,7 @@ def arithmetic_of(device: str) -> str:
     """A device's name in files: `cpu` stands for processors with AVX-512, others are named by their kernels.
 
     In bfloat16 torch rounds differently with AVX2: honest files of one kind of processor, measured by the same engine
-    on the other, differ three times as much as on their own, which no law that was measured on one kind allows.
+    on the other, differ three times as much as on their own, which no null model that was measured on one kind allows.
     """
     import torch
 

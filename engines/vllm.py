@@ -186,7 +186,7 @@ class VllmEngine:
         try:
             yield
         except BaseException as error:
-            with suppress(Exception):  # what failed first is what is told
+            with suppress(Exception):  # the first failure is the one to report
                 engine = self._llm.llm_engine
                 engine.abort_request(list(engine.output_processor.request_states), internal=True)
                 self._llm.collective_rpc("muster_forget", args=(tickets,))
@@ -204,13 +204,13 @@ class VllmEngine:
 def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:
     """Bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, between 64 MiB and 1 GiB;
     1 GiB for a model whose configuration does not say."""
-    said = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
+    known = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
     try:
-        layers, heads = said["num_hidden_layers"], said["num_attention_heads"]
-        size = said.get("head_dim") or said["hidden_size"] // heads
+        layers, heads = known["num_hidden_layers"], known["num_attention_heads"]
+        size = known.get("head_dim") or known["hidden_size"] // heads
     except KeyError:
         return 1 << 30
-    position = 2 * layers * said.get("num_key_value_heads", heads) * size * width
+    position = 2 * layers * known.get("num_key_value_heads", heads) * size * width
     blocks = sequences * (-(-length // BLOCK) + 1) + 1
     return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
 

@@ -71,13 +71,13 @@ class Environment(Protocol):
         ...
 
     def problem(self, seed: int) -> Problem:
-        """The problem of a seed, 0 ≤ seed < 2⁶⁴, or of a row. Raises ValueError outside that range, ScoringUnavailable
-        where this machine cannot make it."""
+        """Return the problem of a seed, 0 ≤ seed < 2⁶⁴, or of a row. Raise ValueError outside that range,
+        ScoringUnavailable where this machine cannot make it."""
         ...
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """Between 0 and 1, whatever the text; bounded in time. Raises ScoringUnavailable where this machine cannot
-        score it, and nothing else."""
+        """Return between 0 and 1, whatever the text; bounded in time. Raise ScoringUnavailable where this machine
+        cannot score it, and nothing else."""
         ...
 
 
@@ -87,8 +87,8 @@ class InTurns(Environment, Protocol):
     each without its EOS. The same turns at the same problem get the same reply and score in every process."""
 
     def reply(self, problem: Problem, said: Sequence[str]) -> str | None:
-        """What comes after these turns; None where they are the end. Bounded in time. Raises ScoringUnavailable where
-        this machine cannot say, and nothing else."""
+        """Return what comes after these turns; None where they are the end. Bounded in time. Raise ScoringUnavailable
+        where this machine cannot say, and nothing else."""
         ...
 
     def score_turns(self, problem: Problem, said: Sequence[str]) -> float:
@@ -103,7 +103,7 @@ THRESHOLD, _LICENCE = "score_threshold", "licence"
 
 
 def take_threshold(params: dict[str, Any]) -> float:
-    """The parameter, taken out of `params`; 1 where it is not there. Raises ConfigError."""
+    """Return the parameter, taken out of `params`; 1 where it is not there. Raise ConfigError."""
     value = params.pop(THRESHOLD, 1.0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ConfigError(f"`params.{THRESHOLD}` is {value!r}", "use a number from 0 to 1 (1: right or nothing)")
@@ -111,7 +111,7 @@ def take_threshold(params: dict[str, Any]) -> float:
 
 
 def credited(value: float, threshold: float) -> float:
-    """1 where a score reaches the threshold, else 0; with threshold 0 the score itself, held within 0 and 1."""
+    """Return 1 where a score reaches the threshold, else 0; with threshold 0 the score itself, held within 0 and 1."""
     if not math.isfinite(value):
         return 0.0
     if threshold > 0:
@@ -120,7 +120,7 @@ def credited(value: float, threshold: float) -> float:
 
 
 def file_params(config_name: str, params: dict[str, Any], more: Sequence[str] = ()) -> tuple[float, str]:
-    """`score_threshold` (environments/base.py), and `licence`, what the owner says of the file. Raises ConfigError
+    """`score_threshold` (environments/base.py), and `licence`, what the owner says of the file. Raise ConfigError
     for any other parameter; those named in `more` were taken before."""
     own = dict(params)
     threshold = take_threshold(own)
@@ -132,6 +132,13 @@ def file_params(config_name: str, params: dict[str, Any], more: Sequence[str] = 
             f"it has {', '.join((THRESHOLD, *more))} and {_LICENCE}, a text",
         )
     return threshold, licence
+
+
+def tagged_answer(text: str) -> str:
+    """Return what stands in the last <answer>…</answer> of a text, or the text where it has no such tag."""
+    if "<answer>" not in text and "</answer>" not in text:
+        return text
+    return text.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
 # Cache
@@ -150,8 +157,8 @@ class KeptAnswers:
         self._lock, self._said, self._chars = threading.Lock(), OrderedDict[bytes, Said](), 0
 
     def get(self, question: Any, ask: Callable[[], Said]) -> Said:
-        """The answer to a question that JSON can hold; `ask` gives it where it is not kept, and what that raises is
-        raised."""
+        """Return the answer to a question that JSON can hold; `ask` gives it where it is not kept, and what that raises
+        is raised."""
         key = hashlib.sha256(json.dumps(question).encode()).digest()
         with self._lock:
             if key in self._said:

@@ -9,20 +9,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any
 
 import protocol
 from environments.base import Environment, InTurns, Problem
-from environments.genesys import GenesysRow, problem_of, read_row, scored
+from environments.genesys import GenesysRow, problem_of, read_row, reference_of, scored
 from environments.parquet import is_parquet, unpack
 from environments.registry import load_environment
+from environments.row_formats import json_rows, normalised
 from protocol.encoding import canonical_json, parse_json
-from protocol.environments import MAX_ROW_BYTES, EnvironmentConfig
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, printable
 from protocol.files import explained
 from protocol.problems import candidate_seed
@@ -86,7 +87,7 @@ def main() -> None:
 
 
 def _looked_at(environment: Environment, seed: int, hostile: bool) -> dict[str, Any]:
-    """A problem's hash, the scores of a handful of answers to it, and how long all that took (s)."""
+    """Return a problem's hash, the scores of a handful of answers to it, and how long all that took (s)."""
     begin = time.perf_counter()
     try:
         problem = environment.problem(seed)
@@ -111,8 +112,8 @@ def _looked_at(environment: Environment, seed: int, hostile: bool) -> dict[str, 
 
 
 def _replies(environment: Environment, problem: Problem, texts: Sequence[str]) -> str:
-    """What an environment of several turns replies to each text and to some in a row, and what these are worth, as one
-    hash; empty for others."""
+    """Return what an environment of several turns replies to each text and to some in a row, and what these are worth,
+    as one hash; empty for others."""
     if environment.declared.turns.most == 1 or not isinstance(environment, InTurns):
         return ""
     found: list[Any] = []
@@ -122,7 +123,7 @@ def _replies(environment: Environment, problem: Problem, texts: Sequence[str]) -
 
 
 def _score(environment: Environment, problem: Problem, text: str) -> float | str:
-    """A score, or what was raised instead of one."""
+    """Return a score, or what was raised instead of one."""
     try:
         return environment.score(problem, text)
     except MusterError:
@@ -132,10 +133,12 @@ def _score(environment: Environment, problem: Problem, text: str) -> float | str
 
 
 def answers_to(problem: Problem) -> dict[str, str]:
-    """The reference in the forms that scorers want, and texts that are nearly right or wrong."""
+    """Return the reference in the forms that scorers want, and texts that are nearly right or wrong."""
     info = problem.metadata.get("info")
     truth = info.get("ground_truth", "") if isinstance(info, dict) else ""
     reference = problem.answer or (truth if isinstance(truth, str) else json.dumps(truth))
+    if isinstance(truth, float) and problem.metadata.get("task_type") == "verifiable_math":
+        reference = problem.answer or reference_of(problem.metadata["info"])  # without an exponent
     return {
         "reference": reference,
         "boxed": rf"\boxed{{{reference}}}",
@@ -183,7 +186,7 @@ class EnvironmentCheck:
 
 
 def sample_seeds(rows: int, count: int) -> list[int]:
-    """So many of an environment's seeds: rows from its first to its last, or ends and hashes."""
+    """Return so many of an environment's seeds: rows from its first to its last, or ends and hashes."""
     if rows:
         return sorted({place * (rows - 1) // max(1, count - 1) for place in range(count)})
     return [0, (1 << 64) - 1, *map(candidate_seed, range(2, count))][:count]
@@ -196,7 +199,7 @@ def check_environment(
     seeds: Sequence[int],
     hostile_problems: int = HOSTILE_PROBLEMS,
 ) -> EnvironmentCheck:
-    """`environment` is what `config` loads; hostile texts answer the first of its problems. Raises ScoringUnavailable
+    """`environment` is what `config` loads; hostile texts answer the first of its problems. Raise ScoringUnavailable
     where this machine cannot score, ConfigError where another process refuses the configuration."""
     sides = [_probed(config, data, seeds, hostile_problems, side) for side in range(len(_SURROUNDINGS))]
     if any(side is None for side in sides):
@@ -227,7 +230,7 @@ def check_environment(
 def _probed(
     config: EnvironmentConfig, data: Path | None, seeds: Sequence[int], hostile: int, side: int
 ) -> list[Any] | None:
-    """What a process of its own says of these seeds; None where it does not end."""
+    """Return what a process of its own says of these seeds; None where it does not end."""
     own = dict(_SURROUNDINGS[side])
     own |= dict.fromkeys(_THREADS, own.pop("threads"))
     root = str(Path(protocol.__file__).parents[1])
@@ -262,7 +265,7 @@ def _probed(
 
 
 def _content(one: dict[str, Any] | None) -> Any:
-    """What must be the same everywhere."""
+    """Return what must be the same everywhere."""
     return one and {name: one.get(name) for name in ("problem", "scores", "replies", "wrong")}
 
 
@@ -345,7 +348,7 @@ class Screen:
         self._seen: dict[bytes, int] = {}
 
     def row(self, number: int, line: bytes) -> Screened:
-        """Raises ScoringUnavailable where this machine cannot score."""
+        """Raise ScoringUnavailable where this machine cannot score."""
         try:
             row = read_row(line, f"row {number}")
         except IntegrityError as error:
@@ -387,9 +390,9 @@ class ScreenReport:
 
 
 def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]) -> ScreenReport:
-    """Write the rows of the file at `path` that `checks` keeps to `out`, as they stand there, and to `refused` which
-    others there were and why. Raises IntegrityError for a Parquet file that cannot be read, ScoringUnavailable where
-    this machine cannot score, ConfigError where it cannot write."""
+    """Write the rows of the file at `path` that `checks` keeps to `out`, as it stands there or in the form of a pool's
+    data file, and to `refused` which others there were and why. Raise IntegrityError for a file that cannot be read,
+    ScoringUnavailable where this machine cannot score, ConfigError where it cannot write."""
     report = ScreenReport(Counter(), Counter())
     with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
         lines = path
@@ -397,8 +400,12 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
             lines = Path(stack.enter_context(TemporaryDirectory())) / "rows"
             unpack(path, lines)
         good, bad = (stack.enter_context(one.open("wb")) for one in (out, refused))
-        for number, line in enumerate(_lines(lines)):
+        for number, line in enumerate(json_rows(lines)):
             found = checks.row(number, line)
+            if found.reason == SCHEMA:
+                with suppress(ValueError):
+                    line = normalised(line)
+                    found = checks.row(number, line)
             if found.reason:
                 report.dropped[found.reason] += 1
                 bad.write(canonical_json({"row": number, "reason": found.reason, "what": found.what}) + b"\n")
@@ -410,22 +417,8 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
     return report
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file without their ends; of one that is too long to be a row its beginning."""
-    with path.open("rb") as file:
-        while line := file.readline(MAX_ROW_BYTES + 2):
-            yield line.removesuffix(b"\n")
-            if len(line) > MAX_ROW_BYTES + 1 and not line.endswith(b"\n"):
-                _skip_line(file)
-
-
-def _skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
-        pass
-
-
 def _keys(row: GenesysRow) -> list[bytes]:
-    """What no other row may have: its name, and its prompt whatever the white space."""
+    """Return what no other row may have: its name, and its prompt whatever the white space."""
     texts = (f"id {row.problem_id}", f"prompt {' '.join(row.prompt.split())}")
     return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
 

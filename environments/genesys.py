@@ -1,10 +1,16 @@
-"""One row of a data file: read as hostile, checked against what its task type needs."""
+"""Files of problems in the schema of GENESYS and SYNTHETIC-1: rows, their scores, and the environment made of a file.
 
+A row is read as hostile, and checked against what its task type needs.
+"""
+
+import ast
 import hashlib
+import json
 import math
 import mmap
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +23,7 @@ from environments.base import THRESHOLD, Declaration, Problem, credited, file_pa
 from environments.gym import GymEnvironment
 from environments.parquet import is_parquet, unpack
 from environments.scorers import code, mathematics
+from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
@@ -42,8 +49,8 @@ class GenesysRow(BaseModel):
 
 
 def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
-    """A row from a line of JSON, or from what a Parquet file holds. Raises IntegrityError naming `where` and what is
-    wrong with it."""
+    """Return a row from a line of JSON, or from what a Parquet file holds. Raise IntegrityError naming `where` and what
+    is wrong with it."""
     try:
         if isinstance(line, bytes) and len(line) > MAX_ROW_BYTES:
             raise ValueError(f"it has {len(line)} bytes, {MAX_ROW_BYTES} at most")
@@ -52,7 +59,7 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
             raise ValueError("it is not a JSON object")
         for name in ("verification_info", "metadata"):
             if isinstance(fields.get(name), str):
-                fields[name] = parse_json(fields[name])
+                fields[name] = _object(fields[name], name)
             elif fields.get(name) is None:
                 fields.pop(name, None)
         row = GenesysRow.model_validate(fields)
@@ -66,8 +73,16 @@ def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
         raise IntegrityError(f"{where}: {printable(str(error), 200)}", "mend the row") from None
 
 
+def _object(text: str, name: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        hint = "`muster data screen` turns Python literals into JSON"
+        raise ValueError(f"`{name}` is text that is no JSON ({error}); {hint}") from None
+
+
 def reference_of(info: dict[str, Any]) -> str:
-    """A mathematical answer as text; a list of one counts as that."""
+    """Return a mathematical answer as text; a list of one counts as that."""
     value = info.get("ground_truth", info.get("answer"))
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
@@ -75,14 +90,23 @@ def reference_of(info: dict[str, Any]) -> str:
         raise ValueError("verification_info has no `ground_truth`, a text or a number")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("`ground_truth` is not finite")
-    text = str(value)
+    # Digits, for what reads 1e-05 as mathematics takes e for Euler's number.
+    text = f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
     if not 0 < len(text) <= 4096:
         raise ValueError(f"`ground_truth` has {len(text)} characters, 1 to 4096 are allowed")
     return text
 
 
+def _mathematical(info: dict[str, Any]) -> None:
+    """A reference that is read in part would make wrong answers right."""
+    try:
+        mathematics.check_reference(reference_of(info))
+    except ConfigError as error:
+        raise ValueError(error.what) from None
+
+
 def tests_of(info: dict[str, Any]) -> dict[str, Any]:
-    """What environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
+    """Return what environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
     `outputs` side by side with one `fn_name`, is turned into it."""
     given = info.get("ground_truth", info)
     given = parse_json(given) if isinstance(given, str) else given
@@ -103,9 +127,12 @@ def tests_of(info: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _output(info: dict[str, Any]) -> None:
-    if "ground_truth" not in info and "output" not in info:
-        raise ValueError("verification_info has no `ground_truth`")
+def output_of(info: dict[str, Any]) -> Any:
+    """The output that an answer has to predict, under any of its names."""
+    for name in ("ground_truth", "output", "code_output"):
+        if name in info:
+            return info[name]
+    raise ValueError("verification_info has no `ground_truth`")
 
 
 def _gym(info: dict[str, Any]) -> None:
@@ -126,11 +153,11 @@ def _unknown(info: dict[str, Any]) -> None:
 
 
 NEEDED: dict[str, Callable[[dict[str, Any]], object]] = {
-    "verifiable_math": reference_of,
+    "verifiable_math": _mathematical,
     "verifiable_code": tests_of,
     "prime_rl_code": tests_of,
-    "code_output_prediction": _output,
-    "verifiable_code_understanding": _output,
+    "code_output_prediction": output_of,
+    "verifiable_code_understanding": output_of,
     "reasoning_gym": _gym,
     "llm_judgeable": _judged,
     "llm_judgeable_groundtruth_similarity": _judged,
@@ -141,26 +168,66 @@ TASK_TYPES = frozenset(name for name, needed in NEEDED.items() if needed is not 
 # Predicted output
 
 
-_TRIES = 64
+_TRIES, _WINDOW, _LITERAL_CHARS, _LITERAL_DEPTH = 256, 1 << 15, 4096, 32
 NOTHING = object()
 
 
 def predicted_output(text: str) -> Any:
-    """`output` of the last JSON object in the text; NOTHING without one. Looks at so many closing and opening braces at
-    most."""
-    end = text.rfind("}")
-    start = end
+    """Return `output` of the last object in the text that has one, written as JSON or as a Python dictionary; NOTHING
+    without one. Only the last 32,768 characters and so many opening braces count."""
+    text, found, start = text[-_WINDOW:], NOTHING, 0
     for _ in range(_TRIES):
-        start = text.rfind("{", 0, max(0, start))
-        if end < 0 or start < 0:
-            return NOTHING
-        try:
-            found = parse_json(text[start : end + 1])
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            return found.get("output", NOTHING)
-    return NOTHING
+        start = text.find("{", start)
+        if start < 0:
+            break
+        end = _closing(text, start)
+        made = _literal(text[start:end])
+        if isinstance(made, dict) and "output" in made:
+            found = made["output"]
+            start = end
+        else:
+            start += 1
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the end of the object that begins at `start`, quoted braces left out; `start` where there is none."""
+    depth, quote, at = 0, "", start
+    while at < len(text):
+        character = text[at]
+        if quote:
+            at += character == "\\"
+            quote = "" if character == quote else quote
+        elif character in "\"'" and (character == '"' or text[at - 1] in "{[(:, "):
+            quote = character
+        elif character in "{}":
+            depth += 1 if character == "{" else -1
+            if depth == 0:
+                return at + 1
+        at += 1
+    return start
+
+
+def _literal(text: str) -> Any:
+    """Return what a text means as JSON or as a Python literal; NOTHING for anything else."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        pass
+    # names of characters are those of the interpreter's version
+    if len(text) > _LITERAL_CHARS or nesting(text) > _LITERAL_DEPTH or "\\N" in text or "---" in text:
+        return NOTHING
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return NOTHING
+
+
+def _is_truth(found: Any, truth: Any) -> bool:
+    """Whether a predicted output is the truth, which may itself be text that holds JSON."""
+    if same(found, truth):
+        return True
+    return isinstance(truth, str) and (meant := _literal(truth)) is not NOTHING and same(found, meant)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -175,7 +242,7 @@ def same(one: Any, other: Any) -> bool:
 # Data files
 
 
-_CHECK = "1"  # raise it when what a file must hold changes
+_CHECK = "2"  # raise it when what a file must hold changes
 
 
 class ProblemFile:
@@ -205,7 +272,7 @@ class ProblemFile:
         return len(self._ends)
 
     def row(self, number: int) -> GenesysRow:
-        """Raises ValueError for a number outside the file."""
+        """Raise ValueError for a number outside the file."""
         if not 0 <= number < len(self):
             raise ValueError(f"row {number} of {len(self)}")
         return read_row(self._line(number), f"{self._path.name}, row {number}")
@@ -238,7 +305,7 @@ class ProblemFile:
             write_atomic(marker, self._checked().encode())
 
     def _checked(self) -> str:
-        """What is known of the files once they are checked: they are the same as long as this is."""
+        """Return what is known of the files once they are checked: they are the same as long as this is."""
         if not self._lines.is_file():
             return "never"
         times = {self._path.stat().st_mtime_ns, self._lines.stat().st_mtime_ns}
@@ -286,13 +353,13 @@ class GenesysEnvironment:
 
 
 def problem_of(row: GenesysRow, number: int) -> Problem:
-    """The problem of row `number`."""
+    """Return the problem of row `number`."""
     known = {"row": number, "problem_id": row.problem_id, "task_type": row.task_type, "info": row.verification_info}
     return Problem(row.prompt, row.gold_standard_solution or "", known)
 
 
 def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
-    """What an answer is worth, 0 to 1. Raises what the scorer of the task type raises."""
+    """Return what an answer is worth, 0 to 1. Raise what the scorer of the task type raises."""
     if task_type == "verifiable_math":
         return mathematics.score(answer, reference_of(info))
     if task_type in ("verifiable_code", "prime_rl_code"):
@@ -300,8 +367,8 @@ def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
     if task_type == "reasoning_gym":
         generator = _gym_environment(info["dataset"], _frozen(info.get("params", {})))
         return generator.score(generator.problem(info["seed"]), answer.strip())
-    found, wanted = predicted_output(answer), info.get("ground_truth", info.get("output"))
-    return float(found is not NOTHING and same(found, wanted))
+    found = predicted_output(answer)
+    return float(found is not NOTHING and _is_truth(found, output_of(info)))
 
 
 def _frozen(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -35,7 +35,8 @@ from typing import Any, Protocol
 import numpy as np
 
 import protocol
-from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, take_threshold
+from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, tagged_answer, take_threshold
+from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
 
@@ -107,7 +108,7 @@ class LateModule(ModuleType):
 
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
-    """All datasets of reasoning_gym by name: class, and class of the configuration."""
+    """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
     if "cellpylib" not in sys.modules and _PLOTS not in sys.modules:
         with _undrawn(), suppress(ImportError):  # what is missing reasoning_gym says below
             importlib.import_module("cellpylib")
@@ -193,7 +194,7 @@ def _makes_24(answer: str, reference: str) -> bool:
 
 
 def _value(formula: ast.expr) -> Fraction:
-    """Of a sum of products. Raises ValueError for anything else."""
+    """Of a sum of products. Raise ValueError for anything else."""
     match formula:
         case ast.Constant(value=int(number)):
             return Fraction(number)
@@ -283,18 +284,6 @@ def portable(answer: str) -> str:
     return "".join(one if unicodedata.ucd_3_2_0.category(one) != "Cn" else "\ufffd" for one in answer)
 
 
-def nesting(text: str) -> int:
-    """Return how deep brackets of any kind are nested; a closing bracket without an opening one does not count."""
-    deepest = depth = 0
-    for character in text:
-        if character in "{([":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "})]":
-            depth = max(0, depth - 1)
-    return deepest
-
-
 # Problems and scores, in this process
 
 
@@ -319,9 +308,9 @@ class GymGenerator:
             raise ConfigError(f"{self.name} refuses its parameters: {first_line(error)}", "mend `params`") from None
 
     def problem(self, seed: int) -> Problem:
-        """The problem of a seed, or of the first that follows from it where the generator gives up on it (one seed in
-        some thousands of `maze`, say): everybody finds the same one. Raises ValueError for no unsigned 64-bit number,
-        and what the generator raises if it gives up on all of them."""
+        """Return the problem of a seed, or of the first that follows from it where the generator gives up on it (one
+        seed in some thousands of `maze`, say): everybody finds the same one. Raise ValueError for no unsigned 64-bit
+        number, and what the generator raises if it gives up on all of them."""
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
         for place in range(_TRIES - 1):
@@ -349,7 +338,7 @@ class GymGenerator:
         return Problem(entry["question"], str(entry["answer"]), entry["metadata"])
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """What the dataset's scorer gives, 0 where it chokes."""
+        """Return what the dataset's scorer gives, 0 where it chokes."""
         entry = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
         try:
             value = float(self._dataset.score_answer(answer_text, entry))
@@ -424,9 +413,10 @@ class GymEnvironment:
         return self._generator.problem(seed)
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        if len(answer_text) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer_text, problem.answer):
+        answer = tagged_answer(answer_text)
+        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
             return 0.0
-        answer = answer_text if answer_text == problem.answer else portable(answer_text)
+        answer = answer if answer == problem.answer else portable(answer)
         return credited(self._generator.score(problem, answer), self._threshold)
 
 
@@ -463,7 +453,7 @@ class GymProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Raises ConfigError for wrong parameters, ScoringUnavailable."""
+        """Raise ConfigError for wrong parameters, ScoringUnavailable."""
         failure = ""
         for _ in range(2):
             with self._lock:
@@ -495,7 +485,7 @@ class GymProcess:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def _exchange(self, question: dict[str, Any]) -> Any:
-        """The answer to a question. Raises OSError where the process ends, hangs or answers nonsense."""
+        """Return the answer to a question. Raise OSError where the process ends, hangs or answers nonsense."""
         process = self._process or self._start()
         assert process.stdin is not None
         process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -517,7 +507,7 @@ class GymProcess:
 
 
 def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """One line that the process writes within so many seconds."""
+    """Return one line that the process writes within so many seconds."""
     assert process.stdout is not None
     data, end, source = b"", time.monotonic() + seconds, process.stdout.fileno()
     while not data.endswith(b"\n"):

@@ -76,7 +76,7 @@ class LookupEnvironment:
 
 
 def _opened(text: str) -> str | None:
-    """The box that a turn opens, the last one it names; None where it opens none."""
+    """Return the box that a turn opens, the last one it names; None where it opens none."""
     text = text[-MAX_ANSWER_CHARS:]
     call = tool_call(text)
     if call is not None and call[0] == "open":
@@ -86,7 +86,7 @@ def _opened(text: str) -> str | None:
 
 
 def _whole(params: dict[str, Any], name: str, usual: int, low: int, high: int) -> int:
-    """A whole number, taken out of the parameters."""
+    """Return a whole number, taken out of the parameters."""
     value = params.pop(name, usual)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"`params.{name}` is {value!r}", f"use a whole number from {low} to {high}")

@@ -37,6 +37,8 @@ COLUMNS = (
     "metadata",
 )
 """Of a row (environments/genesys.py: GenesysRow)."""
+NAMES = ("problem_id", "source", "in_source_id")
+"""Columns that may hold whole numbers."""
 HEAD = struct.Struct(">BI")
 ROWS, DONE, REFUSED = 1, 2, 3
 """Kind of a frame of the reader's answer; its length in bytes comes after it."""
@@ -55,7 +57,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def unpack(path: Path, target: Path) -> None:
-    """Write the rows of the Parquet file at `path` as JSON lines to `target`, which never exists by halves. Raises
+    """Write the rows of the Parquet file at `path` as JSON lines to `target`, which never exists by halves. Raise
     IntegrityError naming what is wrong with the file, ScoringUnavailable where this machine could not read it."""
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -70,7 +72,7 @@ def unpack(path: Path, target: Path) -> None:
 
 
 def _parts(path: Path) -> Iterator[bytes]:
-    """What the reader says of the rows, in parts."""
+    """Yield what the reader says of the rows, in parts."""
     with path.open("rb") as file:
         reader = subprocess.Popen(
             [sys.executable, "-P", "-m", "environments.parquet"],
@@ -95,7 +97,7 @@ def _parts(path: Path) -> Iterator[bytes]:
 
 
 def _framed(answers: IO[bytes], name: str) -> Iterator[bytes]:
-    """The rows' bytes until the reader says that this was all. Raises EOFError where it ends before."""
+    """Yield the rows' bytes until the reader says that this was all. Raise EOFError where it ends before."""
     room = MAX_FILE_BYTES
     while True:
         head = answers.read(HEAD.size)
@@ -116,7 +118,7 @@ def _framed(answers: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def _ended(name: str, code: int) -> IntegrityError | ScoringUnavailable:
-    """Why the reader ended before it was done: by its bounds, or for a reason that is this machine's."""
+    """Return why the reader ended before it was done: by its bounds, or for a reason that is this machine's."""
     if code == -signal.SIGKILL:
         return ScoringUnavailable(f"{name}: the reader of Parquet was killed", "see this machine's memory and load")
     if code == -signal.SIGXCPU:
@@ -137,22 +139,32 @@ class _RefusedFile(Exception):
 
 
 def columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
-    """The columns that rows are made of; others are left aside unread. Raises _RefusedFile for one that is no text."""
-    import pyarrow as pa
+    """Return the columns that rows are made of; others are left aside unread. Raise _RefusedFile for one that is no
+    text."""
 
     wanted = [name for name in schema.names if name in COLUMNS]
     if len(set(wanted)) < len(wanted):
         raise _RefusedFile("it has two columns of one name")
     for name in wanted:
         kind = schema.field(name).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)) or name not in paths:
+        if not _is_text(kind, name in NAMES) or name not in paths:
             raise _RefusedFile(f"its column {name} is {str(kind)[:80]}, not text (objects are texts that hold JSON)")
     return wanted
 
 
+def _is_text(kind: "pa.DataType", is_name: bool) -> bool:
+    """Whether a column holds text in any of Arrow's forms, or nothing at all; of names, numbers count too."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return text or pa.types.is_null(kind) or (is_name and pa.types.is_integer(kind))
+
+
 def lines(data: bytes) -> Iterator[bytes]:
-    """A file's rows as lines of JSON, in their order; a null is left out. Raises _RefusedFile, or whatever the Parquet
-    library does."""
+    """Yield a file's rows as lines of JSON, in their order; a null is left out. Raise _RefusedFile, or whatever the
+    Parquet library does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -177,7 +189,7 @@ def lines(data: bytes) -> Iterator[bytes]:
 
 
 def _line(row: dict[str, Any]) -> bytes:
-    fields = {name: value for name, value in row.items() if value is not None}
+    fields = {name: str(value) for name, value in row.items() if value is not None}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
-from environments.prompts import completion_text, prompt_tokens
+from environments.prompts import completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
 from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
 from protocol.config import PoolConfig
@@ -25,7 +25,7 @@ from protocol.rollout_file.rows import Tokens, Transcript
 
 
 def float32(value: float) -> float:
-    """The nearest float32, as a Python float."""
+    """Return the nearest float32, as a Python float."""
     return float(np.float32(value))
 
 
@@ -97,12 +97,15 @@ class PoolEnvironments:
         data: Path | Sequence[Environment] | None = None,
         held_out: bool = False,
     ) -> "PoolEnvironments":
-        """By a model folder. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
+        """By a model folder. Raise IntegrityError where tokenizer, EOS or vocabulary are missing."""
         vocabulary, positions = _sizes(folder)
-        return cls(config, load_tokenizer(folder), eos_ids(folder), vocabulary, data, held_out, positions)
+        tokenizer, ends = load_tokenizer(folder), eos_ids(folder)
+        if config.model.chat_template:
+            warn_without_stop(tokenizer, ends)
+        return cls(config, tokenizer, ends, vocabulary, data, held_out, positions)
 
     def _frame(self, environment: Environment) -> ReplyFrame | None:
-        """What stands around an environment's replies; None where it has none."""
+        """Return what stands around an environment's replies; None where it has none."""
         turns, room, work = environment.declared.turns, self._reply_room, self.config.work
         if turns.most == 1:
             return None
@@ -121,8 +124,8 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """The same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
-        Raises IntegrityError where the step has none."""
+        """Return the same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
+        Raise IntegrityError where the step has none."""
         if not self.config.curricula:
             return self
         found = copy.copy(self)
@@ -137,7 +140,7 @@ class PoolEnvironments:
         return self.config.environments[self.drawn(problem_seed).environment]
 
     def where(self, problem_seed: int) -> str:
-        """Which problem that is, in words."""
+        """Return which problem that is, in words."""
         found = self.drawn(problem_seed)
         settings = self.config.environments[found.environment]
         return f"{settings.called}, {'row' if settings.rows else 'seed'} {found.seed}"
@@ -149,8 +152,8 @@ class PoolEnvironments:
         return self._environments[found.environment].problem(found.seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
-        """Prompt token ids of a problem with a target length (0: none). Where they are more than the pool allows,
-        something short is asked instead, and no answer to it is worth anything."""
+        """Return prompt token ids of a problem with a target length (0: none). Where they are more than the pool
+        allows, something short is asked instead, and no answer to it is worth anything."""
         place, longest = self.drawn(problem_seed).environment, self.config.work.max_prompt_tokens
         tokens = self._tokens(place, self.problem(problem_seed), target_length)
         return tokens if len(tokens) <= longest else self._tokens(place, Problem(NO_PROBLEM, ""), 0)[:longest]
@@ -168,12 +171,12 @@ class PoolEnvironments:
         return prompt_tokens(self._tokenizer, self.config.model, problem, target_length, tools)
 
     def turns(self, problem_seed: int) -> int:
-        """The most turns that a rollout of a problem has."""
+        """Return the most turns that a rollout of a problem has."""
         return self._environments[self.drawn(problem_seed).environment].declared.turns.most
 
     def replies(self, problem_seed: int) -> Reply:
-        """What is put after the turns of one rollout: called once after each, in order. Raises ScoringUnavailable where
-        this machine cannot say."""
+        """Return what is put after the turns of one rollout: called once after each, in order. Raise ScoringUnavailable
+        where this machine cannot say."""
         place = self.drawn(problem_seed).environment
         environment, frame = self._environments[place], self._frames[place]
         if frame is None or not isinstance(environment, InTurns):
@@ -183,15 +186,16 @@ class PoolEnvironments:
         )
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
-        """What was sampled of a rollout, with the environment's replies in between, made anew. Raises what `replies`
-        raises."""
+        """Return what was sampled of a rollout, with the environment's replies in between, made anew. Raise what
+        `replies` raises."""
         return replay(tuple(output), self.eos_ids, self.turns(problem_seed), self.replies(problem_seed))
 
     def _text(self, turn: Sequence[int]) -> str:
         return completion_text(self._tokenizer, turn, self.eos_ids)
 
     def score(self, problem_seed: int, target_length: int, output: Sequence[int]) -> Score:
-        """Rewards of what was sampled (EOS included). Raises ScoringUnavailable where this machine cannot score it."""
+        """Return rewards of what was sampled (EOS included). Raise ScoringUnavailable where this machine cannot score
+        it."""
         place = self.drawn(problem_seed).environment
         alpha = self.config.length_alpha_of(self.config.environments[place])
         asked = self.asks(problem_seed, target_length)
@@ -209,15 +213,15 @@ class PoolEnvironments:
 
 
 def _loaded(config: PoolConfig, data: Path | Sequence[Environment] | None) -> list[Environment]:
-    """The configuration's environments."""
+    """Return the configuration's environments."""
     if isinstance(data, Sequence):
         return list(data)
     return [load_environment(one, data) for one in config.environments]
 
 
 def _sizes(folder: Path) -> tuple[int, int | None]:
-    """Rows of the output layer, and positions (None where it names none), as config.json says (for composite models in
-    `text_config`)."""
+    """Return rows of the output layer, and positions (None where it names none), as config.json says (for composite
+    models in `text_config`)."""
     path = folder / "config.json"
     document = read_object(path, _MAX_CONFIG_BYTES)
     try:
@@ -242,13 +246,13 @@ class FollowingEnvironments:
         self._loaded: list[Environment] = []
 
     def prepare(self) -> None:
-        """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raises
+        """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raise
         what `load_environment` and `check_versions` raise."""
         check_versions(self._config.environments, self._config.scoring_versions)
         self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """Return the environments of a step with its curriculum mask. Raises what `PoolEnvironments.of` and `at`
+        """Return the environments of a step with its curriculum mask. Raise what `PoolEnvironments.of` and `at`
         raise."""
         digest = text_digest(folder)
         if self._made is None or digest != self._digest:
@@ -273,17 +277,17 @@ class TextEnvironments:
                 )
 
     def problem(self, problem_seed: int) -> Problem:
-        """Raises ScoringUnavailable where this machine cannot make it."""
+        """Raise ScoringUnavailable where this machine cannot make it."""
         found = drawn(self._configs, problem_seed)
         return self._environments[found.environment].problem(found.seed)
 
     def name(self, problem_seed: int) -> str:
-        """What tells problems apart: environment and its own seed."""
+        """Return what tells problems apart: environment and its own seed."""
         found = drawn(self._configs, problem_seed)
         return f"{self._configs[found.environment].called}/{found.seed}"
 
     def score(self, problem_seed: int, text: str) -> float:
-        """The task reward of a completion's text, exactly a float32. Raises ScoringUnavailable where this machine
+        """Return the task reward of a completion's text, exactly a float32. Raise ScoringUnavailable where this machine
         cannot score it."""
         found = drawn(self._configs, problem_seed)
         environment = self._environments[found.environment]

@@ -26,12 +26,12 @@ _USUAL, LEAST, MOST = 0.5, 0.01, 5.0
 
 
 def take_limits(params: dict[str, Any]) -> SandboxLimits:
-    """Of one call of `problem`, `reply` or `score`; the parameter is taken out of `params`. Raises ConfigError."""
+    """Of one call of `problem`, `reply` or `score`; the parameter is taken out of `params`. Raise ConfigError."""
     return SandboxLimits(fuel=round(take_seconds(params) * CORE_FUEL), memory=256 * MIB, output=2 * MIB, calls=2_000)
 
 
 def take_seconds(params: dict[str, Any]) -> float:
-    """The parameter, taken out of `params`; half a second where it is not there. Raises ConfigError."""
+    """Return the parameter, taken out of `params`; half a second where it is not there. Raise ConfigError."""
     value = params.pop(SECONDS, _USUAL)
     if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST <= value <= MOST:
         raise ConfigError(f"`params.{SECONDS}` is {value!r}", f"use a number from {LEAST:g} to {MOST:g}")
@@ -49,7 +49,7 @@ _FIELDS = {"question", "answer", "metadata"}
 
 
 def read_problem(outcome: SandboxOutcome) -> Problem:
-    """Raises ValueError, in words, where the program gave no problem."""
+    """Raise ValueError, in words, where the program gave no problem."""
     said = _said(outcome)
     if not isinstance(said, dict):
         raise ValueError(f"it gave no dictionary, but {printable(json.dumps(said), 60)}")
@@ -67,7 +67,7 @@ def read_problem(outcome: SandboxOutcome) -> Problem:
 
 
 def read_score(outcome: SandboxOutcome) -> float:
-    """A number, or True or False. Raises ValueError, in words, where the program gave none."""
+    """Return a number, or True or False. Raise ValueError, in words, where the program gave none."""
     said = _said(outcome)
     if not isinstance(said, int | float):
         raise ValueError(f"it gave no number, but {printable(json.dumps(said), 60)}")
@@ -78,7 +78,7 @@ def read_score(outcome: SandboxOutcome) -> float:
 
 
 def read_reply(outcome: SandboxOutcome) -> str | None:
-    """A text, or None for the end. Raises ValueError, in words, where the program gave neither."""
+    """Return a text, or None for the end. Raise ValueError, in words, where the program gave neither."""
     said = _said(outcome)
     if said is not None and (not isinstance(said, str) or len(said) > MAX_REPLY_CHARS):
         raise ValueError(f"it gave no text of at most {MAX_REPLY_CHARS} characters, and no None")
@@ -156,7 +156,7 @@ class ProgramEnvironment:
     def _answer(
         self, function: str, problem: Problem, about: Any, read: Callable[[SandboxOutcome], Said], failed: Said
     ) -> Said:
-        """What the program says, `failed` where it says nothing."""
+        """Return what the program says, `failed` where it says nothing."""
         made = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
 
         def ask() -> Said:
@@ -185,7 +185,7 @@ def _read(path: Path, content: str) -> str:
 
 
 def read() -> str:
-    """Its source."""
+    """Return its source."""
     return Path(__file__).with_name("program_template.py").read_text(encoding="utf-8")
 
 
@@ -221,7 +221,7 @@ class SlowPool:
 
 def slowest_program(config: PoolConfig) -> ProgramTime | None:
     """Of a pool's programs the one that may take longest, if all problems of a file fall to it; None without any.
-    Raises ConfigError for a wrong parameter."""
+    Raise ConfigError for a wrong parameter."""
     times = [_time(config, one) for one in config.environments if one.name == "program"]
     return max(times, key=lambda time: time.file, default=None)
 
@@ -233,8 +233,8 @@ def _time(config: PoolConfig, one: EnvironmentConfig) -> ProgramTime:
 
 
 def too_slow(config: PoolConfig, commit_window: int, jury_commit_window: int) -> SlowPool | None:
-    """Where the worst case does not fit: a full lane into half of a committee's window, one file into half of a jury's
-    (both in seconds). Raises ConfigError for a wrong parameter."""
+    """Return where the worst case does not fit: a full lane into half of a committee's window, one file into half of a
+    jury's (both in seconds). Raise ConfigError for a wrong parameter."""
     time = slowest_program(config)
     if time is None:
         return None

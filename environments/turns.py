@@ -18,7 +18,7 @@ MOST_TURNS, MOST_TOKENS, MOST_TOOLS, TOOLS_CHARS = 64, 1 << 16, 64, 1 << 16
 
 
 def take_turns(params: dict[str, Any], usual: Turns) -> Turns:
-    """The parameters, taken out of `params`; those of `usual` where they are not there. Raises ConfigError."""
+    """Return the parameters, taken out of `params`; those of `usual` where they are not there. Raise ConfigError."""
     most = _whole(params, "turns", usual.most, MOST_TURNS)
     tokens = _whole(params, "reply_tokens", usual.reply_tokens, MOST_TOKENS)
     role = params.pop("reply_role", usual.role)
@@ -28,7 +28,7 @@ def take_turns(params: dict[str, Any], usual: Turns) -> Turns:
 
 
 def take_tools(params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The parameter `tools`, taken out of `params`; none where it is not there. Raises ConfigError."""
+    """Return the parameter `tools`, taken out of `params`; none where it is not there. Raise ConfigError."""
     tools = params.pop(TOOLS, [])
     if not are_tools(tools):
         raise ConfigError(f"`params.{TOOLS}` is no list of at most {MOST_TOOLS} JSON schemas", "write one of each tool")
@@ -56,7 +56,7 @@ Reply = Callable[[Sequence[Tokens]], Tokens | None]
 
 
 def turns_of(sampled: Sequence[int], eos_ids: Collection[int]) -> list[Tokens]:
-    """What was sampled (at least one token), cut after each EOS."""
+    """Return what was sampled (at least one token), cut after each EOS."""
     cuts = [place + 1 for place, token in enumerate(sampled[:-1]) if token in eos_ids]
     return [tuple(sampled[first:last]) for first, last in pairwise((0, *cuts, len(sampled)))]
 
@@ -102,8 +102,8 @@ class ReplyFrame:
         self._own = self._controlling(whole)
 
     def tokens(self, text: str, most: int) -> tuple[int, ...] | None:
-        """What is put after a turn's EOS. None where that is more than `most` tokens, and where the template has no
-        place for this very text: it raises, puts something else around it than around other texts, or makes control
+        """Return what is put after a turn's EOS. None where that is more than `most` tokens, and where the template has
+        no place for this very text: it raises, puts something else around it than around other texts, or makes control
         tokens of it."""
         try:
             after = self._after(text)
@@ -121,8 +121,8 @@ class ReplyFrame:
         return tuple(tokens) if self._controlling(tokens) == self._own else None
 
     def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
-        """The text, cut so that no control token begins or ends within the reply: it may quote what a stranger's model
-        wrote, and whoever spells a role's header must not have spoken in that role."""
+        """Yield the text, cut so that no control token begins or ends within the reply: it may quote what a stranger's
+        model wrote, and whoever spells a role's header must not have spoken in that role."""
         cuts = {found + 1 for name in self._spellings for found in _places(after, name) if found + len(name) > first}
         start = 0
         for cut in sorted(cut for cut in cuts if cut <= last):
@@ -145,7 +145,8 @@ class ReplyFrame:
         return f"{other}choose a model whose template has a place for it"
 
     def _after(self, text: str) -> str:
-        """What the template puts after an answer and its EOS when `text` follows and the assistant speaks next."""
+        """Return what the template puts after an answer and its EOS when `text` follows and the assistant speaks
+        next."""
         if not self._model.chat_template:
             return text
         said = [{"role": "user", "content": "."}, {"role": "assistant", "content": _ANSWER}]
@@ -211,8 +212,9 @@ _ARGUMENTS = ("arguments", "parameters")
 
 
 def tool_call(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Name and arguments of the last call in a turn's last 4,096 characters, None without one: Hermes' and Qwen's
-    `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, Llama's `{"name": …, "parameters": {…}}`, Mistral's list."""
+    """Return name and arguments of the last call in a turn's last 4,096 characters, None without one: Hermes' and
+    Qwen's `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, Llama's `{"name": …, "parameters": {…}}`, Mistral's
+    list."""
     text, found, tries, start = text[-_LONGEST:], None, 0, 0
     if text.count("{") + text.count("[") > _BRACKETS:
         return None

@@ -135,13 +135,13 @@ _PORT_RANGE = range(21_700, 32_000, _PORTS)
 """Below the ports that Linux gives to outgoing connections: the network's own would take them while it is down."""
 
 
-class LastingSettings(Document):
+class NetworkSettings(Document):
     """What a network is made with, for good. `port` is the chain's; storage, service and the trainer's metrics have
     the three after it."""
 
     workers: int = Field(2, ge=1, le=16)
     validators: int = Field(2, ge=1, le=SEATS)
-    steps: int = Field(500, ge=1, le=10_000)
+    steps: int = Field(1_000_000, ge=1, le=1_000_000)
     seed: int = Field(7, ge=0)
     port: int = Field(ge=1024, le=65_532)
 
@@ -178,22 +178,22 @@ class NetworkFolder:
         """There once contracts, pool and participants are on the chain; names the base model's folder."""
         return self.root / "opened"
 
-    def settings(self) -> LastingSettings | None:
+    def settings(self) -> NetworkSettings | None:
         """None where there is no network yet. Raises ConfigError for a folder that holds something else."""
         if self.settings_path.exists():
-            return load_document(self.settings_path, LastingSettings)
+            return load_document(self.settings_path, NetworkSettings)
         if self.root.is_dir() and any(self.root.iterdir()):
             raise ConfigError(f"{self.root} is not empty and holds no network", "name another --folder")
         return None
 
-    def known_settings(self) -> LastingSettings:
+    def known_settings(self) -> NetworkSettings:
         """Raises ConfigError where there is no network."""
         found = self.settings()
         if found is None:
             raise ConfigError(f"there is no network in {self.root}", "`muster up` makes one; or name another --folder")
         return found
 
-    def make(self, settings: LastingSettings) -> None:
+    def make(self, settings: NetworkSettings) -> None:
         """Raises OSError."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(self.settings_path, settings.model_dump_json(indent=2).encode() + b"\n")
@@ -233,7 +233,7 @@ def check_ports(ports: range, hint: str) -> None:
             raise ConfigError(f"port {port} is in use", hint)
 
 
-def plan_of(folder: NetworkFolder, settings: LastingSettings) -> DemoPlan:
+def plan_of(folder: NetworkFolder, settings: NetworkSettings) -> DemoPlan:
     """Honest workers and validators only, with windows that forgive a busy laptop."""
     chain, s3, http, metrics = settings.ports
     seats = [SEATS // settings.validators + (i < SEATS % settings.validators) for i in range(settings.validators)]
@@ -248,12 +248,12 @@ def plan_of(folder: NetworkFolder, settings: LastingSettings) -> DemoPlan:
         validators=tuple(ValidatorSpec(str(i + 1), count) for i, count in enumerate(seats)),
         absentee="",
         patience=2,
-        lasting=True,
+        background=True,
         metrics_port=metrics,
     )
 
 
-def config_of(settings: LastingSettings) -> PoolConfig:
+def config_of(settings: NetworkSettings) -> PoolConfig:
     return pool_config(settings.seed, settings.steps).model_copy(update={"name": "local"})
 
 
@@ -292,10 +292,10 @@ DRAIN_SECONDS = 60.0
 """How long files under way are waited for: a seat that voted and does not open its vote in time pays for it."""
 
 
-class LastingNetwork(Demo):
+class BackgroundNetwork(Demo):
     """`run` returns when it is told to stop; it raises MusterError only while it starts."""
 
-    def __init__(self, folder: NetworkFolder, settings: LastingSettings) -> None:
+    def __init__(self, folder: NetworkFolder, settings: NetworkSettings) -> None:
         super().__init__(plan_of(folder, settings), config_of(settings))
         self._folder, self._settings = folder, settings
         self._phase, self._doing, self._since, self._problem = NetworkPhase.STARTING, "starting", time.time(), ""
@@ -464,13 +464,13 @@ _LONG_LOG = 32 << 20
 Say = Callable[[str], None]
 
 
-def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> LastingSettings:
+def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> NetworkSettings:
     """The network's settings: those that it has, or new ones, written down. `wanted`: what a person named. Raises
     ConfigError for what cannot be changed any more."""
     named = {name: value for name, value in wanted.items() if value is not None}
     known = folder.settings()
     if known is None:
-        settings = LastingSettings(**{**named, "port": choose_port(folder.root, named.get("port"))})
+        settings = NetworkSettings(**{**named, "port": choose_port(folder.root, named.get("port"))})
         folder.make(settings)
         return settings
     for name, value in named.items():
@@ -579,7 +579,7 @@ def main() -> int:
         print(f"left over from a supervisor that was killed, ended now: {name}", flush=True)
     os.environ[MARK] = str(folder.root)
     try:
-        LastingNetwork(folder, settings).serve()
+        BackgroundNetwork(folder, settings).serve()
     finally:
         lock.release()
     return 0

@@ -30,7 +30,7 @@ from storage.s3 import Bucket, S3Settings
 LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
-_LASTING_PAUSE, _READY_SECONDS = 60.0, 60.0
+_LONGEST_PAUSE, _READY_SECONDS = 60.0, 60.0
 
 
 class ProgressPrinter:
@@ -227,10 +227,10 @@ class Network:
             env |= torch_environment()
         argv, stage = [sys.executable, "-P", *argv], _STAGES.get(name, 2)
         child = Child(
-            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.lasting)
+            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.background)
         )
-        if self.plan.lasting:
-            child.max_restarts, child.longest_pause = None, _LASTING_PAUSE
+        if self.plan.background:
+            child.max_restarts, child.longest_pause = None, _LONGEST_PAUSE
         self.supervisor.start(child)
 
     def _child(self, name: str) -> Child:
@@ -250,14 +250,14 @@ class Network:
             raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
 
 
-def final_exits(name: str, lasting: bool) -> frozenset[int]:
-    """Exit codes after which a process is left alone. In a lasting network an end without a reason of its own is
-    somebody's mistake: what a stray SIGTERM stopped is started again."""
+def final_exits(name: str, background: bool) -> frozenset[int]:
+    """Exit codes after which a process is left alone. In a network in the background an end without a reason of its
+    own is somebody's mistake: what a stray SIGTERM stopped is started again."""
     role = name.partition("-")[0]
     if role == "trainer":
-        return frozenset({Exit.DONE, Exit.UNSTABLE} if lasting else {Exit.DONE})
+        return frozenset({Exit.DONE, Exit.UNSTABLE} if background else {Exit.DONE})
     ended = frozenset({Exit.EJECTED}) if role == "worker" else frozenset[int]()
-    return ended if lasting else ended | {0}
+    return ended if background else ended | {0}
 
 
 def answers(url: str) -> bool:

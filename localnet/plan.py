@@ -90,8 +90,8 @@ class DemoPlan:
     """How many tokens are trained at once: what the trainer's memory grows with."""
     patience: int = 1
     """How much longer than the demo's the pool's windows are, and the wait for something to move."""
-    lasting: bool = False
-    """Whether processes are restarted for ever."""
+    background: bool = False
+    """Whether processes are restarted for ever, as those of `muster up`."""
     metrics_port: int = 0
     """Where Prometheus may scrape the trainer, 0 for nowhere."""
     diloco: int = 1

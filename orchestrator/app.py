@@ -9,12 +9,20 @@ from fastapi import APIRouter, FastAPI, Path, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from orchestrator.auth import BodyMemory, RequestGuard, RequestLimits, Sender, SignedRoute
+from orchestrator.auth import (
+    BodyMemory,
+    HttpError,
+    RequestGuard,
+    RequestLimits,
+    Sender,
+    SignedRoute,
+    add_error_handlers,
+    documented,
+)
 from orchestrator.dashboard.documents import dashboard, record, status
 from orchestrator.dashboard.page import interface_page, live_page
 from orchestrator.dashboard.routes import AnswerCache, CurrentService, Dashboard, Query
 from orchestrator.dashboard.routes import router as dashboard_router
-from orchestrator.errors import HttpError, add_error_handlers, documented
 from orchestrator.metrics import exposition
 from orchestrator.service import Service
 from protocol.announcements import Announcement, AnnouncementTaken, SourceList

@@ -1,26 +1,18 @@
-"""Background work of the service: supervised threads, the leader's lock, and following the chain."""
+"""Background work of the service: supervised threads, and the lock of the replica that leads."""
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from chain.suite import Suite
-from orchestrator.attestor import Attestor
 from orchestrator.db import Database
-from orchestrator.ledger import reconcile
-from orchestrator.pool_view import PoolView
-from protocol.api.run import Reconciliation
 from protocol.errors import MusterError
-from protocol.waits import WAITS
 
 log = logging.getLogger("muster.orchestrator")
 MAX_BACKOFF = 5.0
-RECONCILE_SECONDS = 5.0
 _LEADER_LOCK = 0x6C6561646572
 """PostgreSQL's advisory lock of the leader: "leader" in ASCII."""
 
@@ -66,7 +58,7 @@ class BackgroundTask:
                 backoff = min(MAX_BACKOFF, 2 * backoff)
 
     def _report(self, error: BaseException) -> None:
-        failure = f"{self.name}: {_describe(error)}"
+        failure = f"{self.name}: {describe(error)}"
         if failure == self._failure:
             return
         self._failure = failure
@@ -76,8 +68,8 @@ class BackgroundTask:
             log.error("%s", failure, exc_info=error)
 
 
-def _describe(error: BaseException) -> str:
-    """Return one line on an error."""
+def describe(error: BaseException) -> str:
+    """Return what went wrong, in one line."""
     return error.what if isinstance(error, MusterError) else f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -132,56 +124,3 @@ class Leader:
         except SQLAlchemyError:
             self._connection = None
         return False
-
-
-class ChainWatcher:
-    """Follows the chain, has uploads attested if its replica leads, and compares ledger and chain. `reconciliation` is
-    the newest comparison."""
-
-    def __init__(
-        self,
-        view: PoolView,
-        suite: Suite,
-        attestor: Attestor,
-        poll_seconds: float,
-        leads: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._view, self._suite, self._attestor, self._poll, self._leads = view, suite, attestor, poll_seconds, leads
-        self._reconciled_version, self._reconciled_time = -1, 0.0
-        self._doubtful = False
-        self.reconciliation: Reconciliation | None = None
-
-    def work(self) -> float:
-        """Poll once and, when it is time, compare. Return the seconds until the next poll."""
-        try:
-            self.poll()
-        except BaseException as error:
-            # The page must not show an old state without saying so.
-            self._view.error = _describe(error)
-            raise
-        return self._poll
-
-    def poll(self) -> None:
-        with WAITS.on("the chain"):
-            self._view.refresh()
-        if self._leads():
-            self._attestor.advance(self._view.state)
-        self._view.error = self._attestor.problem(self._view.state)
-        version = self._view.state.version
-        if version == self._reconciled_version or time.monotonic() - self._reconciled_time < RECONCILE_SECONDS:
-            return
-        result = reconcile(self._view.state, self._view.pool_id, self._suite)
-        self._reconciled_time = time.monotonic()
-        if result is not None and result.findings and not self._doubtful:
-            # An endpoint may serve a block's state before its logs: only what differs twice is published.
-            self._doubtful = True
-            return
-        self._doubtful = False
-        self.reconciliation, self._reconciled_version = result, version
-        if result is not None and result.findings:
-            log.warning("the ledger differs from the chain: %s", "; ".join(result.findings))
-
-    @property
-    def current(self) -> bool:
-        """Whether `reconciliation` is of the newest state."""
-        return self._reconciled_version == self._view.state.version

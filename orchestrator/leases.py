@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 
 from chain.indexer.state import State
 from orchestrator.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
+from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, LeaseChangeRow, LeaseRow
 from orchestrator.ledger import escrow
-from orchestrator.pool_view import PoolView, barred
 from orchestrator.scheduler import (
     MEMORY_SECONDS,
     RECENT_FILES,

@@ -1,7 +1,7 @@
 """The contribution ledger of one pool: who earned, was paid, was slashed, and where every base unit of its escrow is.
 
-Pure functions of the projected state, which follows from events alone. `orchestrator/ledger.py` compares their
-results with the contracts' own accounts and with token balances.
+All but `reconcile` are pure functions of the projected state, which follows from events alone. `reconcile` compares
+them with the contracts' own accounts and with token balances.
 """
 
 from collections import Counter, defaultdict
@@ -39,7 +39,7 @@ class FileSums:
 
 
 def sums_of(file: Submission) -> FileSums:
-    """Of one file."""
+    """Return the sums of one file."""
     if file.status in _REFUNDED:
         return FileSums()
     missed = int(file.status is Status.UNAVAILABLE and file.finalized)
@@ -49,7 +49,8 @@ def sums_of(file: Submission) -> FileSums:
 
 
 def escrow(state: State, pool_id: int, sums: FileSums | None = None) -> EscrowEntry:
-    """The pool's escrow; `sums` of its files where they are known. KeyError if the pool is not in the state."""
+    """Return the pool's escrow. `sums`: of its files, where they are known. Raises KeyError if the pool is not in the
+    state."""
     pool = state.pools[pool_id]
     if sums is None:
         sums = sum(map(sums_of, state.submissions_of(pool_id)), FileSums())
@@ -74,7 +75,7 @@ def escrow(state: State, pool_id: int, sums: FileSums | None = None) -> EscrowEn
 
 
 def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
-    """One row per node that joined the pool, then one per seat owner; `now` is chain time."""
+    """Return one row per node that joined the pool, then one per seat owner. `now` is chain time."""
     pool = state.pools[pool_id]
     accounts = [account for (of, _), account in state.accounts.items() if of == pool_id]
     return [_worker(state, pool, account, now) for account in accounts] + _validators(state, pool_id)
@@ -107,12 +108,12 @@ def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
 
 
 def fees_paid(state: State, pool_id: int) -> Counter[str]:
-    """Owner of seats → base units that it was paid for votes in committees and juries of the pool."""
+    """Return owner of seats → base units that it was paid for votes in committees and juries of the pool."""
     return paid_out(state, "fee", "jury", pool_id=pool_id)
 
 
 def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
-    """Address → base units of all payments of these kinds to it, over all pools unless one is named."""
+    """Return address → base units of all payments of these kinds to it, over all pools unless one is named."""
     out = Counter[str]()
     for payment in state.payments:
         if payment.kind in kinds and pool_id in (None, payment.pool):
@@ -120,21 +121,19 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
     return out
 
 
-# ~ The ledger as tables: who contributed what, what became of it, who judged, was slashed and paid. Pure.
-# ~
-# ~ Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x.
-
+# ---- the ledger as tables
 
 Row = dict[str, Any]
+"""Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x."""
 
 
 def tables(state: State, pool: int, now: int) -> dict[str, Iterable[Row]]:
-    """Every table by its name; `now` is chain time. Raises KeyError if the pool is not in the state."""
+    """Return every table by its name; `now` is chain time. Raises KeyError if the pool is not in the state."""
     return {name: make(state, pool, now) for name, make in _TABLES.items()}
 
 
 def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
-    """What each node and each owner of seats earned, and where it is."""
+    """Yield what each node and each owner of seats earned, and where it is."""
     for entry in rows(state, pool, now):
         fields = {"address": entry.address, "role": entry.role, "payee": entry.payee}
         amounts = ("earned", "pending", "locked", "vested", "claimed", "fees", "slashed")
@@ -142,7 +141,7 @@ def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
 
 
 def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
-    """Files and output tokens by operator, node and policy step."""
+    """Yield files and output tokens by operator, node and policy step."""
     found: dict[tuple[str, str, int], list[Submission]] = defaultdict(list)
     for file in state.submissions_of(pool):
         found[state.accounts[pool, file.node].operator, file.node, file.step].append(file)
@@ -163,7 +162,7 @@ def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
 
 
 def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
-    """Every file and its outcome, as it stands."""
+    """Yield every file and its present outcome."""
     rate = state.pools[pool].terms.rate
     for file in state.submissions_of(pool):
         yield {
@@ -187,7 +186,7 @@ def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
 
 
 def _votes(state: State, pool: int, now: int) -> Iterator[Row]:
-    """Every opened vote on every file, and the outcome that its committee gave it."""
+    """Yield every revealed vote on every file, and the outcome that its committee gave it."""
     for file in state.submissions_of(pool):
         for one in state.lane_of(file).rounds:
             for member, (_, digest) in sorted(one.reveals.items()):
@@ -251,8 +250,7 @@ _TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
 NAMES = tuple(_TABLES)
 
 
-# ~ Does the ledger say what the chain says? Compared at one block, to the last base unit.
-
+# ---- the ledger against the chain
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20
@@ -315,12 +313,12 @@ def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
 
 
 def _sent(state: State, address: str) -> dict[str, int]:
-    """Receiver → base units that an address ever sent there, by the token's own transfers."""
+    """Return receiver → base units that an address ever sent there, by the token's own transfers."""
     return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
 
 
 def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
-    """What the pools contract says it paid against what the token says it moved."""
+    """Return where payments by Pools' events differ from the token's transfers."""
     paid = paid_out(state, "claim", "fee", "leftover")
     burnt = sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values())
     if burnt:

@@ -1,4 +1,4 @@
-"""`muster orchestrator run`: the service in one process, or in several workers that share its port."""
+"""`muster pool serve`: the service in one process, or in several workers that share its port."""
 
 import contextlib
 import logging
@@ -17,12 +17,11 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
-from orchestrator.attestor import Attestor
 from orchestrator.auth import NonceStore, RequestGuard
-from orchestrator.background import BackgroundTask, ChainWatcher, Leader
+from orchestrator.background import BackgroundTask, Leader
+from orchestrator.chain import Attestor, ChainWatcher, PoolView
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
@@ -38,9 +37,9 @@ from protocol.lifetime import die_with_parent
 from protocol.receipts import ReceiptSigner
 from runtime.entry import run_role
 from runtime.environment_files import publish_files
-from runtime.http_server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
 from runtime.logs import start_logging
 from runtime.process import Daemon, make_home, start
+from runtime.server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 
@@ -76,7 +75,7 @@ class Orchestrator:
         self._server, self._config = HttpServer(options), config
 
     def run(self) -> int:
-        _log_address(self._config, self._listener)
+        log_address(self._config, self._listener)
         with self._opened:
             self._server.run(sockets=[self._listener])
         log.info("stopped")
@@ -114,7 +113,7 @@ class Workers:
         self._supervisor = Multiprocess(options, [self._listener])
 
     def run(self) -> int:
-        _log_address(self._config, self._listener)
+        log_address(self._config, self._listener)
         self._supervisor.run()
         log.info("stopped")
         return 0
@@ -145,7 +144,8 @@ def _worker_home(home: Path) -> Path:
     return folder
 
 
-def _log_address(config: OrchestratorConfig, listener: socket.socket) -> None:
+def log_address(config: OrchestratorConfig, listener: socket.socket) -> None:
+    """Log where the service listens, and that a reverse proxy has to lead there if clients use another URL."""
     address = address_of(listener)
     log.info("listening on http://%s for pool %d", address, config.pool)
     if config.public_url:
@@ -198,17 +198,7 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: c
     nonces = NonceStore(db)
     guard = RequestGuard(auth_scope, nonces, lambda address: address in config.relays or view.knows(address))
 
-    def prune() -> float:
-        if leader.leads():
-            nonces.prune(service.clock())
-            service.leases.close_expired()
-        return PRUNE_SECONDS
-
-    service.tasks = [
-        BackgroundTask("chain", chain_watcher.work),
-        BackgroundTask("pruning", prune),
-        BackgroundTask("solve rates", SolveRateReader(service.rates, leader.leads).work),
-    ]
+    service.tasks = background_tasks(service, chain_watcher, nonces, leader)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -219,6 +209,24 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: c
             task.stop()
 
     return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
+
+
+def background_tasks(
+    service: Service, chain_watcher: ChainWatcher, nonces: NonceStore, leader: Leader
+) -> list[BackgroundTask]:
+    """Return the threads of a replica, not started."""
+
+    def prune() -> float:
+        if leader.leads():
+            nonces.prune(service.clock())
+            service.leases.close_expired()
+        return PRUNE_SECONDS
+
+    return [
+        BackgroundTask("chain", chain_watcher.work),
+        BackgroundTask("pruning", prune),
+        BackgroundTask("solve rates", SolveRateReader(service.rates, leader.leads).work),
+    ]
 
 
 def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config: PoolConfig) -> PoolAccess:

@@ -12,8 +12,8 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from chain.indexer.records import Pool
 from chain.indexer.state import State, standing_of
+from orchestrator.chain import PoolView
 from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service
 from protocol.version import VERSION
 from protocol.waits import WAITS

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from orchestrator.aggregates import ConsumedFiles, load_consumed, store_consumed
-from orchestrator.background import BackgroundTask, ChainWatcher
+from orchestrator.auth import HttpError
+from orchestrator.background import BackgroundTask
+from orchestrator.chain import ChainWatcher, PoolView
 from orchestrator.db import Database, StepReportRow
-from orchestrator.errors import HttpError
 from orchestrator.heartbeats import Heartbeat, HeartbeatStore
 from orchestrator.leases import Leases
-from orchestrator.pool_view import PoolView
 from orchestrator.scheduler import Keep, Refuse, Rule, Wait
 from orchestrator.solve_rates import SolveRates
 from orchestrator.sources import AnnouncedSources

@@ -1,8 +1,8 @@
 """How often each problem was solved, from accepted files: read once, kept in the database, shown to everybody.
 
-The database holds what each file says; which files count follows from the chain at every look: those that were final,
-undisputed, when the newest policy step was published. So a restart loses nothing, and a reorganisation takes back what
-it took from the chain. The curriculum itself trusts none of this (docs/protocol.md, section 3).
+The database holds what each file says. Which files count follows from the chain each time: those that were final and
+undisputed when the newest policy step was published. So a restart loses nothing, and a reorganisation needs no undoing.
+The curriculum itself does not rely on this; trainers and auditors compute it from the files.
 """
 
 import json
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from chain.indexer.records import Submission
+from orchestrator.chain import PoolView
 from orchestrator.db import Database, SolveCountsRow
-from orchestrator.pool_view import PoolView
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
 from protocol.curriculum import Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
@@ -25,7 +25,7 @@ from protocol.encoding import canonical_json
 from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
-from runtime.solve_rates import published_mask, read_tries, undisputed
+from runtime.curriculum import published_mask, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import ManifestScope
@@ -39,7 +39,7 @@ BINS = 12
 
 @dataclass
 class _Counted:
-    """Sums over the files in `files`. `rates` of numbered problems; `loose`: problems made from any seed, which come
+    """Sums over the files in `files`. `rates`: of numbered problems; `loose`: problems made from any seed, which occur
     once, by the share solved."""
 
     step: int | None = None
@@ -58,14 +58,14 @@ class _Counted:
 
 
 def solved_bin(rate: SolveRate) -> int:
-    """0: never solved, 11: always, between them by tenths."""
+    """Return 0 for never solved, 11 for always, and between them the tenth."""
     if rate.solved in (0, rate.tried):
         return BINS - 1 if rate.solved else 0
     return 1 + 10 * rate.solved // rate.tried
 
 
 class SolveRates:
-    """`view` may be called from any thread, the rest from one."""
+    """The solve rates of one pool. `view` may be called from any thread, the rest from one."""
 
     def __init__(self, db: Database, view: PoolView, config: PoolConfig, pool: PoolId, open_object: OpenObject) -> None:
         self._db, self._view, self._config, self._pool, self._open = db, view, config, pool, open_object
@@ -76,7 +76,7 @@ class SolveRates:
         self._table: tuple[bytes, CurriculumMask] | None = None
 
     def refresh(self) -> None:
-        """Count what the database knows of the files that count now."""
+        """Count what the database has of the files that count."""
         state = self._view.state
         pool = self._view.pool(state)
         steps = pool.steps if pool else []
@@ -102,7 +102,7 @@ class SolveRates:
             self._read_mask(steps[-1].manifest, pool.owner)
 
     def read_one(self) -> bool:
-        """Read one file that nobody has read; False if there is none that can be had now."""
+        """Read one file that no replica has read; return False if none can be fetched."""
         now = time.monotonic()
         for sub in self._unread:
             name = sub.sha256.hex()

@@ -1,8 +1,8 @@
-"""The relays and peers that announced themselves: in memory, bounded, and only those that answer for themselves.
+"""The relays and peers that announced themselves as sources of weights, in memory.
 
-An announcement lasts minutes and is repeated, so nothing is stored: after a restart the list fills by itself. Each
-participant has one entry, so a crowd of them costs a crowd of stakes. Before a URL is listed it must answer with the
-very announcement: nobody can send the pool's nodes to somebody else's machine.
+An announcement lasts minutes and is repeated, so the list fills by itself after a restart. Each participant has one
+entry, so a crowd of entries costs a crowd of stakes. A URL is listed only once it answers with the same announcement:
+nobody can send the pool's nodes to somebody else's machine.
 """
 
 import logging
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import httpx
 
-from orchestrator.errors import HttpError
+from orchestrator.auth import HttpError
 from protocol.announcements import MAX_LISTED, Announcement, AnnouncementTaken
 from protocol.api.endpoints import ANNOUNCEMENT
 from protocol.encoding import parse_json
@@ -26,21 +26,20 @@ from protocol.identity import PoolId
 log = logging.getLogger("muster.sources")
 RENEW_SECONDS = 120.0
 ASKED_AGAIN_SECONDS = 10.0
-"""Between two announcements of one address, at least."""
+"""Shortest time between two announcements of one address."""
 CHECK_SECONDS = 5.0
 CHECKS_AT_ONCE = 4
 REST = 40
-"""So many times as long as its last check took is an address held back: a few whose URLs answer as slowly as they may
-would take every check from all others."""
+"""An address waits for this many times its last check's duration, so that a few slow URLs do not occupy every check."""
 MAX_KEPT = 16_384
 
 
 class AnnouncedSources:
-    """Safe to share between threads. `private`: URLs may lead into private networks. `processes` share the port, and
-    each announcement reaches one of them: it is to be repeated so much more often."""
+    """Announced sources of one pool. `private`: URLs may lead into private networks. `workers` share the port, and each
+    announcement reaches one of them, so it is asked for that many times as often. Thread-safe."""
 
-    def __init__(self, pool: PoolId, private: bool, clock: Callable[[], float] = time.time, processes: int = 1) -> None:
-        self._renew = max(ASKED_AGAIN_SECONDS, RENEW_SECONDS / processes)
+    def __init__(self, pool: PoolId, private: bool, clock: Callable[[], float] = time.time, workers: int = 1) -> None:
+        self._renew = max(ASKED_AGAIN_SECONDS, RENEW_SECONDS / workers)
         self._pool, self._clock = pool, clock
         self._http = httpx.Client(transport=bounded_transport(Reach(private=private)), trust_env=False)
         self._lock, self._dice = threading.Lock(), random.SystemRandom()
@@ -49,7 +48,7 @@ class AnnouncedSources:
         self._held_back: dict[str, float] = {}
 
     def take(self, sender: str, body: Announcement) -> AnnouncementTaken:
-        """List what a participant announced, once its URL answers for itself. Raises HttpError, IntegrityError."""
+        """List a participant's announcement once its URL answers with it. Raises HttpError, IntegrityError."""
         now = self._clock()
         if body.address != sender:
             raise HttpError(403, f"{sender} announces for {body.address}", "announce with the key that serves")
@@ -72,14 +71,14 @@ class AnnouncedSources:
         return AnnouncementTaken(next=self._renew)
 
     def live(self) -> list[Announcement]:
-        """Those that hold now; of many some, others each time."""
+        """Return the valid announcements; of more than MAX_LISTED a random sample."""
         now = self._clock()
         with self._lock:
             held = [one for one in self._listed.values() if one.until > now]
         return held if len(held) <= MAX_LISTED else self._dice.sample(held, MAX_LISTED)
 
     def steps(self) -> list[int | None]:
-        """The newest policy step that each of those who are listed says it holds."""
+        """Return the newest policy step that each listed source says it has."""
         now = self._clock()
         with self._lock:
             return [one.step for one in self._listed.values() if one.until > now]

@@ -7,9 +7,9 @@ from typing import Protocol
 from sqlalchemy import ColumnElement, select, text, update
 
 from chain.indexer.records import Submission
+from orchestrator.auth import HttpError
+from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, ReceiptRow, UploadRow
-from orchestrator.errors import HttpError
-from orchestrator.pool_view import PoolView, barred
 from protocol.api.work import (
     ReceiptRequest,
     ReceiptResponse,
@@ -65,11 +65,11 @@ class Uploads:
 
     @property
     def pool(self) -> PoolId:
-        """Whose uploads these are."""
+        """The pool whose uploads these are."""
         return self._receipts.pool
 
     def ticket(self, address: str, body: UploadRequest) -> UploadResponse:
-        """Leave to upload, or word that the bytes are there. Raises HttpError 403, 409, 413, 429."""
+        """Return a ticket for an upload, or that the bytes are there already. Raises HttpError 403, 409, 413, 429."""
         key = self._allowed(address, body)
         there = self._store.size(key)
         if there is not None:
@@ -83,7 +83,7 @@ class Uploads:
         return UploadNeeded(key=key, **ticket.model_dump())
 
     def receipt(self, address: str, body: ReceiptRequest) -> ReceiptResponse:
-        """A signed statement that the node's rollout file is in the bucket. Raises HttpError 404 or 409."""
+        """Return a signed statement that the node's rollout file is in the bucket. Raises HttpError 404 or 409."""
         key = object_key("rollouts", bytes.fromhex(body.sha256))
         there = self._store.size(key)
         if there is None:
@@ -93,15 +93,15 @@ class Uploads:
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
     def has_receipt(self, file: Submission) -> bool:
-        """Whether the service gave a receipt for a submission that still counts: its word binds it so long, whatever
-        became of the bytes. Afterwards a bucket may forget old files, and nobody is paid for naming them again."""
+        """Return whether the service gave a receipt for a submission that still binds it, whatever became of the bytes.
+        After the receipt window a bucket may drop old files, and naming them again is not paid."""
         pool = self._view.pool(self._view.state)
         with self._db.reading() as session:
             row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
             return bool(pool and row and row.time >= self._clock() - pool.terms.receiptWindow)
 
     def is_stored(self, file: Submission) -> bool:
-        """Whether a submission's bytes are in the bucket."""
+        """Return whether a submission's bytes are in the bucket."""
         return self._store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
@@ -125,13 +125,13 @@ class Uploads:
             raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
 
     def _opened(self, address: str, key: str, now: float) -> bool:
-        """Whether a ticket for `key` is open now: at most TICKETS_AT_ONCE are that may still be used."""
+        """Open a ticket for `key` unless TICKETS_AT_ONCE are open; return whether it is open."""
         values = {"key": key, "node": address, "now": now, "since": now - TICKET_SECONDS, "most": TICKETS_AT_ONCE}
         with self._db.session() as session:
             return session.execute(_OPEN_TICKET, values).first() is not None
 
     def _close_used(self, address: str, now: float) -> None:
-        """A ticket whose object is in the bucket is spent."""
+        """Mark the tickets whose objects are in the bucket as used."""
         with self._db.reading() as session:
             keys = list(session.scalars(select(UploadRow.key).where(*_open(address, now))))
         there = [key for key in keys if self._store.size(key) is not None]
@@ -141,8 +141,8 @@ class Uploads:
             )
 
     def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
-        """The receipt of a file that is in the bucket, with the time at which it was first given, unless the chain no
-        longer takes that one."""
+        """Return the receipt of a file that is in the bucket, with the time at which it was first given, unless the
+        chain no longer accepts that one."""
         now, pool = int(self._clock()), self._view.pool(self._view.state)
         oldest = now - pool.terms.receiptWindow if pool is not None else _NEVER
         values = {"sha256": sha256, "node": address, "now": now, "oldest": oldest}

@@ -114,8 +114,8 @@ class ChecksConfig(Document):
     """Thresholds of the validator's checks; defaults are for fp32 compute on the broadcast weights.
 
     A figure at its `*_reject` or beyond is fraud; from `unsure_band` times that on the vote is `unsure`. `*_chunk_*`
-    and `gap`, `error` judge the worst chunk or token, the others means over a submission. docs/verification.md says
-    which honest distributions they were chosen from.
+    and `gap`, `error` judge the worst chunk or token, the others means over a submission. docs/design/verification.md
+    says which honest distributions they were chosen from.
     """
 
     eos_probability_min: float = Field(1e-4, ge=0, le=1)
@@ -143,7 +143,7 @@ BF16_CHECKS = ChecksConfig(
 )
 """Thresholds for the demo's trained model computed in bfloat16, as calibration of vLLM against transformers gave them
 (90 files of 128 rollouts, 1e-6 false rejects per file, safety factor 1.5). Another model needs its own:
-`muster calibrate`. What they cannot see stands in docs/verification.md."""
+`muster pool calibrate`. What they cannot see stands in docs/design/verification.md."""
 
 
 class WeightsConfig(Document):
@@ -168,8 +168,8 @@ ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,6
 
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
-    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/evidence.md). `scoring_versions`:
-    library, interpreter or corpus of test cases → the version or hash that decides scores;
+    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/design/verification.md).
+    `scoring_versions`: library, interpreter or corpus of test cases → the version or hash that decides scores;
     a machine with others does no work here."""
 
     version: Literal[1] = 1

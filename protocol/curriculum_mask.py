@@ -2,7 +2,7 @@
 
 The mask is a file of the step's weights, so the manifest on chain commits to it before the step's seed is known, and
 whoever makes or judges a file of the step has exactly this one. Which mask it should be follows from chain and bucket
-(runtime/solve_rates.py). docs/reference/protocol.md has the format.
+(runtime/curriculum.py). docs/reference/protocol.md has the format.
 """
 
 from collections.abc import Iterable, Mapping

@@ -36,7 +36,7 @@ def checksum_address(raw: bytes) -> str:
     return "0x" + "".join([one.upper() if mark > "7" else one for one, mark in zip(digits, marks, strict=False)])
 
 
-# ---- Domain-separated hashes and canonical JSON (docs/protocol.md, section 1), and reading what somebody
+# ---- Domain-separated hashes and canonical JSON (docs/reference/protocol.md, section 1), and reading what somebody
 
 
 Word = int | str | bytes

@@ -56,7 +56,7 @@ class EnvironmentConfig(Document):
         if self.curriculum is not None and not self.numbered:
             raise ValueError(
                 "`curriculum` needs problems that come again, and these are made from any seed: name a data file's "
-                "`rows`, or `problems` (muster data filter)"
+                "`rows`, or `problems` (muster env filter)"
             )
         return self
 

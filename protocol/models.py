@@ -1,7 +1,4 @@
-"""The JSON files of a stranger's model folder, before any library reads them.
-
-transformers and vLLM read them with `json`, which a hundred kilobytes of brackets can make end the process.
-"""
+"""A stranger's model folder: its JSON files before any library reads them, its tokenizer, and its EOS ids."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +13,15 @@ REFETCH = "fetch the weights again"
 
 
 def check_documents(folder: Path) -> None:
-    """Raise IntegrityError unless every `*.json` of the folder is JSON of bounded size and depth."""
+    """Raise IntegrityError unless the JSON files that transformers and vLLM read of a folder are of bounded size and
+    depth: a hundred kilobytes of brackets can make `json` end the process. Other programs' files are left aside."""
     for path in sorted(folder.glob("*.json")):
-        read_document(path)
+        if path.name in LIBRARY_FILES or path.name.endswith((".safetensors.index.json", "processor_config.json")):
+            read_document(path)
 
 
 def read_object(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """The same, if it is an object."""
+    """Return the object that a JSON file holds. Raises IntegrityError as `read_document`, and for anything else."""
     value = read_document(path, limit)
     if not isinstance(value, dict):
         raise IntegrityError(f"{path} holds no JSON object", REFETCH)
@@ -30,7 +29,7 @@ def read_object(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
-    """What a JSON file holds. Raises IntegrityError if it is missing, larger than `limit` bytes, or not JSON."""
+    """Return what a JSON file holds. Raises IntegrityError if it is missing, larger than `limit` bytes, or not JSON."""
     try:
         if path.stat().st_size > limit:
             raise IntegrityError(f"{path} is larger than {limit >> 10} KiB", REFETCH)
@@ -42,14 +41,17 @@ def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
         raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}", REFETCH) from None
 
 
-# A byte-level tokenizer without merges, and careful loading of any model folder's tokenizer and EOS ids.
-
-
 EOS = "<|end|>"
 PAD = "<|pad|>"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TEXT_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "config.json")
 """All that says how text becomes tokens, and where it ends."""
+TEMPLATES = "additional_chat_templates"
+"""A folder of named chat templates beside the default one."""
+LIBRARY_FILES = frozenset(TEXT_FILES) | {
+    "adapter_config.json", "chat_template.json", "hf_quant_config.json", "modules.json", "params.json",
+    "quantize_config.json", "sentence_bert_config.json", "vocab.json",
+}  # fmt: skip
 
 
 class Added(Protocol):
@@ -103,7 +105,7 @@ def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a model folder, offline and without running code from the folder.
+    """Load the tokenizer of a model folder, offline and without running code from the folder.
 
     `tokenizer.json` alone says how text becomes tokens. A family's own class would put its rules in their place, and
     which class that is depends on the packages of the machine. Raises IntegrityError if files are missing, oversized
@@ -130,9 +132,10 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def text_digest(folder: Path) -> bytes:
-    """SHA-256 over those of a model folder's files: folders that agree in it make the same prompts of the same text."""
+    """Return a SHA-256 over a model folder's text files: folders that agree in it make the same prompts of the same
+    text."""
     digest = hashlib.sha256()
-    for name in TEXT_FILES:
+    for name in (*TEXT_FILES, *sorted(f"{TEMPLATES}/{path.name}" for path in (folder / TEMPLATES).glob("*.jinja"))):
         path = folder / name
         there = path.is_file()
         digest.update(f"{name} {there}\n".encode())
@@ -143,7 +146,7 @@ def text_digest(folder: Path) -> bytes:
 
 
 def eos_ids(folder: Path) -> tuple[int, ...]:
-    """The ids that end a completion, ascending: `eos_token_id` of generation_config.json, else of config.json.
+    """Return the ids that end a completion, ascending: `eos_token_id` of generation_config.json, else of config.json.
 
     Raises IntegrityError if neither names one.
     """
@@ -154,3 +157,22 @@ def eos_ids(folder: Path) -> tuple[int, ...]:
         if ids and all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
             return tuple(sorted(set(ids)))
     raise IntegrityError(f"{folder} names no eos_token_id", "add it to generation_config.json")
+
+
+def check_vocabulary(folder: Path, rows: int) -> None:
+    """Raise IntegrityError if the tokenizer of a folder, where there is one, has tokens beyond the model's `rows`: a
+    prompt with such a token would end the process that computes with it."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return
+    document = read_object(path)
+    model, added = document.get("model"), document.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else range(len(vocabulary or ()))
+    ids = [*ids, *(token.get("id") for token in added or () if isinstance(token, dict))]
+    largest = max((number for number in ids if isinstance(number, int)), default=-1)
+    if largest >= rows:
+        raise IntegrityError(
+            f"the tokenizer in {folder} has token {largest}, the model {rows} rows",
+            "resize the model's embeddings: model.resize_token_embeddings(len(tokenizer))",
+        )

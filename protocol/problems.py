@@ -21,7 +21,7 @@ Places = tuple[int, ...]
 
 
 class ProblemFilter(Document):
-    """The candidates that an offline filter kept (`muster data filter`).
+    """The candidates that an offline filter kept (`muster env filter`).
 
     kept: base64 of one bit for each of `candidates`, the first candidate in the highest bit of the first byte. The
     other fields say how the choice can be made again: `samples` tries of each by `model` (the SHA-256 of its manifest

@@ -1,4 +1,4 @@
-"""What follows from public randomness: work, noise, held-out problems (docs/protocol.md, section 3)."""
+"""What follows from public randomness: work, noise, held-out problems (docs/reference/protocol.md, section 3)."""
 
 from dataclasses import dataclass
 

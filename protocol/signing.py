@@ -37,10 +37,20 @@ class Domain:
     contract: str
 
 
-def digest(domain: Domain, struct: str, *values: Value) -> bytes:
+class Digest(bytes):
+    """The 32 bytes to sign, with the message that they stand for: a signer that holds the key elsewhere checks it."""
+
+    domain: Domain
+    struct: str
+    values: tuple[Value, ...]
+
+
+def digest(domain: Domain, struct: str, *values: Value) -> Digest:
     """Return the 32 bytes to sign for `struct` with `values` in the order of its members. Raises ValueError if a value
     does not fit its type."""
-    return keccak(b"\x19\x01" + _separator(domain) + _hash(struct, values))
+    made = Digest(keccak(b"\x19\x01" + _separator(domain) + _hash(struct, values)))
+    made.domain, made.struct, made.values = domain, struct, values
+    return made
 
 
 def sign(account: "LocalAccount", digest32: bytes) -> bytes:

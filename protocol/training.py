@@ -2,7 +2,7 @@
 
 Only what changes the resulting weights stands here; where and how fast they are computed is the trainer's own business
 (`trainer/config.py`). Names that do not exist and combinations that make no sense are refused when the document is
-read, which is before the pool is created. docs/training.md has the formulas.
+read, which is before the pool is created. docs/design/training.md has the formulas.
 """
 
 from typing import Annotated, Literal

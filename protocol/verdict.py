@@ -1,4 +1,5 @@
-"""Verdicts: the 4-bit codes voters put on chain, and the document of measurements behind each (docs/protocol.md, 7).
+"""Verdicts: the 4-bit codes voters put on chain, and the document of measurements behind each
+(docs/reference/protocol.md, 7).
 
 The codes mirror `contracts/src/libraries/Codes.sol`. Measurements differ between engines and machines, so only the code
 is voted on; the keccak256 of the ballot's document is bound into the voter's commitment as its own evidence.
@@ -19,7 +20,7 @@ from protocol.errors import IntegrityError, first_line
 LANE = 16
 """Submissions of one lane, and codes of one vote."""
 MAX_DOCUMENT_BYTES = 16 << 20
-"""Of one vote's document: in a node case it says what was measured in up to 256 files."""
+"""Of one vote's document: in a node challenge it covers up to 256 files."""
 
 
 class Code(IntEnum):
@@ -93,7 +94,7 @@ class Verdict:
     """One voter's judgement of one submission, with everything needed to repeat it.
 
     Hashes are hex without 0x; `audited` are the row numbers that were prefilled (empty if the file fell earlier);
-    `engine` names the arithmetic of the verifier (docs/protocol.md, section 6).
+    `engine` names the arithmetic of the verifier (docs/reference/protocol.md, section 6).
     """
 
     chain_id: int
@@ -205,7 +206,7 @@ def tally(votes: Sequence[Code], seats: int) -> Code:
 def pack(codes: Sequence[Code]) -> int:
     """Up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
     if Code.LATE in codes:
-        raise ValueError("late is said of a file, never in a vote or of a lane")
+        raise ValueError("LATE is an outcome of a file, never a vote or a lane's")
     if len(codes) > LANE:
         raise ValueError(f"a lane has at most {LANE} submissions, not {len(codes)}")
     return sum(int(code) << (4 * i) for i, code in enumerate(codes))

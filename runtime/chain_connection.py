@@ -1,6 +1,7 @@
 """One process's connection to the chain: the contracts, and the state projected from their events."""
 
 import logging
+import threading
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
@@ -19,8 +20,8 @@ class ChainConnection:
     """`suite`: the contracts; transactions are sent as `account`, if there is one. `home`: this process's folder for
     state that is valid on this chain only.
 
-    `refresh` is for one thread, `state` and `suite` for any. The constructor raises ConfigError for a wrong deployment
-    or chain, UnreachableError when no RPC endpoint answers.
+    `refresh`, `state` and `suite` may be used from several threads. The constructor raises ConfigError for a wrong
+    deployment or chain, UnreachableError when no RPC endpoint answers.
     """
 
     def __init__(self, config: ProcessConfig, account: LocalAccount | None = None) -> None:
@@ -33,6 +34,7 @@ class ChainConnection:
         make_home(self.home)
         self._follower = Follower(self.client, self.deployment, self.home / "events.sqlite")
         self.projection = Projection(self._follower)
+        self._refreshing = threading.Lock()
 
     @property
     def state(self) -> State:
@@ -41,19 +43,20 @@ class ChainConnection:
 
     @property
     def now(self) -> int:
-        """Chain time as of the last refresh, for which nothing is asked."""
+        """Chain time as of the last refresh."""
         return self._follower.time
 
     def refresh(self) -> State:
-        """Poll the chain once. After a rollback nothing read before holds."""
-        before = self.state.generation
-        self.projection.refresh()
-        if self.state.generation != before:
-            log.info("the chain was reorganised: going on from block %d", self.state.head)
-        return self.state
+        """Poll the chain once and return the newest state. After a reorganisation nothing read before holds."""
+        with self._refreshing:
+            before = self.state.generation
+            self.projection.refresh()
+            if self.state.generation != before:
+                log.info("the chain was reorganised: continuing from block %d", self.state.head)
+            return self.state
 
     def account_suite(self, account: LocalAccount) -> Suite:
-        """The same contracts, sending as another account."""
+        """Return the same contracts, sending as another account."""
         client = ChainClient(self._config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
         return Suite(client, self.deployment, check=False)
 

@@ -460,7 +460,7 @@ def _stalled(facts: Facts) -> Iterator[Alarm]:
 def _pool(config: WatchConfig, pool: WatchedPool) -> Iterator[Alarm]:
     if pool.stake is not None and pool.stake < pool.least_stake:
         what = f"the stake is {show_tokens(pool.stake)}, the pool wants {show_tokens(pool.least_stake)}"
-        yield Alarm("stake_low", what, "muster node stake")
+        yield Alarm("stake_low", what, "muster node join --stake")
     if pool.standing is Standing.FROZEN:
         cure = "see `muster node status` for the file; dispute it in time if you are wronged"
         yield Alarm("stake_frozen", "a file was refused and the stake is frozen until that is final", cure)
@@ -469,7 +469,7 @@ def _pool(config: WatchConfig, pool: WatchedPool) -> Iterator[Alarm]:
         yield Alarm("ejected", f"the node was {pool.standing}", cure)
     for seat, why in pool.seats.items():
         if why:
-            yield Alarm("seat_out", f"seat {seat} {why}", "muster validator top-up, or bond another")
+            yield Alarm("seat_out", f"seat {seat} {why}", "muster validator bond, or bond another")
     if pool.service_key_current is False:
         what = f"the chain does not name {config.service_key} as the service's key"
         yield Alarm("key_stale", what, "muster pool set-service, or start the service with the key that is named")
@@ -478,7 +478,7 @@ def _pool(config: WatchConfig, pool: WatchedPool) -> Iterator[Alarm]:
 def _stall(config: WatchConfig, pool: WatchedPool, now: float) -> Iterator[Alarm]:
     if pool.running and pool.step >= 0 and now - pool.step_time > config.stall_seconds:
         what = f"policy step {pool.step} is {now - pool.step_time:.0f} s old"
-        yield Alarm("run_stalled", what, "`muster status` says who waits for what")
+        yield Alarm("run_stalled", what, "`muster pool status` says who waits for what")
 
 
 def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterator[Alarm]:
@@ -488,7 +488,7 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
     if not service.ready:
         yield Alarm("database_lost", "the service's database does not answer", "start the database; nothing is lost")
     if service.problems:
-        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/operations.md")
+        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/guides/operations.md")
     if facts.storage_error:
         yield Alarm("storage_lost", facts.storage_error, "start the pool's storage; uploads wait meanwhile")
     if service.version and service.version != VERSION:
@@ -509,4 +509,6 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
         what = f"the process computes and has got nothing done for {facts.now - facts.progressed:.0f} s"
         yield Alarm("process_stalled", what, _DEVICE)
     if service.trainer.startswith("stopped: "):
-        yield Alarm("training_unstable", service.trainer.removeprefix("stopped: "), "see docs/training.md, Guards")
+        yield Alarm(
+            "training_unstable", service.trainer.removeprefix("stopped: "), "see docs/design/training.md, Guards"
+        )

@@ -1,4 +1,4 @@
-"""The files that environments are: from the pool's bucket to this machine, from the owner's machine to the bucket."""
+"""Files of environments: from the owner's machine to the pool's bucket, from there to every node."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -19,8 +19,8 @@ class EnvironmentStore(Protocol):
 
 
 def fetch_files(config: PoolConfig, objects: Callable[[str, int], bytes]) -> None:
-    """Bring every file that this machine lacks. `objects` checks what it brings against the hash in the key; raises
-    what it raises, ConfigError for a lock that is none."""
+    """Fetch every file that this machine lacks. `objects` checks what it fetches against the hash in the key. Raises
+    what it raises, and ConfigError for an invalid lock file."""
     folder = data_folder()
 
     def fetch(content: str) -> None:
@@ -37,7 +37,8 @@ def fetch_files(config: PoolConfig, objects: Callable[[str, int], bytes]) -> Non
 
 
 def publish_files(config: PoolConfig, store: EnvironmentStore) -> None:
-    """Put every file into the pool's bucket. Raises ConfigError where neither it nor this machine has one."""
+    """Upload every file that the pool's bucket lacks. Raises ConfigError for one that neither the bucket nor this
+    machine has."""
     folder = data_folder()
 
     def publish(called: str, content: str) -> None:

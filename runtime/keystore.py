@@ -32,7 +32,7 @@ _LEAST_LENGTH, _LEAST_LETTERS = 10, 5
 def create(
     path: Path, password: str, *, work_factor: int = SCRYPT_N, wanted: Callable[[str], bool] | None = None
 ) -> LocalAccount:
-    """Make a new key and write it, encrypted, to `path`. Never overwrites a key. `wanted`: which addresses will do;
+    """Make a new key and write it, encrypted, to `path`; never overwrite a key. `wanted` says which addresses will do:
     keys are made until one has such an address.
 
     Raises ConfigError when the file exists, the password is empty or the folder cannot be written.
@@ -57,7 +57,7 @@ def store(path: Path, key: bytes, password: str, *, work_factor: int = SCRYPT_N)
 
 
 def load(path: Path, password: str) -> LocalAccount:
-    """Decrypt the key in `path`.
+    """Decrypt the key in `path`, whichever wallet wrote it.
 
     Raises ConfigError for a wrong password, a missing or foreign file, IntegrityError when the file is damaged.
     """
@@ -72,24 +72,32 @@ def load(path: Path, password: str) -> LocalAccount:
     except (KeyError, TypeError, NotImplementedError) as error:
         raise IntegrityError(f"{path} is damaged: {error!r}", "restore it from a backup") from None
     account: LocalAccount = Account.from_key(key)
-    if account.address != _address(document, path):
+    if "address" in document and account.address != _address(document, path):
         raise IntegrityError(f"{path} names another address than its key's", "restore it from a backup")
     return account
 
 
 def open_key(path: Path, password_file: Path | None, what: str = "key") -> LocalAccount:
-    """The account in a key file; its password from a file or, on a terminal, a prompt that names `what`. Raises
-    ConfigError, IntegrityError."""
-    return load(path, read_password(password_file, prompt=f"Password of the {what} {address_of(path)} ({path}): "))
+    """Return the account in a key file; its password comes from a file or, on a terminal, from a prompt that names
+    `what`. Raises ConfigError, IntegrityError."""
+    document = _read(path)
+    named = f"{_address(document, path)} ({path})" if "address" in document else str(path)
+    return load(path, read_password(password_file, prompt=f"Password of the {what} {named}: "))
 
 
 def address_of(path: Path) -> str:
-    """The checksum address of a key file, without its password."""
-    return _address(_read(path), path)
+    """Return the checksum address that a key file names, for which no password is needed. Raises ConfigError for a file
+    without one, as Foundry writes them."""
+    document = _read(path)
+    if "address" not in document:
+        hint = f'add the field "address" to it; `cast wallet address --keystore {path}` prints what belongs there'
+        raise ConfigError(f"{path} names no address", hint)
+    return _address(document, path)
 
 
 def read_password(path: Path | None, *, prompt: str = "Password: ", confirm: bool = False) -> str:
-    """The password in the file `path` (mode 0600; one trailing newline is dropped), or asked for on the terminal."""
+    """Return the password in the file `path` (mode 0600; its last line end is dropped), or ask for it on the terminal.
+    Raises ConfigError for a file that ends in further white space, which is hardly ever meant."""
     if path is not None:
         return _password_file(path)
     if not sys.stdin.isatty():
@@ -103,7 +111,8 @@ def read_password(path: Path | None, *, prompt: str = "Password: ", confirm: boo
 
 
 def check_strength(password: str) -> str:
-    """The password, if it is worth encrypting a key with. Raises ConfigError: who gets the file can try millions."""
+    """Return the password if it is worth encrypting a key with. Raises ConfigError for a short one: a thief of the key
+    file can try millions."""
     if len(password) < _LEAST_LENGTH or len(set(password)) < _LEAST_LETTERS:
         what = f"the password is too weak: it needs {_LEAST_LENGTH} characters, {_LEAST_LETTERS} of them different"
         raise ConfigError(what, "choose a longer one, such as four random words; nothing was written")
@@ -111,7 +120,8 @@ def check_strength(password: str) -> str:
 
 
 def create_password_file(path: Path) -> str:
-    """Write 32 random bytes as hex to a new file of mode 0600 and return them (for machines without a person)."""
+    """Write 32 random bytes as hex to a new file of mode 0600 and return them, for machines without a person. Return
+    the password of a file that exists."""
     if path.exists():
         return _password_file(path)
     password = secrets.token_hex(32)
@@ -119,15 +129,29 @@ def create_password_file(path: Path) -> str:
     return password
 
 
+def ensure_key(path: Path, password_file: Path | None) -> str:
+    """Make a key unless its file exists; return its address. Where a password file is named, it gets 32 random bytes;
+    else the terminal is asked for a new password."""
+    if path.exists():
+        return address_of(path)
+    if password_file is not None:
+        password = create_password_file(password_file)
+    else:
+        password = check_strength(read_password(None, prompt=f"New password for {path}: ", confirm=True))
+    return str(create(path, password).address)
+
+
 def _password_file(path: Path) -> str:
     check_private(path, "the password file ")
     try:
-        text = read_bounded(path, 4096, "the password file ").decode()
+        text = read_bounded(path, 4096, "the password file ").decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text", "name the right file") from None
     password = text.removesuffix("\n").removesuffix("\r")
     if not password:
         raise ConfigError(f"{path} is empty", "write the password into it")
+    if password != password.rstrip():
+        raise ConfigError(f"{path} has white space at its end", "remove it, or type the password on a terminal")
     return password
 
 
@@ -138,19 +162,26 @@ def _read(path: Path) -> dict[str, Any]:
         document = parse_json(data) if len(data) <= _MAX_BYTES else None
     except ValueError:
         document = None
-    if not isinstance(document, dict) or document.get("version") != 3 or not isinstance(document.get("crypto"), dict):
-        raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")
-    if _names_twice(document):
+    if not isinstance(document, dict):
+        document = {}
+    if _has_duplicates(document):
         raise IntegrityError(f"{path} has a field twice, but for capitals", "restore it from a backup")
+    document = _lower_case(document)  # MyEtherWallet and ethers write `Crypto`
+    if document.get("version") != 3 or not isinstance(document.get("crypto"), dict):
+        raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")
     return document
 
 
-def _names_twice(part: Any) -> bool:
-    """Whether a field stands twice in it, or in what it has: eth_keyfile takes capitals for small letters, and would
-    use another than was looked at here."""
+def _has_duplicates(part: Any) -> bool:
+    """Return whether names of fields anywhere in a document differ in capitals only: eth_keyfile ignores capitals, and
+    might use another field than was checked here."""
     if not isinstance(part, dict):
         return False
-    return len({name.lower() for name in part}) != len(part) or any(map(_names_twice, part.values()))
+    return len({name.lower() for name in part}) != len(part) or any(map(_has_duplicates, part.values()))
+
+
+def _lower_case(part: dict[str, Any]) -> dict[str, Any]:
+    return {name.lower(): _lower_case(value) if isinstance(value, dict) else value for name, value in part.items()}
 
 
 def _check_cost(document: dict[str, Any], path: Path) -> None:
@@ -166,7 +197,7 @@ def _check_cost(document: dict[str, Any], path: Path) -> None:
 
 
 def _address(document: dict[str, Any], path: Path) -> str:
-    address = document.get("address")
+    address = document["address"]
     if not isinstance(address, str) or not re.fullmatch(r"(0x)?[0-9a-fA-F]{40}", address):
-        raise IntegrityError(f"{path} names no address", "restore it from a backup")
+        raise IntegrityError(f"{path} names no valid address", "restore it from a backup")
     return str(to_checksum_address("0x" + address.removeprefix("0x")))

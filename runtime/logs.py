@@ -1,4 +1,4 @@
-"""Where log lines go and how they look; light, so that the command line may import it first."""
+"""Logging; a light module, so that the command line may import it first."""
 
 import logging
 import os

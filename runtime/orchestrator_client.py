@@ -1,13 +1,19 @@
-"""The pool's service as workers and validators use it: leases, uploads, receipts, heartbeats (docs/orchestrator.md)."""
+"""The orchestrator as workers, validators and trainers use it: leases, uploads, receipts, heartbeats."""
 
 import hashlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import HEARTBEATS, LEASES, RECEIPTS, STEPS, UPLOADS
 from protocol.api.work import (
+    MAX_WAITS,
     HeartbeatRequest,
     HeartbeatResponse,
     LeaseRequest,
@@ -16,28 +22,36 @@ from protocol.api.work import (
     StepRequest,
     UploadExists,
     UploadRequest,
+    WaitLine,
     WorkLease,
 )
 from protocol.encoding import keccak
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, MusterError, printable
 from protocol.http.reach import Reach
 from protocol.http.signing import AuthScope
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from protocol.receipts import UploadReceipt
+from protocol.version import VERSION, behind
+from protocol.waits import WAITS
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
 from storage.transfers import TicketRefusedError, http_client, upload
 
+log = logging.getLogger("muster.service")
+RETRY_SECONDS = 10.0
+"""Longest pause after a heartbeat that failed."""
+LEAST_SECONDS = 1.0
+"""The shortest pause between heartbeats that a service may ask for."""
 _TICKETS = 3
 
 
 class OrchestratorClient:
-    """One account's dealings with a pool's orchestrator at `url`. Thread-safe.
+    """A client of a pool's orchestrator at `url`, for one account. Thread-safe.
 
-    Every call raises ServiceError (it answered no), UnreachableError (bounded tries) or IntegrityError (nonsense).
-    Without `allow_private`, upload tickets have to lead to a public address, or to one that the service has; a service
-    that a stranger `announced` has to be public itself.
+    Every call raises ServiceError (an error was answered), UnreachableError (no answer after several tries) or
+    IntegrityError (an answer that is invalid). Without `allow_private`, upload tickets have to lead to a public address
+    or to the service's own; a service that a stranger `announced` has to be public itself.
     """
 
     def __init__(
@@ -60,14 +74,14 @@ class OrchestratorClient:
         self._client = client or SignedClient(self.url, RequestSigner(account, auth_scope), limits, transport)
 
     def request_lease(self, counter: int, ready: int | None = None) -> WorkLease | NoLease:
-        """Ask to make the file `counter`, while the weights of policy step `ready` are here."""
+        """Ask for a lease of file `counter`; `ready` is the newest policy step whose weights are here."""
         answer = self._client.post(LEASES, LeaseRequest(counter=counter, ready=ready))
         if isinstance(answer, WorkLease) and answer.counter != counter:
             raise IntegrityError(f"{self.url} offers lease {answer.counter} instead of {counter}", "tell its owner")
         return answer
 
     def upload_rollouts(self, data: bytes) -> UploadReceipt | None:
-        """Bring a rollout file into the bucket; the service's signed receipt, if it gives one."""
+        """Upload a rollout file; return the service's signed receipt, or None if it gives none."""
         body = UploadRequest(kind="rollouts", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
         exists = self._upload(body, data)
         if exists is None:
@@ -80,13 +94,13 @@ class OrchestratorClient:
         return receipt
 
     def upload_verdict(self, data: bytes) -> None:
-        """Publish a verdict document under its keccak256."""
+        """Upload a verdict document under its keccak256."""
         sha256, name = hashlib.sha256(data).hexdigest(), keccak(data).hex()
         self._upload(UploadRequest(kind="verdicts", sha256=sha256, size=len(data), keccak256=name), data)
 
     @retry(retry=retry_if_exception_type(TicketRefusedError), stop=stop_after_attempt(_TICKETS), reraise=True)
     def _upload(self, body: UploadRequest, data: bytes) -> UploadExists | None:
-        """What the service says if it has the bytes already; None once they are sent."""
+        """Return the service's answer if it has the bytes already; None once they are uploaded."""
         key = object_key(body.kind, body.digest)
         answer = self._client.post(UPLOADS, body)
         if answer.key != key:
@@ -100,9 +114,87 @@ class OrchestratorClient:
         return self._client.post(HEARTBEATS, beat)
 
     def report_step(self, report: StepRequest) -> None:
-        """The pool owner's report on the making of a policy step."""
+        """Send the pool owner's report on one training step."""
         self._client.post(STEPS, report)
 
     def close(self) -> None:
         self._client.close()
         self._uploads.close()
+
+
+def heartbeat(
+    role: Literal["worker", "validator", "trainer"],
+    name: str,
+    *,
+    phase: str,
+    engine: str = "",
+    step: int | None = None,
+    lease: str | None = None,
+    weights: int = -1,
+    metrics: Mapping[str, float],
+) -> HeartbeatRequest:
+    """Return a heartbeat that says what this process waits for; texts are cut to the interface's limits. `weights`: the
+    newest policy step whose weights are here, −1 if none are."""
+    waits = [WaitLine(what=printable(wait["what"], 199), since=wait["since"]) for wait in WAITS.report()[:MAX_WAITS]]
+    return HeartbeatRequest(
+        role=role,
+        name=name,
+        version=VERSION,
+        engine=printable(engine, 63),
+        phase=printable(phase, 63),
+        step=step,
+        lease=lease,
+        weights=weights if weights >= 0 else None,
+        waits=waits,
+        metrics=dict(metrics),
+    )
+
+
+class Heartbeats:
+    """A thread that sends heartbeats: one at once, then one whenever the service asks for the next, but at least every
+    `seconds`. Each pause is up to a tenth shorter, at random, so that processes that started together spread out.
+
+    The thread outlives every failure. The first failure of a row is logged, and when the service accepts heartbeats
+    again.
+    """
+
+    def __init__(self, service: OrchestratorClient, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
+        self._service, self._beat, self._seconds = service, beat, seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._failing, self._behind = False, ""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stop.wait(pause):
+            pause = self._seconds
+            try:
+                answer = self._service.heartbeat(self._beat())
+                pause = min(pause, max(LEAST_SECONDS, answer.next))
+            except MusterError as error:
+                if not self._failing:
+                    log.info("heartbeats are not accepted: %s", error)
+                self._failing = True
+                pause = min(pause, RETRY_SECONDS)
+            except Exception:  # a node without heartbeats loses its leases: no fault of ours may end them
+                log.exception("a heartbeat failed")
+                pause = min(pause, RETRY_SECONDS)
+            else:
+                if self._failing:
+                    log.info("heartbeats are accepted again")
+                self._failing = False
+                self._compare(behind(printable(answer.version, 40)))
+            pause *= random.uniform(0.9, 1.0)
+
+    def _compare(self, warning: str) -> None:
+        """Log once that the service has another version."""
+        if warning and warning != self._behind:
+            log.warning("%s", warning)
+        self._behind = warning

@@ -1,43 +1,132 @@
-"""One process's connection to one pool: chain, projected state, public seeds, objects, weights."""
+"""One process's connection to one pool: chain, projected state, public seeds, objects, weights and their sources."""
 
 import hashlib
 import logging
-from collections.abc import Callable
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from chain.indexer.records import Pool, Step
 from chain.indexer.state import State
 from protocol.accounts import LocalAccount
-from protocol.api.endpoints import OBJECTS
+from protocol.announcements import Announcement
+from protocol.api.endpoints import OBJECTS, SOURCES
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.http.reach import Reach
+from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.chain_connection import ChainConnection
 from runtime.environment_files import fetch_files
-from runtime.pool_sources import OBJECT_SECONDS, PoolSources
 from runtime.process import ProcessConfig
+from runtime.signed_client import ClientLimits, SignedClient
 from storage.keys import object_key
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import BringObject, fetch
+from storage.weights.fetch import FetchObject, fetch
 from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
+LOOK_SECONDS = 60.0
+OBJECT_SECONDS = 60.0
+"""Time for one object from one source; another source continues from what came by then."""
+AT_ONCE = 64
+"""Announced sources that one process uses; each process draws its own."""
 _MAX_CONFIG_BYTES = 1 << 20
 
 
+class PoolSources:
+    """Where a pool's objects come from: its service, the operator's mirrors (both in `objects`) and whoever announced
+    itself at the service.
+
+    `own`: this process's own URL, which is left out. Where others serve, the service is asked last, except by a relay
+    (`first_hand`), which fetches so that others need not. A `service` that a stranger `announced` has to be public
+    unless `private`, as announced sources have. Thread-safe.
+    """
+
+    def __init__(
+        self, objects: HttpObjects, service: str, pool: Callable[[], PoolId], private: bool, announced: bool
+    ) -> None:
+        self._fixed, self._pool, self._private = objects.each(), pool, private
+        limits = ClientLimits(timeout=3.0, attempts=1, patience=3.0, exchange=5.0)
+        transport = bounded_transport(Reach(private=private)) if announced else None
+        self._service = next(iter(self._fixed))
+        self._client = SignedClient(service, limits=limits, transport=transport)
+        self.spread = MultiSource(self._fixed)
+        self.own, self.first_hand = "", False
+        self._lock = threading.Lock()
+        self._announced: dict[str, HttpObjects] = {}
+        self._held: dict[str, Announcement] = {}
+        self._salt, self._due = secrets.token_bytes(16), 0.0
+
+    def look(self) -> None:
+        """Ask the service, at most every LOOK_SECONDS, who announced itself. Without an answer the list stays."""
+        with self._lock:
+            if time.monotonic() < self._due:
+                return
+            self._due = time.monotonic() + LOOK_SECONDS
+        try:
+            found = self._client.get(SOURCES).sources
+        except MusterError as error:
+            log.debug("no list of sources: %s", error)
+            return
+        self._use(self._chosen(found))
+
+    def _chosen(self, found: Iterable[Announcement]) -> list[str]:
+        """Return the URLs of at most AT_ONCE sources with valid signatures. Every process draws others, and keeps those
+        that it has while they stay valid."""
+        held = list[Announcement]()
+        for one in {**self._held, **{one.url: one for one in found}}.values():
+            try:
+                one.check(self._pool(), time.time())
+            except MusterError as error:
+                log.info("%s", error)
+                continue
+            if one.url != self.own:
+                held.append(one)
+        known, salt = self._held, self._salt
+        held.sort(key=lambda one: (one.url not in known, hashlib.sha256(salt + one.address.encode()).digest()))
+        self._held = {one.url: one for one in held[:AT_ONCE]}
+        return list(self._held)
+
+    def _use(self, urls: list[str]) -> None:
+        with self._lock:
+            gone = [self._announced.pop(url) for url in set(self._announced) - set(urls)]
+            for url in urls:
+                if url not in self._announced:
+                    made = HttpObjects([url + OBJECTS], OBJECT_SECONDS, allow_private=self._private, announced=True)
+                    self._announced[url] = made
+            others = {name: source for url in urls for name, source in self._announced[url].each().items()}
+            others = {name: source for name, source in others.items() if name not in self._fixed}
+            own = self.own + OBJECTS if self.own else ""
+            if self.first_hand:
+                self.spread.change(self._fixed | others, (), others, own)
+            else:
+                self.spread.change(others | self._fixed, [self._service] if others else (), others, own)
+        for one in gone:
+            one.close()
+
+    def close(self) -> None:
+        self._client.close()
+        for one in self._announced.values():
+            one.close()
+
+
 class PoolClient:
-    """What every daemon shares of its work for the pool `config.pool`: reading the chain, sending to it, fetching.
+    """What every daemon needs for the pool `config.pool`: reading the chain, sending to it, fetching objects.
 
     `chain` may be shared with the clients of other pools; without one a connection is made, which sends as `account`.
     `objects`: the pool's files, from the orchestrator or a mirror, which have to be public if a stranger `announced`
     them and the configuration does not allow others.
 
-    Only `state`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be used from
-    several threads. The constructor raises what that of `ChainConnection` does.
+    Only `state`, `refresh`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be
+    used from several threads. The constructor raises what that of `ChainConnection` does.
     """
 
     def __init__(
@@ -54,7 +143,7 @@ class PoolClient:
         private = config.allow_private_sources
         self.objects = HttpObjects(bases, OBJECT_SECONDS, allow_private=private, announced=announced)
         self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, private, announced)
-        self.bring_weights: BringObject = self.sources.spread.bring
+        self.fetch_shard: FetchObject = self.sources.spread.fetch
         """Where `weights` come from; a process that serves them to others puts its relay in between."""
         self.newest_weights = -1
         """The newest policy step whose weights were fetched and checked."""
@@ -72,14 +161,14 @@ class PoolClient:
         return PoolId(self.client.chain_id, self.suite.pools.address, self.config.pool)
 
     def refresh(self) -> State:
-        """Poll the chain once. After a rollback nothing read before holds."""
+        """Poll the chain once and return the newest state. After a reorganisation nothing read before holds."""
         return self.chain.refresh()
 
     def pool(self) -> Pool | None:
         return self.state.pools.get(self.config.pool)
 
     def seed(self, step: Step) -> bytes | None:
-        """The step's public seed, once its block is `confirmations` deep."""
+        """Return the step's public seed, or None until its block is `confirmations` deep."""
         if self.state.generation != self._generation:
             self._generation = self.state.generation
             self._seeds.clear()
@@ -90,15 +179,15 @@ class PoolClient:
         return self._seeds.get(step.step)
 
     def seeds(self, behind: int) -> dict[int, bytes]:
-        """Confirmed seeds of the newest `behind` + 1 steps."""
+        """Return the confirmed seeds of the newest `behind` + 1 steps."""
         pool = self.pool()
         steps = pool.steps[-behind - 1 :] if pool else []
         found = {step.step: self.seed(step) for step in steps}
         return {step: seed for step, seed in found.items() if seed is not None}
 
     def pool_config(self, timeout: float = 120.0) -> PoolConfig:
-        """The pool's configuration document, by its hash on chain; kept in the home folder. Its environments' files are
-        fetched, too."""
+        """Return the pool's configuration document, by its hash on chain; it is kept in the home folder. The files of
+        its environments are fetched, too."""
 
         def published() -> Pool | None:
             if self.pool() is None:
@@ -123,12 +212,12 @@ class PoolClient:
         return config
 
     def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
-        """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises
-        IntegrityError or what fetching raises."""
+        """Return the folder of the model for this work, fetched and checked. Thread-safe. Raises IntegrityError or what
+        fetching raises."""
         return self._fetched(work.manifest, work.id.step, keep)
 
     def step_weights(self, step: int, keep: int = KEPT_VERSIONS) -> Path:
-        """The same of a policy step that is on chain."""
+        """Return the folder of the model of a policy step on chain; see `weights`."""
         pool = self.pool()
         if pool is None or not 0 <= step < len(pool.steps):
             raise IntegrityError(f"policy step {step} is not on chain", "wait for it")
@@ -149,7 +238,7 @@ class PoolClient:
             step,
             keep,
             open_manifest=opened,
-            bring=self.bring_weights,
+            fetch_object=self.fetch_shard,
         )
         self.newest_weights = max(self.newest_weights, step)
         return folder

@@ -1,5 +1,5 @@
-"""Whether a process of ours runs on this machine, by its home folder: it holds the lock of its chain events there, and
-lets go of it however it ends."""
+"""Whether a process of ours runs on this machine, by its home folder: a running process holds the lock of its chain
+events there, and loses it however it ends."""
 
 import os
 import time
@@ -10,27 +10,26 @@ from protocol.errors import printable
 from protocol.files import is_locked
 
 STALLED = "stalled"
-"""In a home while the computation there does not move: since when (Unix seconds), and what."""
-LAST_WORDS = "last-words"
-"""In a home after a process that could not go on: what it said last."""
+"""File in a home while the computation there does not move: since when (Unix seconds), and what."""
+CRASH_MESSAGE = "crash-message"
+"""File in a home after a process could not go on: why."""
 _EVENTS = ("events.sqlite", "*/events.sqlite", "*/process-*/events.sqlite")
-"""A role's home may lie in that of a profile, and those of a service's further processes in the service's."""
+"""A role's home may lie in that of a profile, and those of a service's further workers in the service's."""
 _TAIL_BYTES = 4096
 
 
 def runs(home: Path) -> bool:
-    """Whether a process works in `home`."""
+    """Return whether a process works in `home`."""
     return any(is_locked(path) for name in _EVENTS for path in home.glob(f"{name}.lock"))
 
 
 def last_sign(home: Path, log: Path) -> float:
-    """When something of the process in `home` was last written (Unix seconds); 0 if it never was started."""
+    """Return when something of the process in `home` was last written (Unix seconds); 0 if it never was started."""
     paths = (log, *(path for name in _EVENTS for path in home.glob(f"{name}*")))
     return max(map(_written, paths), default=0.0)
 
 
 def _written(path: Path) -> float:
-    """When a file was written last (Unix seconds); 0 for one that is not there, or no longer."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -38,35 +37,35 @@ def _written(path: Path) -> float:
 
 
 def gone(home: Path) -> str:
-    """What to say when no process works in `home`, with what it said last; empty while one does."""
+    """Return what to say when no process works in `home`, with why the last one ended; empty while one works."""
     if runs(home):
         return ""
     if home.is_dir() and not os.access(home, os.R_OK | os.X_OK):
         return f"whether a process works in {home} cannot be seen: the folder is not readable"
-    said = last_said(home)
-    return f"no process works in {home}" + (f"; the last one said: {said}" if said else "")
+    message = crash_message(home)
+    return f"no process works in {home}" + (f"; the last one ended with: {message}" if message else "")
 
 
-def last_said(home: Path) -> str:
-    """What the last process in `home` ended with, by itself or by its newest log; empty if neither is known."""
-    if words := last_line(home / LAST_WORDS):
-        return words
+def crash_message(home: Path) -> str:
+    """Return what the last process in `home` ended with, by its own file or its newest log; empty if neither exists."""
+    if message := last_line(home / CRASH_MESSAGE):
+        return message
     logs = sorted((home / "logs").glob("*.log"), key=_written)
     return last_line(logs[-1]) if logs else ""
 
 
-def keep_last_words(home: Path, words: str) -> None:
-    """For whoever looks after a process has ended; empty: it works. A disk that is full costs no more than that."""
-    path = home / LAST_WORDS
+def keep_crash_message(home: Path, message: str) -> None:
+    """Write why a process ends, or remove the file of the one before if `message` is empty. A full disk is ignored."""
+    path = home / CRASH_MESSAGE
     with suppress(OSError):
-        if words:
-            path.write_text(words + "\n")
+        if message:
+            path.write_text(message + "\n")
         else:
             path.unlink(missing_ok=True)
 
 
 def stalled(home: Path) -> str:
-    """What to say of a process in `home` whose computation does not move; empty of one that moves, or is gone."""
+    """Return what to say of a process in `home` whose computation does not move; empty if it moves, or is gone."""
     try:
         since, _, what = (home / STALLED).read_text().partition(" ")
         waited = time.time() - float(since)
@@ -76,7 +75,7 @@ def stalled(home: Path) -> str:
 
 
 def last_line(path: Path) -> str:
-    """The newest line of a log, made printable; empty without one."""
+    """Return the newest line of a log, made printable; empty without one."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))

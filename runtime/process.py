@@ -5,7 +5,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeVar
 
@@ -13,84 +15,88 @@ from pydantic import Field
 
 from engines.base import Engine
 from engines.factory import make_engine
-from engines.runtime import torch_environment
+from engines.runtime import PACE, StepPace, torch_environment
 from protocol.accounts import LocalAccount
 from protocol.encoding import Document, load_document
 from protocol.errors import MusterError, first_line
 from protocol.files import explained
+from protocol.waits import WAITS
+from runtime.entry import Exit
 from runtime.keystore import open_key
 from runtime.logs import start_logging
-from runtime.presence import keep_last_words
-from runtime.stall import StallGuard
+from runtime.presence import STALLED, keep_crash_message
 from storage.relay.server import ServeWeights
 
-
-class KeyConfig(Document):
-    """An encrypted key file and the file (mode 0600) with its password; without one the terminal is asked."""
-
-    keystore: Path
-    password_file: Path | None = None
-
-    def open(self) -> LocalAccount:
-        """The account in the key file. Raises ConfigError, IntegrityError."""
-        return open_key(self.keystore, self.password_file)
-
-
+log = logging.getLogger("muster.process")
+GRACE_SECONDS = 8.0
+GIVE_UP_SECONDS = 600.0
+CHECK_SECONDS = 0.5
 EngineName = Literal["transformers", "vllm"]
 
 
-class EngineConfig(Document):
-    """Which engine computes, in which dtype, on how many threads; `batch` is the most sequences at once."""
+class KeyConfig(Document):
+    """An encrypted key file, and where its password comes from."""
 
-    name: Literal["auto", "transformers", "vllm"] = "transformers"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    device: str = "cpu"
-    threads: int = Field(1, ge=1, le=1024)
-    batch: int = Field(64, ge=1, le=65536)
+    keystore: Path = Field(description="The key file (web3 secret storage, version 3).")
+    password_file: Path | None = Field(
+        None, description="A file of mode 0600 with the password. Without one the terminal is asked."
+    )
+
+    def open(self) -> LocalAccount:
+        """Return the account in the key file. Raises ConfigError, IntegrityError."""
+        return open_key(self.keystore, self.password_file)
+
+
+class EngineConfig(Document):
+    """How a process computes."""
+
+    name: Literal["auto", "transformers", "vllm"] = Field("transformers", description="The engine.")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="The floating-point type of the weights.")
+    device: str = Field("cpu", description="The torch device, such as cpu or cuda:0.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of one computation on the CPU.")
+    batch: int = Field(64, ge=1, le=65536, description="The most sequences that are computed at once.")
 
     def make(self) -> Engine:
-        """The engine, without weights. Raises MusterError if it is not installed."""
+        """Return the engine, without weights. Raises MusterError if it is not installed."""
         return make_engine(self.name, self.dtype, self.device, self.threads, self.batch)
 
 
 class DaemonConfig(Document):
-    """`home` is the folder where the daemon keeps its state."""
+    """What every long-running process needs."""
 
-    home: Path
+    home: Path = Field(description="The folder where the process keeps its state.")
 
 
 class PoolSource(Document):
     """Where a pool's service and the mirrors of its files are."""
 
-    pool: int = Field(ge=1)
-    orchestrator: str
-    mirrors: tuple[str, ...] = ()
+    pool: int = Field(ge=1, description="The pool's number.")
+    orchestrator: str = Field(description="The URL of the pool's orchestrator.")
+    mirrors: tuple[str, ...] = Field((), description="Base URLs of further copies of the pool's objects.")
 
 
 class ProcessConfig(DaemonConfig):
-    """A process that computes for one pool. `cache` keeps the weights (shared by processes of one machine),
-    `deployment` is the file written by the deploy command. `mirrors` are bases of `<base>/<object key>` besides the
-    orchestrator's. `allow_private_sources` lets URLs that others choose (redirects, upload tickets, announced mirrors)
-    lead into private networks. With `serve_weights` it serves the weights that it has to others. Seconds everywhere;
-    `confirmations` in blocks."""
+    """A process that works for one pool."""
 
-    deployment: Path
-    rpc: tuple[str, ...] = Field(min_length=1)
-    pool: int = Field(ge=0)
-    orchestrator: str
-    mirrors: tuple[str, ...] = ()
-    allow_private_sources: bool = False
-    cache: Path
-    engine: EngineConfig = EngineConfig()
-    confirmations: int = Field(2, ge=0, le=1000)
-    poll_seconds: float = Field(0.5, gt=0, le=60)
-    name: str = Field("", max_length=64)
-    serve_weights: ServeWeights | None = None
+    deployment: Path = Field(description="The file that the deploy command wrote.")
+    rpc: tuple[str, ...] = Field(min_length=1, description="RPC URLs of the chain, the preferred one first.")
+    pool: int = Field(ge=0, description="The pool's number.")
+    orchestrator: str = Field(description="The URL of the pool's orchestrator.")
+    mirrors: tuple[str, ...] = Field((), description="Base URLs, besides the orchestrator's, of `<base>/<object key>`.")
+    allow_private_sources: bool = Field(
+        False,
+        description="Whether URLs that others choose (redirects, upload tickets, announced mirrors) may lead into "
+        "private networks.",
+    )
+    cache: Path = Field(description="The folder for weights; processes of one machine may share it.")
+    engine: EngineConfig = Field(EngineConfig(), description="How the process computes.")
+    confirmations: int = Field(2, ge=0, le=1000, description="Blocks on top of a step's seed block before it is used.")
+    poll_seconds: float = Field(0.5, gt=0, le=60, description="Seconds between two polls of the chain.")
+    name: str = Field("", max_length=64, description="A name for the dashboard.")
+    serve_weights: ServeWeights | None = Field(None, description="Serve the weights that this process has to others.")
 
 
 C = TypeVar("C", bound=DaemonConfig)
-log = logging.getLogger("muster.process")
-_GRACE_SECONDS = 8.0
 
 
 class Daemon(Protocol):
@@ -101,7 +107,7 @@ class Daemon(Protocol):
     def stop(self) -> None: ...
 
 
-def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float | None = _GRACE_SECONDS) -> NoReturn:
+def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float | None = GRACE_SECONDS) -> NoReturn:
     """Run the daemon that `build` makes from the configuration file at `path`, and end the process with its exit code.
 
     `build` must be the first to import torch: its environment is set before. `grace`: see `serve`. Raises MusterError,
@@ -115,34 +121,34 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
             os.environ.setdefault(name, value)
     try:
         daemon = build(config)
-        keep_last_words(config.home, "")
+        keep_crash_message(config.home, "")
         if isinstance(config, ProcessConfig):
             StallGuard(config.home).start()
         serve(daemon, grace)
     except (MusterError, OSError) as error:
-        keep_last_words(config.home, first_line(error))
+        keep_crash_message(config.home, first_line(error))
         raise
 
 
-def serve(daemon: Daemon, grace: float | None = _GRACE_SECONDS) -> NoReturn:
+def serve(daemon: Daemon, grace: float | None = GRACE_SECONDS) -> NoReturn:
     """Run `daemon`, with SIGINT and SIGTERM calling its `stop`, then end the process with its exit code.
 
     A daemon that is still running `grace` seconds after a signal is killed, with exit code 0; it must therefore write
     whatever matters to disk before it tells anybody. With None it may take as long as it needs.
     """
 
-    def ask(*_: object) -> None:
+    def handle_signal(*_: object) -> None:
         log.info("stopping, as asked")
         daemon.stop()
         if grace is not None:
-            last = threading.Timer(grace, os._exit, (0,))
-            last.daemon = True
-            last.start()
+            deadline = threading.Timer(grace, os._exit, (0,))
+            deadline.daemon = True
+            deadline.start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
+        signal.signal(number, handle_signal)
     code = daemon.run()
-    # Python takes a process that used vLLM apart for many seconds, and there is nothing left to save.
+    # Python takes many seconds to tear down a process that used vLLM, and there is nothing left to save.
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -153,3 +159,53 @@ def make_home(path: Path) -> None:
     """Make a process's home folder, if need be. Raises ConfigError."""
     with explained(f"make {path}", "check `home`"):
         path.mkdir(parents=True, exist_ok=True)
+
+
+class StallGuard:
+    """A thread that watches whether the engine's steps end.
+
+    While a step is overdue, the file STALLED in `home`, the log and heartbeats say so. A step that is overdue for
+    `give_up` seconds never ends: `end` is called, by default the process's immediate end with Exit.STALLED, because
+    only another process can open the device again.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        pace: StepPace = PACE,
+        give_up: float = GIVE_UP_SECONDS,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._path, self._pace, self._give_up, self._end = home / STALLED, pace, give_up, end
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        self._remove_file()
+        threading.Thread(target=self._run, name="stall guard", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(CHECK_SECONDS):
+            if waited := self._pace.overdue():
+                self._wait_for_progress(waited)
+
+    def _wait_for_progress(self, waited: float) -> None:
+        since = time.time() - waited
+        what = f"a step of the model does not end; the longest took {self._pace.longest:.1f} s"
+        log.error("%s: look at the device (nvidia-smi)", what)
+        with suppress(OSError):
+            self._path.write_text(f"{since:.0f} {what}")
+        with WAITS.on(what):
+            while (waited := self._pace.overdue()) and not self._stop.wait(CHECK_SECONDS):
+                if waited > self._give_up:
+                    log.error("ending: the step has not ended for %.0f s", waited)
+                    self._end(Exit.STALLED)
+                    return
+        self._remove_file()
+        log.info("the model computes again, after %.0f s", time.time() - since)
+
+    def _remove_file(self) -> None:
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)

@@ -18,13 +18,13 @@ from protocol.api.endpoints import ANNOUNCE
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.http.signing import AuthScope
-from runtime.http_server import HttpServer, bound, server_options
 from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
+from runtime.server import HttpServer, bound, server_options
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
-from storage.partial import Draft, PartialObject
-from storage.relay.cache import SWITCH_SECONDS, Flights, RelayShelf
+from storage.partial import PartFile, PartialDownload
+from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
 from storage.relay.server import RelayApp, ServeWeights
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
 
@@ -95,7 +95,7 @@ VALID_SECONDS = 600
 _AGAIN_SECONDS = 30.0
 _NEWS_SECONDS = 15.0
 """Between two announcements, if there is a new step to tell of."""
-_FLIGHT_SECONDS = 600.0
+_FETCH_SECONDS = 600.0
 MAX_NAMED = 1 << 19
 """Shards that the manifests in memory name at most, all together: each takes about a kilobyte there."""
 _AHEAD = 3
@@ -110,10 +110,10 @@ class PoolRelay:
     def __init__(self, client: PoolClient, serve: ServeWeights, account: LocalAccount | None) -> None:
         self._client, self._serve, self._account = client, serve, account
         folder = client.config.cache / "served" / f"{client.pool_id.chain_id}-{client.pool_id.pool}"
-        self.shelf = RelayShelf(folder, serve.disk_bytes)
-        self.shelf.clear_drafts()
-        self.flights = Flights(client.sources.spread, self.shelf, serve.memory_bytes)
-        self.app = RelayApp(self.shelf, self.flights, serve.limits, self._facts)
+        self.cache = RelayCache(folder, serve.disk_bytes)
+        self.cache.clear_part_files()
+        self.fetches = InFlightFetches(client.sources.spread, self.cache, serve.memory_bytes)
+        self.app = RelayApp(self.cache, self.fetches, serve.limits, self._facts)
         client.sources.own = serve.public_url
         self._manifests: dict[bytes, tuple[Manifest, int]] = {}
         self._fresh: dict[str, bytes] = {}
@@ -137,29 +137,29 @@ class PoolRelay:
         """End it, within a few seconds."""
         self._stop.set()
         self._server.should_exit = True
-        self.flights.close()
+        self.fetches.close()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=5)
 
-    def bring(self, key: str, limit: int, drafts: Callable[[], Draft]) -> PartialObject:
-        """A shard in one of the `drafts`, by way of the shelf, from which it is served to others; for the process that
-        it is part of. Raises what the sources raise."""
-        if self.shelf.size(key) is None:
+    def fetch(self, key: str, limit: int, part_files: Callable[[], PartFile]) -> PartialDownload:
+        """A shard in one of the `part_files`, by way of the cache, from which it is served to others; for the process
+        that it is part of. Raises what the sources raise."""
+        if self.cache.size(key) is None:
             self._name()  # the step may be newer than our last look
-        whole = PartialObject(drafts=drafts)
-        if self.shelf.copy(key, whole):
+        whole = PartialDownload(part_files=part_files)
+        if self.cache.copy(key, whole):
             return whole
-        flight = self.flights.bring(key)
-        if flight is not None:
-            flight.ended.wait(_FLIGHT_SECONDS)
-            if flight.data is not None:
-                whole.append(flight.data)
+        fetch = self.fetches.start(key)
+        if fetch is not None:
+            fetch.ended.wait(_FETCH_SECONDS)
+            if fetch.data is not None:
+                whole.append(fetch.data)
                 return whole
-            if self.shelf.copy(key, whole):
+            if self.cache.copy(key, whole):
                 return whole
         whole.drop()
-        return self._client.sources.spread.bring(key, limit, drafts)
+        return self._client.sources.spread.fetch(key, limit, part_files)
 
     def _listen(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._listener]))
@@ -179,10 +179,10 @@ class PoolRelay:
         """Hold what the pool's newest steps name, and fetch what is missing."""
         version = self._client.state.version
         missing = self._name()
-        self._bring([key for key in missing if key.startswith("shards/")], version)
+        self._prefetch([key for key in missing if key.startswith("shards/")], version)
 
     def _name(self) -> list[str]:
-        """Put what the newest steps name on the shelf's list; the keys that are not here yet."""
+        """Put what the newest steps name on the cache's list; the keys that are not here yet."""
         with self._naming:
             state, pool = self._client.state, self._client.pool()
             if pool is None or not pool.steps:
@@ -195,9 +195,9 @@ class PoolRelay:
             steps = list(until_snapshot(pool, wanted_steps(state, pool, self._serve.steps, time.time()), look))
             known = [pool.steps[step].manifest for step in steps if pool.steps[step].manifest in self._manifests]
             self._manifests = {digest: self._manifests[digest] for digest in known}
-            missing = self.shelf.name(entry for digest in known for entry in objects_of(*self._manifests[digest]))
+            missing = self.cache.name(entry for digest in known for entry in objects_of(*self._manifests[digest]))
             for key, stored in self._fresh.items():
-                self.shelf.put(key, stored)
+                self.cache.put(key, stored)
             self._fresh.clear()
             self._step = max((one.step for one, _ in self._manifests.values()), default=-1)
             return missing
@@ -234,7 +234,7 @@ class PoolRelay:
 
     def _left(self, key: str, check: Callable[[bytes], object]) -> bytes | None:
         """A manifest that a former process left, if it is sound."""
-        stored = self.shelf.stored(key)
+        stored = self.cache.stored(key)
         try:
             if stored is not None:
                 check(stored)
@@ -242,12 +242,12 @@ class PoolRelay:
             return None
         return stored
 
-    def _bring(self, missing: list[str], version: int) -> None:
+    def _prefetch(self, missing: list[str], version: int) -> None:
         """Fetch objects, a few at a time, until the chain has news."""
         waiting = []
         for key in missing:
-            if (flight := self.flights.bring(key)) is not None:
-                waiting.append(flight)
+            if (fetch := self.fetches.start(key)) is not None:
+                waiting.append(fetch)
             while len(waiting) >= _AHEAD:
                 if self._stop.wait(0.02) or self._client.state.version != version:
                     return
@@ -291,7 +291,7 @@ class PoolRelay:
         return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}
 
 
-# ---- `muster relay run`
+# ---- `muster weights serve`
 
 
 def run(config_path: Path) -> NoReturn:
@@ -341,7 +341,7 @@ def serve_as_peer(client: PoolClient, account: LocalAccount | None) -> None:
     if serve is None:
         return
     relay = PoolRelay(client, serve, account)
-    client.bring_weights = relay.bring
+    client.fetch_shard = relay.fetch
     client.before_close.append(relay.stop)
     relay.start()
     log.info("serving the weights of pool %d at %s:%d", client.config.pool, serve.host, serve.port)

@@ -1,13 +1,14 @@
-"""The client's side of signed requests: bounded retries, each signed anew, and errors that name the service."""
+"""The client of signed requests: bounded retries, each signed again, and errors that name the service."""
 
-import logging
 import random
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import httpx
 from pydantic import TypeAdapter
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, stop_before_delay
 
 from protocol.accounts import LocalAccount
 from protocol.api.base import ErrorBody, RequestBody, parse_response
@@ -18,7 +19,6 @@ from protocol.http.signing import AuthScope, service_url, sign_request
 from protocol.http.transport import bounded_transport, exchange
 from protocol.waits import WAITS
 
-log = logging.getLogger("muster.http")
 Q = TypeVar("Q", bound=RequestBody)
 A = TypeVar("A")
 _RETRIED = frozenset({429, 502, 503, 504})
@@ -27,7 +27,7 @@ _ERROR = TypeAdapter(ErrorBody)
 
 
 class ServiceError(MusterError):
-    """The service answered and said no; `status` is the HTTP status, `detail` its explanation."""
+    """The service answered with an error; `status` is the HTTP status, `detail` its explanation."""
 
     def __init__(self, status: int, detail: str, url: str) -> None:
         super().__init__(f"{url} answered {status}: {detail}")
@@ -37,7 +37,7 @@ class ServiceError(MusterError):
 
 @dataclass(frozen=True)
 class RequestSigner:
-    """Who signs requests, and for which service."""
+    """The account that signs requests, and for which service."""
 
     account: LocalAccount
     auth_scope: AuthScope
@@ -45,8 +45,8 @@ class RequestSigner:
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """`attempts` tries within about `patience` seconds, each of at most `exchange`; `timeout` bounds each pause of the
-    service."""
+    """Limits of a client, in seconds: at most `attempts` tries within about `patience`, each of at most `exchange`;
+    `timeout` bounds each silence of the service."""
 
     timeout: float = 10.0
     attempts: int = 5
@@ -57,8 +57,8 @@ class ClientLimits:
 class SignedClient:
     """Talks to one service as one account, or unsigned without a `signer`. Thread-safe.
 
-    Requests may be sent more than once when an answer is lost, so every endpoint called must be idempotent. Raises
-    ConfigError for a URL that is none.
+    Requests may be sent more than once when an answer is lost, so every endpoint called must be idempotent. The
+    constructor raises ConfigError for an invalid URL.
     """
 
     def __init__(
@@ -78,41 +78,37 @@ class SignedClient:
         )
 
     def get(self, endpoint: Get[A]) -> A:
-        """The document at a public endpoint. Raises what `request` raises, and IntegrityError for nonsense."""
+        """Return the document at a public endpoint. Raises what `request` raises, and IntegrityError for an invalid
+        answer."""
         answer = self.request("GET", endpoint.path, limit=endpoint.limit)
         return parse_response(endpoint.answer, answer.content, self.base_url + endpoint.path)
 
     def post(self, endpoint: Post[Q, A], body: Q) -> A:
-        """The answer to `body`. Raises what `request` raises, and IntegrityError for nonsense."""
+        """Send `body` and return the answer. Raises what `request` raises, and IntegrityError for an invalid answer."""
         answer = self.request("POST", endpoint.path, canonical_json(body.model_dump()), endpoint.limit)
         return parse_response(endpoint.answer, answer.content, self.base_url + endpoint.path)
 
     def request(self, method: str, path: str, body: bytes = b"", limit: int = 64 << 10) -> httpx.Response:
         """Send until answered. Raises ServiceError (4xx, 5xx), UnreachableError (after all attempts) or IntegrityError
         (an answer of more than `limit` bytes). Redirects are not followed."""
-        limits = self._limits
-        started, failure = time.monotonic(), "no attempt"
-        for attempt in range(limits.attempts):
-            try:
-                answer = self._once(method, path, body, limit)
-            except httpx.InvalidURL as error:
-                raise ConfigError(f"{self.base_url}{path} is not a URL: {error}", "check the service's URL") from None
-            except httpx.HTTPError as error:
-                failure, delay = _describe(error), 0.2 * 2**attempt
-            else:
-                if answer.status_code not in _RETRIED:
-                    return self._checked(answer)
-                failure = f"status {answer.status_code}"
-                delay = _retry_after(answer, 0.2 * 2**attempt)
-            delay = min(delay, 5.0) * random.uniform(0.8, 1.2)
-            if attempt + 1 == limits.attempts or time.monotonic() - started + delay > limits.patience:
-                break
-            log.debug("%s %s: %s; again in %.1f s", method, path, failure, delay)
-            with WAITS.on(f"an answer of {self.base_url}{path}"):
-                time.sleep(delay)
-        raise UnreachableError(
-            f"{self.base_url} does not answer {method} {path} ({failure})", "check the URL and that the service runs"
+        retrying = Retrying(
+            retry=retry_if_exception_type((httpx.HTTPError, _Busy)),
+            stop=stop_after_attempt(self._limits.attempts) | stop_before_delay(self._limits.patience),
+            wait=_pause,
+            sleep=partial(self._sleep, path),
+            reraise=True,
         )
+        try:
+            return self._checked(retrying(self._once, method, path, body, limit))
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"{self.base_url}{path} is not a URL: {error}", "check the service's URL") from None
+        except (httpx.HTTPError, _Busy) as error:
+            what = f"{self.base_url} does not answer {method} {path} ({_describe(error)})"
+            raise UnreachableError(what, "check the URL and that the service runs") from None
+
+    def _sleep(self, path: str, seconds: float) -> None:
+        with WAITS.on(f"an answer of {self.base_url}{path}"):
+            time.sleep(seconds)
 
     def close(self) -> None:
         self._http.close()
@@ -125,7 +121,10 @@ class SignedClient:
             raw, now = request.url.raw_path.decode("ascii"), time.time()
             headers = sign_request(self._signer.account, self._signer.auth_scope, method, raw, body, now)
             request.headers.update(headers)
-        return exchange(self._http, request, limit, self._limits.exchange)
+        answer = exchange(self._http, request, limit, self._limits.exchange)
+        if answer.status_code in _RETRIED:
+            raise _Busy(answer)
+        return answer
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if answer.status_code < 400:
@@ -139,10 +138,25 @@ class SignedClient:
         raise ServiceError(answer.status_code, printable(text, _LONGEST_DETAIL), url)
 
 
-def _describe(error: httpx.HTTPError) -> str:
+class _Busy(Exception):
+    """The service asks to be asked again later."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(f"status {answer.status_code}")
+        after = answer.headers.get("retry-after", "")
+        self.retry_after = float(after) if after.isdigit() and len(after) < 4 else None
+
+
+def _pause(attempt: RetryCallState) -> float:
+    """Return the seconds before the next attempt: what the service asks for, or 0.2 s doubled each time; at most 5 s,
+    and spread at random by a fifth."""
+    error = attempt.outcome.exception() if attempt.outcome is not None else None
+    wanted = error.retry_after if isinstance(error, _Busy) else None
+    pause = 0.2 * 2 ** (attempt.attempt_number - 1) if wanted is None else wanted
+    return min(pause, 5.0) * random.uniform(0.8, 1.2)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, _Busy):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _retry_after(answer: httpx.Response, default: float) -> float:
-    value = answer.headers.get("retry-after", "")
-    return float(value) if value.isdigit() and len(value) < 4 else default

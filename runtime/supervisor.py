@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.errors import MusterError
+from protocol.errors import MusterError, printable
 from protocol.lifetime import die_with_parent
 
 log = logging.getLogger("muster.supervisor")
@@ -137,7 +137,9 @@ class Supervisor:
             )
         pause = restart_pause(child.failures, child.longest_pause)
         child.restart_at = now + pause
-        self.notice(f"{child.name} died ({exit_text(code)}), restart in {pause:.1f} s")
+        last = printable(child.tail(1), 200) if code > 0 else ""
+        why = f": {last}" if last else ""
+        self.notice(f"{child.name} died ({exit_text(code)}){why}; restart in {pause:.1f} s")
 
     def kill(self, name: str) -> None:
         """SIGKILL one child, as a power cut would; `check` restarts it."""

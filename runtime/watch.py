@@ -78,7 +78,7 @@ def _cases(config: WatchConfig, state: State) -> Iterator[NewsItem]:
         if case.outcome is not CaseOutcome.OPEN:
             took = f", {show_tokens(case.slashed)} tokens of its stake are gone" if case.slashed else ""
             what = f"node case {number} against {case.node} is {case.outcome.name.lower()}{took}"
-            yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify case {number})")
+            yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify challenge {number})")
 
 
 def _slashes(config: WatchConfig, state: State) -> Iterator[NewsItem]:

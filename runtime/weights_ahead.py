@@ -1,4 +1,4 @@
-"""The newest policy step's weights, fetched and checked while a process works with earlier ones."""
+"""Fetch the newest policy step's weights while a process works with earlier ones."""
 
 import logging
 import threading
@@ -16,11 +16,11 @@ from storage.weights.cache import KEPT_VERSIONS
 log = logging.getLogger("muster.weights")
 _AGAIN_SECONDS, _LONGEST_SECONDS = 5.0, 3600.0
 _REMEMBERED = 3
-"""Steps whose folders are remembered: less than any cache keeps."""
+"""Steps whose folders are remembered: fewer than any cache keeps."""
 
 
 class WorkClock:
-    """How many seconds a process has been at its work for; times are monotonic seconds. Thread-safe."""
+    """A stopwatch for the seconds that a process works; times are monotonic seconds. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +28,7 @@ class WorkClock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """It is at work while the block runs."""
+        """Run while the block runs."""
         with self._lock:
             self._since = time.monotonic()
         try:
@@ -39,7 +39,7 @@ class WorkClock:
                 self._since = 0.0
 
     def seconds(self, now: float) -> float:
-        """Until `now`."""
+        """Return the seconds worked until `now`."""
         with self._lock:
             return self._worked + (now - self._since if self._since else 0.0)
 
@@ -49,9 +49,9 @@ def _always(_: int) -> bool:
 
 
 class WeightsAhead:
-    """A thread that fetches the newest published step's weights as soon as the chain names them, if they are `wanted`
-    (told the step's number): when the work comes to them, nothing is left to be downloaded. `keep`: how many versions
-    stay in the cache. Older steps are fetched when they are needed, if the cache has them no more.
+    """A thread that fetches the newest published step's weights as soon as the chain names them, if `wanted` (given the
+    step's number) says so. `keep`: how many versions stay in the cache. Older steps that the cache dropped are fetched
+    when they are needed.
 
     `figures`: `weights_fetched`, seconds, of that `weights_overlapped` while `clock` ran.
     """
@@ -75,16 +75,16 @@ class WeightsAhead:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; a fetch under way ends with the process."""
+        """End the thread; a fetch under way ends with the process."""
         self._stop.set()
 
     def folder(self, manifest: bytes) -> Path | None:
-        """Where the step's weights are, if they were fetched and checked ahead a moment ago."""
+        """Return the folder of a step's weights if this thread fetched them recently."""
         with self._changed:
             return self._ready.get(manifest)
 
     def wait(self, manifest: bytes) -> Path | None:
-        """The same, once a fetch of that step which is under way has ended."""
+        """Return the same after waiting for a fetch of that step that is under way."""
         with self._changed, WAITS.on("weights that are being fetched"):
             self._changed.wait_for(lambda: self._coming != manifest, _LONGEST_SECONDS)
             return self._ready.get(manifest)
@@ -98,7 +98,7 @@ class WeightsAhead:
                 self._trouble(str(error))
             except OSError as error:
                 self._trouble(unwritten(error))
-            except Exception:  # the work goes on all the same: the weights are fetched when they are needed
+            except Exception:  # the work goes on: the weights are fetched when they are needed
                 if not self._stop.is_set():
                     log.exception("fetching weights ahead failed")
                 self._stop.wait(_AGAIN_SECONDS)

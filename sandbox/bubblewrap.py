@@ -36,12 +36,12 @@ class Descriptors:
 
 
 def bubblewrap_command(policy: IsolationPolicy, argv: Sequence[str], view: HostView, handles: Descriptors) -> list[str]:
-    """The command that runs `argv` in new namespaces."""
+    """Return the command that runs `argv` in new namespaces."""
     return ["bwrap", *_options(policy, view, handles), "--", *_as_user(policy), *limited(policy), *argv]
 
 
 def limited(policy: IsolationPolicy) -> list[str]:
-    """A command's prefix that sets what the kernel counts per process and per user."""
+    """Return a command's prefix that sets what the kernel counts per process and per user."""
     limits = [f"--nofile={policy.open_files}", f"--nproc={policy.processes}", "--core=0"]
     if policy.memory is not None:
         # Not the address space: programs reserve far more of that than they use, with a GPU terabytes.
@@ -88,7 +88,7 @@ def _files(policy: IsolationPolicy, view: HostView) -> Iterator[str]:
 
 
 def _parents(mounts: Sequence[Mount]) -> list[Path]:
-    """The folders that have to be made for the mounts' targets: bubblewrap's own are for their owner only."""
+    """Return the folders that have to be made for the mounts' targets: bubblewrap's own are for their owner only."""
     there = {Path("/"), Path("/proc"), Path("/dev"), Path("/dev/shm"), Path("/tmp")}
     wanted = {parent for mount in mounts for parent in mount.target.parents} - there
     inside = [mount.target for mount in mounts]
@@ -130,8 +130,8 @@ class _Comparison(ctypes.Structure):
 
 
 def filter_file() -> int:
-    """A file descriptor with the compiled filter, at its beginning; the caller closes it. Raises ConfigError where
-    libseccomp is missing or refuses."""
+    """Return a file descriptor with the compiled filter, at its beginning; the caller closes it. Raise ConfigError
+    where libseccomp is missing or refuses."""
     library = _library()
     context = library.seccomp_init(_ALLOW)
     if not context:
@@ -206,7 +206,7 @@ _GPU = ("nvidia*", "nvidia-uvm*", "nvidia-caps/*")
 
 
 def system_view(network: bool) -> HostView:
-    """The system's programs and libraries, and the settings that these read."""
+    """Return the system's programs and libraries, and the settings that these read."""
     links, mounts = {}, []
     for path in map(Path, _SYSTEM):
         if path.is_symlink():
@@ -231,7 +231,7 @@ def python_mounts() -> tuple[Mount, ...]:
 
 
 def _rooms() -> Iterator[Path]:
-    """The folders of muster's top-level packages."""
+    """Yield the folders of muster's top-level packages."""
     for name in (metadata.distribution("muster").read_text("top_level.txt") or "").split():
         spec = importlib.util.find_spec(name)
         found = map(Path, (spec.submodule_search_locations or ()) if spec else ())

@@ -28,7 +28,7 @@ class Container:
 
 
 def container_command(engine: Mode, policy: IsolationPolicy, argv: Sequence[str], box: Container) -> list[str]:
-    """The command that runs `argv` in a new container. Raises ConfigError for an image without a digest."""
+    """Return the command that runs `argv` in a new container. Raise ConfigError for an image without a digest."""
     check_image(box.image)
     return [engine.value, "run", *_options(engine, policy, box), f"--entrypoint={argv[0]}", box.image, *argv[1:]]
 
@@ -41,7 +41,7 @@ def check_image(image: str) -> None:
 
 
 def removal(engine: Mode, name: str) -> list[str]:
-    """The command that ends a container and removes it; it succeeds when there is none."""
+    """Return the command that ends a container and removes it; it succeeds when there is none."""
     return [engine.value, "rm", "--force", *(["--time=0"] if engine is Mode.PODMAN else []), name]
 
 
@@ -103,7 +103,7 @@ def narrowed(profile: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sockets() -> list[dict[str, Any]]:
-    """All families but two: one rule can compare an argument once only."""
+    """Return all families but two: one rule can compare an argument once only."""
     ranges = (("SCMP_CMP_LT", AF_ALG), ("SCMP_CMP_EQ", AF_ALG + 1), ("SCMP_CMP_GT", AF_VSOCK))
     return [_allow("socket", {"index": 0, "value": family, "valueTwo": 0, "op": op}) for op, family in ranges]
 
@@ -114,7 +114,7 @@ def _allow(name: str, condition: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def profile_file() -> Path:
-    """The narrowed form of this machine's default filter, in the user's cache. Raises ConfigError without one."""
+    """Return the narrowed form of this machine's default filter, in the user's cache. Raise ConfigError without one."""
     default = next((path for path in DEFAULTS if path.is_file()), None)
     if default is None:
         raise ConfigError("podman's default filter of system calls is missing", "install containers-common")

@@ -6,11 +6,13 @@ is decided outside, by what was written to standard output.
 """
 
 import atexit
+import builtins
 import gc
 import io
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 import types
@@ -25,6 +27,19 @@ abc array ast base64 binascii bisect calendar cmath collections collections.abc 
 datetime decimal enum fractions functools hashlib heapq inspect itertools keyword locale math numbers operator pprint
 queue random re secrets statistics string struct textwrap threading time timeit typing unicodedata uuid warnings
 """
+
+
+PRELUDE = """
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, OrderedDict, defaultdict, deque
+from functools import cache, cmp_to_key, lru_cache, reduce
+from heapq import heapify, heappop, heappush, heapreplace, nlargest, nsmallest
+from itertools import accumulate, chain, combinations, count, groupby, permutations, product, zip_longest
+from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, sqrt
+from typing import *
+"""
+"""What judges of functions import before a solution."""
 
 
 class Bundle(MetaPathFinder, InspectLoader):
@@ -78,12 +93,37 @@ def prepare() -> None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace")
+    for module, name, value in (
+        *((sys, f"__{stream}__", getattr(sys, stream)) for stream in ("stdin", "stdout", "stderr")),
+        *((builtins, name, sys.exit) for name in ("exit", "quit")),
+        (builtins, "input", read_line),
+        (threading, "stack_size", lambda size=0: 0),
+        (threading.Thread, "start", run_at_once),
+        (threading.Thread, "join", lambda self, timeout=None: None),
+    ):
+        setattr(module, name, value)
     del request, modules
     gc.collect()
     gc.freeze()
     os.write(1, f"{id(resume)} {id(NOTHING)} {id(types.FunctionType)}\n".encode())
     os.write(2, b"ready\n")
     time.time()  # the host takes the memory inside this call
+
+
+def read_line(prompt: Any = "", /) -> str:
+    """In place of `input`, which asks the system about both streams on every call."""
+    if prompt != "":
+        sys.stdout.write(str(prompt))
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError("EOF when reading a line")
+    return line.removesuffix("\n")
+
+
+def run_at_once(thread: threading.Thread) -> None:
+    """In place of `Thread.start`: there are no threads here, and programs use one for its larger stack."""
+    thread._started.set()  # type: ignore[attr-defined]
+    thread.run()
 
 
 def resume() -> None:
@@ -102,6 +142,7 @@ def run(request: Any) -> int:
     out = sys.stdout
     if request["function"]:
         sys.stdout = sys.stderr
+        exec(PRELUDE, main.__dict__)
     code = 0
     try:
         exec(compile(request["source"], "<program>", "exec", dont_inherit=True), main.__dict__)
@@ -113,16 +154,26 @@ def run(request: Any) -> int:
         code = 1
         traceback.print_exc()
     atexit._run_exitfuncs()
-    out.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, out, sys.stderr):
+        try:
+            if not stream.closed:
+                stream.flush()
+        except Exception:
+            code = code or 120  # as Python ends where it cannot write what it has
     return code
 
 
-def called(names: dict[str, Any], function: str, arguments: list[Any]) -> Any:
-    """A function of the program, or the method of that name of its class `Solution`."""
-    if function not in names and "Solution" in names:
-        return getattr(names["Solution"](), function)(*arguments)
-    return names[function](*arguments)
+def called(names: dict[str, Any], function: str, arguments: list[Any] | dict[str, Any]) -> Any:
+    """Call a function of the program, or a method of its class `Solution` or of the last class that has one."""
+    made = names.get(function)
+    if made is None:
+        own = [one for one in names.values() if isinstance(one, type) and one.__module__ == "__main__"]
+        having = [one for one in own if hasattr(one, function)]
+        if not having:
+            raise KeyError(function)
+        chosen = names["Solution"] if names.get("Solution") in having else having[-1]
+        made = getattr(chosen(), function)
+    return made(**arguments) if isinstance(arguments, dict) else made(*arguments)
 
 
 def exit_code(value: Any) -> int:

@@ -38,20 +38,16 @@ class ImageRecipe:
 RECIPES = (
     ImageRecipe(
         "python",
-        "501b939f5be16e40bd463945445ed0c11510d58e057fc03424d0988bd0b16b08",
-        "1d2d64236bdc2da421e78044f581c970351576c356c047bf8c417b44be11095a",
+        "904cd60dfbf0f78c47220c41d97e2ca6588d1178deab411feadfd5cb42c19f34",
+        "ce214b52cb625ecb34119d87c9a8de4a0f8be64193d8a93ac473280951260cae",
     ),
     ImageRecipe(
         "mathematics",
-        "d04ee7131e65f13cf6df18c4e03cd8925d8b4b72ba2b5ab76b19c9131a93de9e",
-        "c6e39031777da725619be9585d76c4dab1d4d4587cffe7b9ff198e0f4797a840",
-        packages=("mpmath", "sympy", "antlr4", "latex2sympy2_extended", "math_verify"),
-        own=(
-            ("ctypes", "environments/scorers/ctypes_guest.py"),
-            ("muster_mathematics", "environments/scorers/mathematics_guest.py"),
-            ("muster_versions", "environments/scorers/versions_guest.py"),
-        ),
-        imports=("muster_versions", "muster_mathematics"),
+        "4f57a24bea37fb77db8e13f5d744c8016a8aaa022956a8d89d9a177078c4769f",
+        "ce368f43d4e38e715e703757e06ab71333cea9f1555f0807dc5b341672a44675",
+        packages=("mpmath", "sympy"),
+        own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
+        imports=("muster_mathematics",),
         warm="import muster_mathematics\nmuster_mathematics.warm()\n",
     ),
 )
@@ -63,7 +59,7 @@ def recipe(name: str) -> ImageRecipe:
 
 
 def bundled(wanted: ImageRecipe) -> bytes:
-    """What the interpreter reads while an image is made: a document, then the modules' sources. Raises
+    """Return what the interpreter reads while an image is made: a document, then the modules' sources. Raise
     ScoringUnavailable where a package is missing."""
     modules = [one for package in wanted.packages for one in _modules(package)]
     root = Path(__file__).resolve().parents[1]
@@ -132,8 +128,8 @@ class _Photographer(System):
 
 
 def load_image(name: str) -> Image | None:
-    """An image from the cache; None where it has not been made, or is damaged: it is then made again by whoever asks
-    for it next."""
+    """Return an image from the cache; None where it has not been made, or is damaged: it is then made again by whoever
+    asks for it next."""
     path = _path(name)
     memory = wasi.load(path)
     about = path.with_suffix(".json")
@@ -155,7 +151,7 @@ def is_made(name: str) -> bool:
 
 def copy_made(folder: Path) -> None:
     """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
-    whoever uses the other cache may write to it. Raises OSError where it cannot be written to."""
+    whoever uses the other cache may write to it. Raise OSError where it cannot be written to."""
     for name in (one.name for one in RECIPES if is_made(one.name)):
         for path in (wasi.cached("code"), _path(name)):
             for one in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
@@ -165,7 +161,7 @@ def copy_made(folder: Path) -> None:
 
 
 def make_image(name: str) -> Image:
-    """An image from the cache, or made anew. Raises ScoringUnavailable where it is not the pinned one."""
+    """Return an image from the cache, or made anew. Raise ScoringUnavailable where it is not the pinned one."""
     wanted = recipe(name)
     content, entry = build(wanted)
     found = digest(content, entry)
@@ -184,7 +180,7 @@ def make_image(name: str) -> Image:
 
 
 def digest(content: bytes, entry: Entry) -> str:
-    """What is pinned: the memory and where to begin."""
+    """Return what is pinned: the memory and where to begin."""
     return hashlib.sha256(content + json.dumps(asdict(entry), sort_keys=True).encode()).hexdigest()
 
 
@@ -218,7 +214,7 @@ def _path(name: str) -> Path:
 
 
 def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raises ValueError for
+    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raise ValueError for
     less memory than the image has."""
     if limits.memory < image.size:
         raise ValueError(f"image `{image.name}` needs {image.size} bytes of memory, the limit is {limits.memory}")

@@ -40,7 +40,7 @@ class Cgroup:
     settings: Mapping[Path, Mapping[str, str]]
 
     def make(self) -> None:
-        """Raises OSError where that is not allowed; what was made is removed again."""
+        """Raise OSError where that is not allowed; what was made is removed again."""
         try:
             for folder, files in self.settings.items():
                 folder.mkdir()
@@ -62,8 +62,8 @@ class Cgroup:
 
 
 def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = ROOT) -> Cgroup:
-    """The group called `name` for a policy. `own`: the text of /proc/self/cgroup. Version 1: under our own group of
-    each controller. Version 2: directly under `root`: a group with processes of its own has no limited children."""
+    """Return the group called `name` for a policy. `own`: the text of /proc/self/cgroup. Version 1: under our own group
+    of each controller. Version 2: directly under `root`: a group with processes of its own has no limited children."""
     controllers = dict(_controllers(own))
     if not {"memory", "pids"} <= controllers.keys():
         return Cgroup({root / name: _version_2(policy)})
@@ -147,7 +147,7 @@ class IsolatedProcess:
         return self._cgroup is not None or self.launch.mode.is_container
 
     def wait(self) -> int:
-        """Its exit code (128 + n for signal n); TIMED_OUT once the policy's seconds are over."""
+        """Return its exit code (128 + n for signal n); TIMED_OUT once the policy's seconds are over."""
         left = None if self._end is None else max(0.0, self._end - time.monotonic())
         try:
             code = self.process.wait(left)
@@ -272,7 +272,7 @@ def _is_plain(launch: Launch) -> bool:
 
 
 def _through(proxy: AllowListProxy | None, launch: Launch) -> Launch:
-    """The same, with its way out through a proxy."""
+    """Return the same, with its way out through a proxy."""
     if proxy is None:
         return launch
     mounts = (*launch.policy.mounts, Mount(source=proxy.folder, target=INSIDE))
@@ -297,7 +297,7 @@ def run(launch: Launch, grace: float = 15.0) -> int:
 
 
 def _reported(handle: int) -> int:
-    """The process id of the first process of bubblewrap's new namespace; 0 if it failed before there was one."""
+    """Return the process id of the first process of bubblewrap's new namespace; 0 if it failed before there was one."""
     told = b""
     end = time.monotonic() + _INFO_SECONDS
     while select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -348,8 +348,8 @@ class Choice:
 
 
 def choose(wanted: Wanted, image: str = "", probe: "Callable[[Mode, str], Probed] | None" = None) -> Choice:
-    """The first mode that works of those that are wanted. Only `auto` and `none` come to the plain one; ConfigError
-    when anything else does not work here. `image`: what containers run, by its digest."""
+    """Return the first mode that works of those that are wanted. Only `auto` and `none` come to the plain one;
+    ConfigError when anything else does not work here. `image`: what containers run, by its digest."""
     look = probe or try_mode
     why_not: dict[Mode, str] = {}
     for mode in _CANDIDATES[wanted]:

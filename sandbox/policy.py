@@ -140,7 +140,7 @@ class Claims:
     unprotected: tuple[str, ...]
 
     def text(self) -> str:
-        """One line each for what is protected and what is not."""
+        """Return one line each for what is protected and what is not."""
         lines = [f"protected: {'; '.join(self.protected)}"] if self.protected else []
         lines += [f"NOT protected: {'; '.join(self.unprotected)}"] if self.unprotected else []
         return "\n".join(lines)

@@ -27,7 +27,7 @@ _LENGTH = 10
 
 
 def pack_request(program: SandboxProgram, limits: SandboxLimits) -> bytes:
-    """A program and its limits."""
+    """Return a program and its limits."""
     about = {
         "limits": asdict(limits),
         "source": program.source,
@@ -39,7 +39,7 @@ def pack_request(program: SandboxProgram, limits: SandboxLimits) -> bytes:
 
 
 def read_request(source: IO[bytes]) -> tuple[SandboxProgram, SandboxLimits] | None:
-    """What `pack_request` sent; None at the end. Trusted: it comes from our own process."""
+    """Return what `pack_request` sent; None at the end. Trusted: it comes from our own process."""
     length = source.read(_LENGTH)
     if len(length) < _LENGTH:
         return None
@@ -51,7 +51,7 @@ def read_request(source: IO[bytes]) -> tuple[SandboxProgram, SandboxLimits] | No
 
 
 def pack_outcome(outcome: SandboxOutcome) -> bytes:
-    """The answer to a request."""
+    """Return the answer to a request."""
     about = {
         "ending": outcome.ending,
         "code": outcome.code,
@@ -63,8 +63,8 @@ def pack_outcome(outcome: SandboxOutcome) -> bytes:
 
 
 def unpack_outcome(data: bytes, limits: SandboxLimits) -> SandboxOutcome | None:
-    """What a process has answered so far; None while it is not all there. A process whose program has broken out may
-    answer anything: raises ValueError for what cannot be an outcome under these limits."""
+    """Return what a process has answered so far; None while it is not all there. A process whose program has broken out
+    may answer anything: raises ValueError for what cannot be an outcome under these limits."""
     if len(data) < _LENGTH:
         return None
     start = _LENGTH + int(data[:_LENGTH])
@@ -108,8 +108,8 @@ class SandboxPool:
         self._lock, self._idle = threading.Lock(), list[SandboxProcess]()
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        """The outcome is the same on every machine. Raises ScoringUnavailable where this machine has none: no process
-        starts, two in a row ended, or one was not done in `limits.seconds`."""
+        """Return the outcome is the same on every machine. Raise ScoringUnavailable where this machine has none: no
+        process starts, two in a row ended, or one was not done in `limits.seconds`."""
         if not self._free.acquire(timeout=_MAKE_SECONDS):
             raise ScoringUnavailable(f"no sandbox became free within {_MAKE_SECONDS:.0f} s", "try again later")
         try:
@@ -182,7 +182,7 @@ class SandboxProcess:
         return self._process.pid
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        """One program; afterwards it is ready for another, unless this raised."""
+        """Return one program; afterwards it is ready for another, unless this raised."""
         asked = pack_request(program, limits)
         return self._exchange(asked, lambda data: unpack_outcome(data, limits), limits.seconds)
 
@@ -221,7 +221,7 @@ class SandboxProcess:
 
 
 def make(image: str) -> None:
-    """Make an image that is not in the cache, in a process of its own. Raises ScoringUnavailable."""
+    """Make an image that is not in the cache, in a process of its own. Raise ScoringUnavailable."""
     if is_made(image):
         return
     _log.info("making the sandbox image `%s`: minutes, once", image)
@@ -232,7 +232,7 @@ def make(image: str) -> None:
         raise ScoringUnavailable(f"image `{image}` was not made in {_MAKE_SECONDS:.0f} s", "try again") from None
     if done.returncode != 0:
         told = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise ScoringUnavailable(f"image `{image}` cannot be made: {told[:400]}", "see docs/sandbox.md")
+        raise ScoringUnavailable(f"image `{image}` cannot be made: {told[:400]}", "see docs/design/sandbox.md")
 
 
 def _environment() -> Mapping[str, str]:

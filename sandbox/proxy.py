@@ -83,7 +83,7 @@ class AllowListProxy:
 
     @staticmethod
     def through(argv: tuple[str, ...]) -> tuple[str, ...]:
-        """The command, as it is to be run inside."""
+        """Return the command, as it is to be run inside."""
         return ("python3", "-S", str(INSIDE / "bridge.py"), str(INSIDE / "socket"), *argv)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ def wanted(head: bytes) -> str:
 
 
 def _head(connection: socket.socket) -> bytes:
-    """A request up to its empty line; what has come so far when that is too long."""
+    """Return a request up to its empty line; what has come so far when that is too long."""
     head = b""
     while b"\r\n\r\n" not in head and len(head) < _MOST_HEAD:
         part = connection.recv(1)  # what follows belongs to the tunnel

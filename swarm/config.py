@@ -1,4 +1,4 @@
-"""A member's configuration file."""
+"""The configuration files of a swarm's member and of its gate."""
 
 from pathlib import Path
 
@@ -7,40 +7,64 @@ from pydantic import Field, model_validator
 from protocol.api.base import Address
 from protocol.config import ModelConfig
 from protocol.encoding import Document
-from protocol.swarm.plausibility import PlausibilityConfig
 from protocol.training import AdamWConfig, DppoConfig, OptimizerConfig, TrainConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig
 from storage.s3 import S3Settings
 
 
+class PlausibilityConfig(Document):
+    """What the member's own policy must find possible in a peer's text before the member trains on it.
+
+    Surprise is −ln p of a token under the member's own policy. A completion is implausible where
+
+    - any `window` consecutive tokens together exceed, by more than `slack` nats, what all but the share `odd` of the
+      member's newest `history` completions stay within, or one token does so by more than `token_slack` nats;
+    - it has more than `brief` tokens and is more than `longer` times as long as the longest of those completions;
+    - it claims to have stopped where stopping without an end token has a surprise of more than `stop_slack` nats.
+
+    Until the member has `least` completions of its own, it trains on no peer's text. A single surprise may be something
+    that another policy has learnt; planted text shows several close together."""
+
+    slack: float = Field(6.0, ge=0, le=100)
+    token_slack: float = Field(4.0, ge=0, le=100)
+    stop_slack: float = Field(2.0, ge=0, le=100)
+    window: int = Field(16, ge=1, le=1024)
+    odd: float = Field(0.01, ge=0, lt=1)
+    longer: float = Field(1.25, ge=1, le=100)
+    brief: int = Field(32, ge=0, le=131072)
+    history: int = Field(512, ge=8, le=65536)
+    least: int = Field(16, ge=1, le=65536)
+
+
 class MixConfig(Document):
-    """How many groups a round trains on: `own` made by the member, `shared` by others. With `fill` own groups stand in
-    for shared ones that are not to be had, so a member who is alone trains as much as one who is not.
+    """Which groups a round trains on.
 
-    `window`: rounds of its own for which a shared group may be drawn. `per_sharer`: the most groups of one sharer among
-    which is drawn. A sharer may go on by `ahead` rounds for each of one's own: who skips rounds picks its problems.
-    `fetch` envelopes and `seconds` of inspection a round at most, a quarter of these for one sharer; the others wait.
-    An envelope that alone takes longer than that quarter is not taken.
+    `own` groups are the member's and `shared` groups its peers'. With `fill`, own groups replace shared ones that are
+    not available, so that a member that is alone trains on as much as any other.
 
-    `plausibility`: what of others' texts the own policy must find possible before it is trained on (null: anything);
-    at most `judged` groups a round are looked at so. `certainty`: how sure a sharer is taken to have been of each
-    token, whatever it says: what it shares weighs as the own policy's chance of saying it, over that (null: as own
-    texts do). `even`: each sharer is drawn as often as every other, however much it shares, and has no more than its
-    part of the shared groups of a round.
-    """
+    - `window`: own rounds during which a received group may be drawn.
+    - `per_peer`: how many of a peer's newest groups take part in the draw. `even` draws each peer equally often,
+      however much it shares, and limits it to its part of the shared groups of a round.
+    - `rounds_ahead`: how many rounds a peer may advance for each own round. A peer that skips rounds picks its
+      problems.
+    - `fetched`, `inspection_seconds`: most envelopes fetched and most time spent on inspecting them in a round. One
+      peer gets at most a quarter of that time; the rest waits for the next round.
+    - `judged`, `plausibility`: most groups of a round that are compared with the own policy, and how (null: not).
+    - `assumed_behaviour_prob`: probability with which a peer is assumed to have sampled each token, whatever it claims.
+      The importance weight is then the own policy's probability over this (null: no importance weight)."""
 
     own: int = Field(4, ge=1, le=256)
     shared: int = Field(4, ge=0, le=256)
     fill: bool = True
     window: int = Field(4, ge=1, le=64)
-    per_sharer: int = Field(8, ge=1, le=4096)
-    ahead: int = Field(32, ge=1, le=1 << 20)
-    fetch: int = Field(64, ge=1, le=4096)
-    seconds: float = Field(20.0, gt=0, le=3600)
-    plausibility: PlausibilityConfig | None = PlausibilityConfig()
-    judged: int = Field(64, ge=1, le=4096)
-    certainty: float | None = Field(1.0, gt=0, le=1)
+    per_peer: int = Field(8, ge=1, le=4096)
     even: bool = True
+    rounds_ahead: int = Field(32, ge=1, le=1 << 20)
+    fetched: int = Field(64, ge=1, le=4096)
+    inspection_seconds: float = Field(20.0, gt=0, le=3600)
+    judged: int = Field(64, ge=1, le=4096)
+    plausibility: PlausibilityConfig | None = PlausibilityConfig()
+    assumed_behaviour_prob: float | None = Field(1.0, gt=0, le=1)
 
     @property
     def total(self) -> int:
@@ -48,31 +72,34 @@ class MixConfig(Document):
 
 
 class MeasuringConfig(Document):
-    """Before its first round, every `every` rounds (0: never) and after its last, a member measures itself on
-    `problems` problems that no round has, the same for all members: one sampled try at each."""
+    """When a member measures itself on held-out problems: before its first round, every `every` rounds (0: never) and
+    after its last. It tries each of `problems` problems once; all members of a swarm try the same ones."""
 
     every: int = Field(0, ge=0)
     problems: int = Field(64, ge=1, le=4096)
 
     def due(self, trained: int, rounds: int) -> bool:
-        """Whether weights that `trained` of `rounds` rounds (0: without an end) were trained in are measured."""
+        """Return whether to measure after `trained` of `rounds` rounds (0: no last round)."""
         return self.every > 0 and (trained % self.every == 0 or trained == rounds)
 
 
 class GateAccess(Document):
-    """The `url` of a swarm's gate. With `allow_private_sources` the bucket that it leads to may lie in a private
-    network."""
+    """The `url` of a swarm's gate. `allow_private_sources` permits download addresses in private networks."""
 
     url: str
     allow_private_sources: bool = False
 
 
 class SwarmMemberConfig(DaemonConfig):
-    """`document`: the swarm's. `exchange`: the folder, or `s3` the bucket, where envelopes lie, or `gate` the service
-    through which those share who hold no key of that bucket. The envelopes of `members` are read, or with ()
-    everybody's. `rounds`: after how many it ends (0: never); `pace`: least seconds from one round's beginning to the
-    next one's, for a machine that has other work, too; `checkpoint_every` rounds it writes down how far it is, which is
-    what a kill takes it back to."""
+    """Configuration of `muster swarm run`.
+
+    - `document`: file of the swarm's document.
+    - `exchange`, `s3` or `gate`: where envelopes are exchanged: a folder, a bucket, or a gate for members without a
+      key of the bucket.
+    - `members`: addresses whose envelopes are read; empty reads everybody's.
+    - `rounds`: after how many rounds the process ends (0: never).
+    - `round_seconds`: minimum duration of a round, for a machine that also has other work.
+    - `checkpoint_every`: rounds between checkpoints. A kill loses at most these rounds."""
 
     document: Path
     model: ModelConfig
@@ -91,22 +118,49 @@ class SwarmMemberConfig(DaemonConfig):
     engine: EngineConfig = EngineConfig()
     evaluation: MeasuringConfig = MeasuringConfig()
     rounds: int = Field(0, ge=0)
-    pace: float = Field(0, ge=0, le=86400)
+    round_seconds: float = Field(0, ge=0, le=86400)
     checkpoint_every: int = Field(1, ge=1, le=1000)
 
     @model_validator(mode="after")
     def _one_exchange(self) -> "SwarmMemberConfig":
-        if sum(one is not None for one in (self.exchange, self.s3, self.gate)) != 1:
+        if sum(value is not None for value in (self.exchange, self.s3, self.gate)) != 1:
             raise ValueError("name one of `exchange`, a folder, `s3`, a bucket, and `gate`, a service before a bucket")
         return self
 
     @model_validator(mode="after")
-    def _weights_that_are_used(self) -> "SwarmMemberConfig":
+    def _weights_take_effect(self) -> "SwarmMemberConfig":
         algorithm = self.train.algorithm
-        used = algorithm.importance_cap > 0 and not isinstance(algorithm.loss, DppoConfig)
-        if self.mix.certainty is not None and not used:
+        weighted = algorithm.importance_cap > 0 and not isinstance(algorithm.loss, DppoConfig)
+        if self.mix.assumed_behaviour_prob is not None and not weighted:
             raise ValueError(
-                "`mix.certainty` bounds what others' texts may do by importance weights: name a loss that uses them"
-                " (not dppo) and an importance_cap above 0, or set it to null"
+                "`mix.assumed_behaviour_prob` limits peers' texts through importance weights: choose a loss that uses"
+                " them (not dppo) and an importance_cap above 0, or set it to null"
             )
         return self
+
+
+class GateConfig(DaemonConfig):
+    """Configuration of `muster swarm gate`.
+
+    - `document`: file of the swarm's document.
+    - `members`: addresses that may share through the gate.
+    - `s3`: the bucket. Members must be able to reach its `public_endpoint`.
+    - `public_url`: the URL at which members reach the gate, for which they sign requests.
+    - `per_hour`, `bytes_per_hour`: envelopes and bytes that one member may upload in an hour.
+    - `rate`, `burst`: requests per second, and at once, that are answered per client address."""
+
+    document: Path
+    members: tuple[Address, ...] = Field(min_length=1)
+    s3: S3Settings
+    host: str = "127.0.0.1"
+    port: int = Field(8760, ge=1, le=65535)
+    public_url: str = ""
+    per_hour: int = Field(240, ge=1, le=100_000)
+    bytes_per_hour: int = Field(256 << 20, ge=1024)
+    rate: float = Field(50.0, gt=0)
+    burst: float = Field(400.0, ge=1)
+    connections: int = Field(4096, ge=16, le=1_000_000)
+
+    @property
+    def url(self) -> str:
+        return self.public_url or f"http://{self.host}:{self.port}"

@@ -1,8 +1,7 @@
-"""A member's own measure: what it earns on problems that no round has, the same ones for all members of the swarm.
+"""A member's measure of itself: its reward on held-out problems, the same ones for all members of the swarm.
 
-The reward of its rounds says less: it is measured on other problems every time, and on fewer where fewer groups are its
-own. One try at each problem, sampled at the member's temperature with noise of its own, so measuring changes nothing
-that is trained.
+The rewards of its rounds say less, since each round has other problems. A measurement samples one try per problem with
+its own noise, so it changes nothing that is trained.
 """
 
 import logging
@@ -15,17 +14,17 @@ from engines.base import Engine, Request, Sampling
 from environments.pool import PoolEnvironments
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
-from protocol.swarm.seeds import heldout_noise, heldout_problem
 from swarm.config import MeasuringConfig
+from swarm.envelope import heldout_noise, heldout_problem
 from swarm.generation import MemberModel
-from swarm.progress import SwarmRound
+from swarm.state import SwarmRound
 
 log = logging.getLogger("muster.swarm")
 
 
 class HeldOut:
-    """`problems` of them, as the model in `folder` is asked; `document`: the swarm document's digest. Raises
-    ConfigError where an environment has no problems that rounds are not drawn from."""
+    """`problems` held-out problems, as the model in `folder` is asked; `document` is the swarm document's digest.
+    Raises ConfigError if an environment draws all its rows for rounds."""
 
     def __init__(self, document: bytes, model: MemberModel, folder: Path, problems: int) -> None:
         check_held_out(model.config.environments)
@@ -34,31 +33,33 @@ class HeldOut:
         self._tries = [(heldout_problem(document, index), heldout_noise(document, index)) for index in range(problems)]
 
     def reward(self, engine: Engine) -> float:
-        """Mean reward of one try at each, with the weights that the engine has loaded. Raises ScoringUnavailable where
-        this machine cannot score."""
+        """Return the mean reward of one try each, with the weights that the engine has loaded. Raise ScoringUnavailable
+        if this machine cannot score."""
         asking, work = self._environments, self._environments.config.work
         requests = [Request(asking.prompt(seed, 0), noise, work.max_new_tokens) for seed, noise in self._tries]
-        done = engine.generate(requests, Sampling(work.temperature, self._eos, proven=False))
-        scores = (asking.score(seed, 0, one.tokens) for (seed, _), one in zip(self._tries, done, strict=True))
+        completions = engine.generate(requests, Sampling(work.temperature, self._eos, proven=False))
+        scores = (
+            asking.score(seed, 0, completion.tokens)
+            for (seed, _), completion in zip(self._tries, completions, strict=True)
+        )
         return math.fsum(score.task_reward for score in scores) / len(self._tries)
 
 
 class Measuring:
-    """Measures before the first round, after every `config.every` rounds and after the last of `rounds` (0: there is
-    none)."""
+    """Measures when `config` says so; `rounds` is the number of the last round (0: none)."""
 
     def __init__(self, config: MeasuringConfig, rounds: int, reward: Callable[[], float]) -> None:
         self._config, self._rounds, self._reward = config, rounds, reward
 
     def around(self, number: int, make: Callable[[int], SwarmRound]) -> SwarmRound:
-        """Round `number`, with what was measured before and after it."""
-        before = self._at(0) if number == 0 else ()
-        done = make(number)
-        return replace(done, held_out=before + self._at(number + 1))
+        """Make round `number` and return it with the measurements before and after it."""
+        before = self._measure(0) if number == 0 else ()
+        result = make(number)
+        return replace(result, held_out=before + self._measure(number + 1))
 
-    def _at(self, trained: int) -> tuple[tuple[int, float], ...]:
-        """(rounds trained, reward) if it is due. What cannot be measured is left out: the round is trained already,
-        and must not be tried again for it."""
+    def _measure(self, trained: int) -> tuple[tuple[int, float], ...]:
+        """(rounds trained, reward) if it is due. A failure is left out: the round is trained already and must not be
+        tried again for it."""
         if not self._config.due(trained, self._rounds):
             return ()
         try:
@@ -71,10 +72,10 @@ class Measuring:
 
 
 def check_held_out(environments: Sequence[EnvironmentConfig]) -> None:
-    """Raises ConfigError where all rows of a data file are drawn for rounds."""
-    for one in environments:
-        if one.rows and not one.held_out:
+    """Raise ConfigError if an environment draws all rows of its data file for rounds."""
+    for environment in environments:
+        if environment.rows and not environment.held_out:
             raise ConfigError(
-                f"environment {one.called} holds no rows out, so nothing can be measured on it",
+                f"environment {environment.called} holds no rows out, so nothing can be measured on it",
                 "set `held_out` in the swarm's document, or evaluation.every to 0",
             )

@@ -1,53 +1,114 @@
-"""Where envelopes are left and found: a bucket, or a folder that several members share."""
+"""Where members leave and find envelopes: a folder, a bucket, or a bucket behind a gate.
+
+Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else. A listing also says
+whose each envelope is; only the envelope's signature proves it.
+"""
 
 import errno
 import hashlib
+import heapq
 import logging
 import os
 import random
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from protocol.accounts import LocalAccount
+from protocol.api.endpoints import OBJECTS, Get
+from protocol.api.swarm import ENVELOPES, PLACE, SHARE, EnvelopeUpload
+from protocol.api.work import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.files import write_atomic
-from protocol.swarm.envelope import sealed_by
-from storage.keys import MissingObjectError, check_content, object_key
+from protocol.http.reach import Reach
+from protocol.http.signing import AuthScope
+from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
+from storage.keys import MissingObjectError, check_content, object_key, parse_key
 from storage.s3 import Bucket
-from swarm.listing import PREFIX, ListingEntry
+from storage.transfers import TicketRefusedError, download, http_client, upload
+from swarm.config import GateAccess
+from swarm.envelope import DOMAIN, sealed_by
 
 log = logging.getLogger("muster.swarm")
+PREFIX = "envelopes/"
 MOST_LISTED = 1 << 20
-"""Names of a folder that are read; a flood of more is cut off."""
+"""Most names that are read of a listing."""
+_PATH = re.compile(rf"({PREFIX})(?:(0x[0-9a-f]{{40}})/)?([0-9a-f]{{64}}\.json)")
 _ADDRESS = re.compile("0x[0-9a-f]{40}")
+_LIMITS = ClientLimits(timeout=5.0, attempts=3, patience=8.0, exchange=20.0)
+_TRANSFER_SECONDS = 30.0
+_FINAL = (409, 413)
+
+
+class ListingEntry(NamedTuple):
+    """An envelope in a listing. `key` is its content address; `peer` the lower-case address whose it is said to be, or
+    empty."""
+
+    key: str
+    peer: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it lies: below its peer's address, or at its content address."""
+        return f"{PREFIX}{self.peer}/{self.key[len(PREFIX) :]}" if self.peer else self.key
+
+    @classmethod
+    def from_path(cls, path: str) -> "ListingEntry | None":
+        """Parse a path; return None if it is no envelope's."""
+        found = _PATH.fullmatch(path)
+        return None if found is None else cls(found[1] + found[3], found[2] or "")
+
+
+Rank = Callable[[ListingEntry], tuple[bool, bytes]]
+"""Whether an entry comes last, and a hash that nobody else can predict: the order within one peer's entries."""
+
+
+def take_turns(
+    listed: Iterable[ListingEntry], most: int, rank: Rank, order: Callable[[str], bytes]
+) -> list[ListingEntry]:
+    """Return at most `most` entries: one of each peer before a second of any, so that sharing eight times as much does
+    not help. Entries without a peer count as one peer's, and entries that come last follow all others.
+
+    `order` ranks the peers within a turn by a hash that differs from round to round. The ranks of their entries would
+    not do: the smallest of eight hashes comes before most others' only one."""
+    by_peer: defaultdict[str, list[tuple[tuple[bool, bytes], ListingEntry]]] = defaultdict(list)
+    for entry in listed:
+        entries = by_peer[entry.peer]
+        entries.append((rank(entry), entry))
+        if len(entries) >= 4 * most:  # a flood below one address must not fill the memory
+            entries.sort()
+            del entries[most:]
+    turns = []
+    for peer, entries in by_peer.items():
+        place = order(peer)
+        turns += [(last, turn, place, entry) for turn, ((last, _), entry) in enumerate(sorted(entries)[:most])]
+    return [entry for *_, entry in heapq.nsmallest(most, turns)]
 
 
 class RefusedForGood(MusterError):
-    """An envelope that the other side does not take, whenever it is sent again."""
+    """The other side refuses an envelope, and will whenever it is sent again."""
 
 
 class EnvelopeSource(Protocol):
-    """Keys are content addresses, so whoever serves the bytes can withhold them and do nothing else. Every method
-    raises UnreachableError, within a bounded time, where the other side is gone."""
+    """Every method raises UnreachableError, within a bounded time, if the other side is gone."""
 
     def listed(self) -> Iterator[ListingEntry]:
-        """All that are there, possibly more than anybody waits for, and whose they are said to be."""
+        """Yield what is there, possibly without an end."""
         ...
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
-        """An envelope of at most `limit` bytes. Raises IntegrityError for other bytes, MissingObjectError."""
+        """Return an envelope of at most `limit` bytes. Raise IntegrityError for other bytes, MissingObjectError."""
         ...
 
 
 class Exchange(EnvelopeSource, Protocol):
-    """Where envelopes can be left as well."""
-
     def publish(self, data: bytes) -> str:
-        """Leave an envelope there, if it is not there yet; its key. Raises RefusedForGood."""
+        """Leave an envelope there unless it is there already; return its key. Raise RefusedForGood."""
         ...
 
 
@@ -55,62 +116,60 @@ def envelope_key(data: bytes) -> str:
     return object_key("envelopes", hashlib.sha256(data).digest())
 
 
-def place_of(data: bytes) -> ListingEntry:
-    """Where an envelope of one's own lies: below its member's address, so that a listing says whose it is."""
+def own_entry(data: bytes) -> ListingEntry:
+    """Return where one's own envelope lies: below its member's address, so that a listing says whose it is."""
     return ListingEntry(envelope_key(data), sealed_by(data).lower())
 
 
 class BucketExchange:
-    """For members who hold the bucket's access key. A key whose rights end with the member's address can fill up no
-    other's part of a listing."""
+    """For members with an access key of the bucket. A key limited to the member's own prefix cannot fill up another
+    member's part of a listing."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
     def publish(self, data: bytes) -> str:
-        where = place_of(data)
-        self._bucket.put_first(where.place, data)
-        return where.key
+        entry = own_entry(data)
+        self._bucket.put_first(entry.path, data)
+        return entry.key
 
     def listed(self) -> Iterator[ListingEntry]:
-        """Beginning anywhere: whoever fills the bucket does not know what a listing that is cut off leaves out. What a
-        gate put there lies at its content address."""
+        """List from a random start, so that whoever floods the bucket cannot choose what a cut-off listing omits."""
         start = PREFIX + secrets.choice(("", "0x")) + secrets.token_hex(8)
         yield from _envelopes(self._bucket.list(PREFIX, start))
-        yield from _envelopes(takewhile(lambda place: place <= start, self._bucket.list(PREFIX)))
+        yield from _envelopes(takewhile(lambda path: path <= start, self._bucket.list(PREFIX)))
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
-        if not entry.sharer:
+        if not entry.peer:
             return self._bucket.get(entry.key, limit)
-        data = self._bucket.look(entry.place, limit)
+        data = self._bucket.look(entry.path, limit)
         if data is None:
-            raise MissingObjectError(f"no object {entry.place} in bucket {self._bucket.settings.bucket}")
+            raise MissingObjectError(f"no object {entry.path} in bucket {self._bucket.settings.bucket}")
         check_content(entry.key, data)
         return data
 
 
 class FolderExchange:
-    """The same in a folder. A folder that is not there is a bucket that is gone."""
+    """A folder that several members share. A missing folder counts as unreachable."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def publish(self, data: bytes) -> str:
-        where = place_of(data)
-        path = self._open() / where.place
+        entry = own_entry(data)
+        path = self._open() / entry.path
         if not path.exists():
             write_atomic(path, data)
-        return where.key
+        return entry.key
 
     def listed(self) -> Iterator[ListingEntry]:
-        """Sharer by sharer in a random order: nobody is left out of all listings that are cut off by what others
-        leave."""
+        """List peer by peer in random order, so that a flood cannot keep a peer out of every cut-off listing."""
         inside = self._open() / PREFIX
         try:
             with os.scandir(inside) as entries:
                 names = [entry.name for entry in islice(entries, MOST_LISTED)]
         except FileNotFoundError:
-            return  # nobody has left one
+            return  # nobody has shared yet
         except OSError as error:
             raise UnreachableError(f"{self._folder} cannot be listed: {error.strerror}", "mend its rights") from None
         random.SystemRandom().shuffle(names)
@@ -120,13 +179,13 @@ class FolderExchange:
                 yield from _envelopes(f"{PREFIX}{name}/{inner}" for inner in _names(inside / name))
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
-        path = self._open() / entry.place
+        path = self._open() / entry.path
         try:
             data = _read_file(path, limit + 1)
         except FileNotFoundError:
-            raise MissingObjectError(f"no object {entry.place} in {self._folder}") from None
+            raise MissingObjectError(f"no object {entry.path} in {self._folder}") from None
         except OSError as error:
-            what = f"{entry.place} cannot be read: {error.strerror}"
+            what = f"{entry.path} cannot be read: {error.strerror}"
             raise IntegrityError(what, "remove it from the folder") from None
         check_content(entry.key, data)
         return data
@@ -137,12 +196,66 @@ class FolderExchange:
         return self._folder
 
 
-def _envelopes(places: Iterator[str]) -> Iterator[ListingEntry]:
-    return (one for place in places if (one := ListingEntry.at(place)) is not None)
+class GateExchange:
+    """For members without a key of the bucket. Without an `account` it only reads. Raises ConfigError for a bad URL."""
+
+    def __init__(self, access: GateAccess, account: LocalAccount | None = None) -> None:
+        self._client = SignedClient(access.url, limits=_LIMITS)
+        if account is not None:
+            unsigned, realm = self._client, AuthScope.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
+            self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
+            unsigned.close()
+        self._objects = http_client(Reach((access.url,), access.allow_private_sources))
+
+    def publish(self, data: bytes) -> str:
+        """Ask for a ticket, upload, and ask again, so that the gate checks the envelope and lists it."""
+        request = EnvelopeUpload(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+        try:
+            answer = self._client.post(SHARE, request)
+            if not isinstance(answer, UploadExists):
+                upload(answer, data, self._objects, _TRANSFER_SECONDS)
+                answer = self._client.post(SHARE, request)
+        except ServiceError as error:
+            if error.status in _FINAL:
+                raise RefusedForGood(f"the gate refuses it: {error.detail}") from None
+            raise
+        except (TicketRefusedError, IntegrityError) as error:
+            raise UnreachableError(f"the gate's ticket is of no use: {error.what}", "tell its owner") from None
+        if not isinstance(answer, UploadExists):
+            raise UnreachableError("the gate does not see what was uploaded", "tell its owner")
+        return envelope_key(data)
+
+    def listed(self) -> Iterator[ListingEntry]:
+        """Yield the newest envelope of every member, then the second newest, and so on."""
+        last, after = (0, ""), ""
+        while True:
+            page = self._client.get(Get(ENVELOPES.path + after, ENVELOPES.answer, ENVELOPES.limit))
+            yield from (ListingEntry(f"{PREFIX}{row.sha256}.json", row.member.lower()) for row in page.envelopes)
+            if page.next is None:
+                return
+            found = re.fullmatch(PLACE, page.next)
+            place = (int(found[1]), found[2]) if found and page.envelopes else last
+            if place <= last:
+                raise UnreachableError(f"{self._client.base_url} lists without an end", "tell its owner")
+            last, after = place, f"?after={page.next}"
+
+    def get(self, entry: ListingEntry, limit: int) -> bytes:
+        url = f"{self._client.base_url}{OBJECTS}/{parse_key(entry.key)}"
+        try:
+            return download(url, entry.key, limit, self._objects, _TRANSFER_SECONDS)
+        except (UnreachableError, IntegrityError, MissingObjectError):
+            raise
+        except MusterError as error:
+            what = f"{entry.key} cannot be read through the gate: {error.what}"
+            raise IntegrityError(what, "tell its owner") from None
+
+
+def _envelopes(paths: Iterator[str]) -> Iterator[ListingEntry]:
+    return (entry for path in paths if (entry := ListingEntry.from_path(path)) is not None)
 
 
 def _names(folder: Path) -> Iterator[str]:
-    """What lies in a folder that another member made; nothing in one that cannot be read or is a link."""
+    """Yield the names in a folder that another member made, unless it is a link or cannot be read."""
     try:
         if not folder.is_symlink():
             with os.scandir(folder) as entries:
@@ -152,8 +265,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _read_file(path: Path, most: int) -> bytes:
-    """The first `most` bytes of what another member left there: a pipe would be waited for without end. Raises
-    OSError."""
+    """Read the first `most` bytes of a file that another member made, without waiting for a pipe. Raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,5 +1,6 @@
-"""A member's own groups: its problems of a round, completed by its policy, as tokens for itself and text for others."""
+"""A member's model at work: its own groups as tokens and as text, and peers' texts as its tokens."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,15 @@ from environments.pool import PoolEnvironments, TextEnvironments
 from environments.prompts import completion_text
 from protocol.config import PoolConfig
 from protocol.models import Tokenizer, eos_ids, load_tokenizer
-from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
-from protocol.swarm.seeds import round_noise, round_problem
+from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_noise, round_problem
+from swarm.inspection import InspectedGroup
 from trainer.batch import Group, GroupSettings, TrainRollout
 
 
 @dataclass(frozen=True)
 class OwnGroup:
-    """`shared` is what others get of it, None where a text is too long for an envelope. `logprobs`: ln p of each token
-    of each completion, as the engine has it."""
+    """A group that the member made. `shared` is its text, or None if it is too long for an envelope; `logprobs` has
+    ln p of each token of each completion, as the engine reports it."""
 
     group: Group
     shared: SharedGroup | None
@@ -25,16 +26,16 @@ class OwnGroup:
 
     @property
     def reward(self) -> float:
-        return sum(one.reward for one in self.group) / len(self.group)
+        return sum(rollout.reward for rollout in self.group) / len(self.group)
 
     @property
     def has_advantage(self) -> bool:
-        return len({one.reward for one in self.group}) > 1
+        return len({rollout.reward for rollout in self.group}) > 1
 
 
 class MemberModel:
-    """What of a member's model never changes: prompts, tokenizer, the tokens that end a completion, and its limits.
-    `folder` holds the model. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
+    """What never changes of a member's model: prompts, tokenizer, end tokens and limits. `folder` holds the model.
+    Raises IntegrityError if tokenizer, EOS or vocabulary is missing."""
 
     def __init__(self, config: PoolConfig, folder: Path) -> None:
         self.config = config
@@ -50,24 +51,20 @@ class MemberModel:
 
 
 class OwnRounds:
-    """Makes a member's groups. The same round of the same weights is the same on every call, up to the engine's
-    arithmetic."""
+    """Makes a member's groups. The same round with the same weights gives the same groups, up to the engine's
+    arithmetic. `document` is the digest of the swarm's document."""
 
     def __init__(
-        self,
-        document: bytes,
-        member: str,
-        model: MemberModel,
-        texts: TextEnvironments,
-        text_bytes: int,
+        self, document: bytes, member: str, model: MemberModel, texts: TextEnvironments, text_bytes: int
     ) -> None:
         self._document, self._member, self._model = document, member, model
         self._texts, self._text_bytes = texts, text_bytes
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
-        """The groups of these slots of round `number`, without those whose problem is too long for the model. Raises
-        ScoringUnavailable where this machine cannot score."""
+        """Return the groups of these slots of round `number`, without slots whose problem is too long for the model.
+        Raise ScoringUnavailable if this machine cannot score."""
         work = self._model.config.work
+        samples = work.samples_per_problem
         seeds = {slot: round_problem(self._document, self._member, number, slot) for slot in slots}
         asked = {slot: seed for slot, seed in seeds.items() if self._model.prompts.asks(seed, 0)}
         requests = [
@@ -77,24 +74,78 @@ class OwnRounds:
                 work.max_new_tokens,
             )
             for slot, seed in asked.items()
-            for sample in range(work.samples_per_problem)
+            for sample in range(samples)
         ]
-        done = engine.generate(requests, Sampling(work.temperature, self._model.eos, proven=False)) if requests else []
-        samples = work.samples_per_problem
-        parts = [done[start : start + samples] for start in range(0, len(done), samples)]
-        return [self._group(slot, seed, part) for (slot, seed), part in zip(asked.items(), parts, strict=True)]
+        sampling = Sampling(work.temperature, self._model.eos, proven=False)
+        completions = engine.generate(requests, sampling) if requests else []
+        return [
+            self._group(slot, seed, completions[index * samples : (index + 1) * samples])
+            for index, (slot, seed) in enumerate(asked.items())
+        ]
 
-    def _group(self, slot: int, seed: int, done: list[Completion]) -> OwnGroup:
+    def _group(self, slot: int, seed: int, completions: list[Completion]) -> OwnGroup:
         model, prompt, rollouts, shared = self._model, self._model.prompts.prompt(seed, 0), [], []
-        for one in done:
-            text = completion_text(model.tokenizer, one.tokens, model.eos)
+        for completion in completions:
+            text = completion_text(model.tokenizer, completion.tokens, model.eos)
             reward = self._texts.score(seed, text)
-            settings, said = model.settings(seed), tuple(one.logprobs)
-            rollouts.append(TrainRollout(prompt, one.tokens, reward, reward, said, settings=settings))
-            logprob = min(0, round(1000 * sum(one.logprobs)))
-            ended = one.finish == FINISH_EOS
+            logprobs, settings = tuple(completion.logprobs), model.settings(seed)
+            rollouts.append(TrainRollout(prompt, completion.tokens, reward, reward, logprobs, settings=settings))
+            logprob = min(0, round(1000 * sum(completion.logprobs)))
+            ended = completion.finish == FINISH_EOS
             shared.append(SharedCompletion(text=text, ended=ended, reward=reward, logprob=logprob))
         question = question_digest(self._texts.problem(seed).question)
         fits = all(len(one.text.encode()) <= self._text_bytes for one in shared)
         public = SharedGroup(slot=slot, question=question, completions=shared) if fits else None
-        return OwnGroup(tuple(rollouts), public, tuple(one.logprobs for one in done))
+        return OwnGroup(tuple(rollouts), public, tuple(tuple(one.logprobs) for one in completions))
+
+
+class Retokeniser:
+    """Turns peers' texts into rollouts under the member's own tokenizer.
+
+    A peer's claimed log-probs are not believed. Each token counts as sampled with probability `assumed_behaviour_prob`.
+    With 1, an update's importance weight is the own policy's probability of the token, so a policy does not learn what
+    it never says. Only completions above the group's mean count, and repeated texts count once: among texts that are
+    to become less likely, a peer could choose what others say best. None: probabilities are unknown and all weigh 1."""
+
+    def __init__(self, model: MemberModel, assumed_behaviour_prob: float | None) -> None:
+        self._model = model
+        self._logprob = None if assumed_behaviour_prob is None else math.log(assumed_behaviour_prob)
+        special = {token for token, added in model.tokenizer.added_tokens_decoder.items() if added.special}
+        self._control = special | set(model.eos)
+
+    def group(self, inspected: InspectedGroup) -> Group | None:
+        """Return the group for training, or None if the prompt is too long for this model or a text is no answer that
+        it could have given: one with control tokens, one that its tokenizer changes, or one that is too long."""
+        model, seed = self._model, inspected.problem_seed
+        if not model.prompts.asks(seed, 0):
+            return None
+        prompt = model.prompts.prompt(seed, 0)
+        rollouts: list[TrainRollout] = []
+        for completion, reward in zip(inspected.group.completions, inspected.offer.rewards, strict=True):
+            output = self._output(completion.text, completion.ended)
+            if output is None:
+                return None
+            logprobs = self._logprobs(inspected, len(rollouts), len(output))
+            rollouts.append(TrainRollout(prompt, output, reward, reward, logprobs, settings=model.settings(seed)))
+        return tuple(rollouts)
+
+    def _logprobs(self, inspected: InspectedGroup, index: int, tokens: int) -> tuple[float, ...]:
+        """The assumed log-probs; infinite where the weight is to be 0."""
+        if self._logprob is None:
+            return ()
+        texts = [(one.text, one.ended) for one in inspected.group.completions[: index + 1]]
+        counts = inspected.offer.rewards[index] > inspected.offer.mean and texts[-1] not in texts[:-1]
+        return (self._logprob if counts else math.inf,) * tokens
+
+    def _output(self, text: str, ended: bool) -> tuple[int, ...] | None:
+        model, longest = self._model, self._model.config.work.max_new_tokens
+        tokens = model.tokenizer.encode(text, add_special_tokens=False)
+        if ended:
+            tokens = [*tokens, model.end]
+        if not 1 <= len(tokens) <= longest or max(tokens) >= model.prompts.vocabulary:
+            return None
+        own = tokens[:-1] if ended else tokens
+        if self._control.intersection(own):  # it would be trained as if the policy had chosen to end there
+            return None
+        again = model.tokenizer.decode(own, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return tuple(tokens) if again == text else None

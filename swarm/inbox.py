@@ -1,4 +1,5 @@
-"""What others shared and was found true: kept while it may be drawn, never taken twice, bounded in every direction."""
+"""Peers' envelopes that were found true: stored while their groups may be drawn, never taken twice, and bounded in
+memory, disk, time and number."""
 
 import hashlib
 import logging
@@ -7,48 +8,130 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
-from protocol.swarm.envelope import Envelope, MalformedEnvelope
-from protocol.swarm.places import DrawnLately
-from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
-from swarm.exchange import MOST_LISTED, EnvelopeSource
-from swarm.inbox_state import InboxState
-from swarm.inspection import FoundGroup, Inspected, Inspector, NotRead
-from swarm.listing import PREFIX, ListingEntry, same_turns
-from swarm.turns import SharersTurns
+from swarm.envelope import Envelope, MalformedEnvelope
+from swarm.exchange import MOST_LISTED, PREFIX, EnvelopeSource, ListingEntry, take_turns
+from swarm.inspection import Inspected, InspectedGroup, Inspector, NotRead
+from swarm.plausibility import Shape
+from swarm.sampling import Breach, PeerRecord, RecentUse
 
 log = logging.getLogger("muster.swarm")
 REMEMBERED_ROUNDS = 64
-"""Of each sharer: what is older than its newest by more is not taken any more."""
-LISTING = 0.5
-"""Of the time for inspection, how much a listing may take before it."""
-LATELY = 16
-"""Own rounds over which sharers are compared by how often they were drawn, and after which one that shares nothing has
-departed."""
+"""An envelope that is older than its peer's newest by more rounds is not taken."""
+LISTING_SHARE = 0.5
+"""Time that a listing may take, as a share of the time for inspection."""
+PEER_SHARE = 0.25
+"""Most of the time for inspection that one peer's envelopes get."""
+RECENT_ROUNDS = 16
+"""Own rounds over which peers are compared, and after which a peer that shares nothing counts as departed."""
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
 
 
+class Postponed(MusterError):
+    """An envelope that is inspected in a later round. Nobody is blamed."""
+
+
+class PeerTurns:
+    """Limits how fast a peer's rounds advance and how much of a round's time it gets. Kept in memory: after a restart,
+    every peer starts anew."""
+
+    def __init__(self, mix: MixConfig) -> None:
+        self._mix = mix
+        self._first: dict[str, tuple[int, int]] = {}  # peer → its round and the own round when it was first taken
+        self._spent: dict[str, float] = {}
+        self._current: tuple[str, float] | None = None
+
+    def next_round(self) -> None:
+        self._spent.clear()
+
+    def begin(self, envelope: Envelope, number: int) -> float:
+        """Start on an envelope in own round `number`; return the seconds that inspection may take.
+
+        Raise Postponed if the peer advanced too fast, or used up its share of the round's time. A peer chooses its
+        round numbers and thereby its problems, so it may advance by `rounds_ahead` for each own round."""
+        peer = envelope.member
+        if peer in self._first:
+            first, since = self._first[peer]
+            if envelope.round > first + self._mix.rounds_ahead * (number - since + 1):
+                raise Postponed(f"round {envelope.round} of {peer} comes too early: it was first at {first}")
+        left = PEER_SHARE * self._mix.inspection_seconds - self._spent.get(peer, 0.0)
+        if left <= 0:
+            raise Postponed(f"{peer} had its part of this round's time")
+        self._current = peer, time.monotonic()
+        return left
+
+    def end(self) -> None:
+        """Account for the time since `begin`, if it was called."""
+        if self._current is not None:
+            peer, since = self._current
+            self._spent[peer] = self._spent.get(peer, 0.0) + time.monotonic() - since
+            self._current = None
+
+    def took(self, envelope: Envelope, number: int) -> None:
+        self._first.setdefault(envelope.member, (envelope.round, number))
+
+
+@dataclass
+class InboxState:
+    """What a member knows of its peers, which must be as old as its weights.
+
+    - `seen`: peer → rounds whose envelope was taken → key.
+    - `stored`: key → own round in which the envelope came. `used`: names of groups of these that are not drawn again.
+    - `records`: peer → record. `last_true`: peer → own round of its newest true envelope, while that is recent.
+    - `trained`, `doubted`: for each of the newest own rounds, the peers of the groups that it trained on or doubted.
+    - `shapes`: of the newest own completions. All lists are oldest first."""
+
+    seen: dict[str, dict[int, str]] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    records: dict[str, PeerRecord] = field(default_factory=dict)
+    last_true: dict[str, int] = field(default_factory=dict)
+    trained: list[list[str]] = field(default_factory=list)
+    doubted: list[list[str]] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **vars(self),
+            "seen": {peer: {str(n): key for n, key in rounds.items()} for peer, rounds in self.seen.items()},
+            "used": sorted(self.used),
+            "records": {peer: vars(record) for peer, record in self.records.items()},
+            "shapes": [list(shape) for shape in self.shapes],
+        }
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "InboxState":
+        return cls(
+            seen={peer: {int(n): key for n, key in rounds.items()} for peer, rounds in document["seen"].items()},
+            stored=dict(document["stored"]),
+            used=set(document["used"]),
+            records={peer: PeerRecord(**record) for peer, record in document["records"].items()},
+            last_true=dict(document["last_true"]),
+            trained=[list(peers) for peers in document["trained"]],
+            doubted=[list(peers) for peers in document["doubted"]],
+            shapes=[Shape(*values) for values in document["shapes"]],
+        )
+
+
 class EnvelopeInbox:
-    """`own`: the member's address. Its envelopes are left alone; which were found is in `own_found`, (round, key), for
-    the caller to take. `secret` orders what is fetched first, so that
-    nobody can push others' envelopes to the end. `folder` keeps the envelopes that may be drawn, so that a restart
-    needs nobody; without one nothing is kept."""
+    """The envelopes of one member's peers.
+
+    `own` is the member's address. Its own envelopes are not inspected; `own_found` lists them as (round, key) for the
+    caller to take. `secret` orders what is fetched first, so that nobody can push another's envelopes to the end.
+    `folder` keeps envelopes over a restart; None keeps nothing."""
 
     def __init__(
-        self,
-        inspector: Inspector,
-        mix: MixConfig,
-        own: str,
-        secret: bytes,
-        folder: Path | None = None,
+        self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path | None = None
     ) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
         self._secret, self._folder = secret, folder
@@ -56,174 +139,169 @@ class EnvelopeInbox:
             folder.mkdir(parents=True, exist_ok=True)
         self.state = InboxState()
         self.own_found: list[tuple[int, str]] = []
-        self.groups: dict[str, FoundGroup] = {}
-        self._keys: dict[str, list[str]] = {}
-        self._known: set[str] = set()
-        self._later: dict[str, int] = {}
-        """Places that could not be looked at, by the own round in which that was first tried."""
+        self.groups: dict[str, InspectedGroup] = {}
+        self._group_names: dict[str, list[str]] = {}  # by key
+        self._known: set[str] = set()  # keys and paths that need no inspection
         self._unwritten: list[str] = []
-        self._turns = SharersTurns(mix)
+        self._postponed: dict[str, int] = {}  # path → own round of the first attempt
+        self._turns = PeerTurns(mix)
 
-    def look_again(self) -> None:
-        """A checkpoint is lost, and with it what was found in envelopes that are noted as known: forget that note."""
+    # ---- Restart
+
+    def forget_known(self) -> None:
+        """Forget which envelopes were inspected, after a checkpoint with their groups was lost."""
         if self._folder is not None:
             (self._folder / _KNOWN).unlink(missing_ok=True)
 
     def restore(self, state: InboxState) -> None:
-        """Go on from a checkpoint. Envelopes that the disk lost are gone."""
-        self.state, self.groups, self._keys = state, {}, {}
-        self._known = {key for rounds in state.heard.values() for key in rounds.values()} | self._read_known()
+        """Continue from a checkpoint. Envelopes that the disk lost are gone."""
+        self.state, self.groups, self._group_names = state, {}, {}
+        known = self._path(_KNOWN)
+        # A line that a kill cut off is no key, and costs a second inspection.
+        written = set(known.read_text().split()) if known is not None and known.is_file() else set()
+        self._known = {key for rounds in state.seen.values() for key in rounds.values()} | written
         self._reopen()
 
     def _reopen(self) -> None:
-        """Read those from disk that may be drawn and were not read since the start. What cannot be judged now, as
-        without chain or sandbox, is tried again in the next round, and stays known as used until it was."""
-        deadline = time.monotonic() + self._mix.seconds
-        for key in [key for key in self.state.kept if key not in self._keys]:
+        """Read stored envelopes that were not read since the start. One that cannot be judged now, as without a
+        sandbox, is tried again in the next round, and its used groups stay used."""
+        deadline = time.monotonic() + self._mix.inspection_seconds
+        for key in [key for key in self.state.stored if key not in self._group_names]:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
+            path = self._path(key)
             try:
-                self._hold(key, self._kept(key, left))
+                if path is None:
+                    raise MalformedEnvelope("nothing is stored without a folder")
+                self._hold(key, self._inspector.inspect(path.read_bytes(), lambda _, left=left: left))  # type: ignore[misc]
             except (OSError, MalformedEnvelope) as error:
                 log.warning("envelope %s is lost: %s", key, error)
-                del self.state.kept[key]
+                del self.state.stored[key]
             except MusterError as error:
                 log.info("envelope %s waits: %s", key, error)
-        if all(key in self._keys for key in self.state.kept):
+        if all(key in self._group_names for key in self.state.stored):
             self.state.used.intersection_update(self.groups)
 
-    def _kept(self, key: str, seconds: float) -> Inspected:
-        """As `Inspector.inspect`, from disk. Raises OSError too."""
-        path = self._path(key)
-        if path is None:
-            raise MalformedEnvelope("nothing is kept without a folder")
-        return self._inspector.inspect(path.read_bytes(), lambda _: seconds)
+    def clean(self) -> None:
+        """After a checkpoint was written: note on disk which keys are known, and delete envelopes that no checkpoint
+        needs."""
+        if self._folder is None:
+            return
+        with (self._folder / _KNOWN).open("a") as file:
+            file.writelines(f"{name}\n" for name in self._unwritten)
+        self._unwritten.clear()
+        for path in (self._folder / PREFIX).glob("*.json"):
+            if PREFIX + path.name not in self.state.stored:
+                path.unlink(missing_ok=True)
+
+    # ---- Collecting
 
     def collect(self, exchange: EnvelopeSource, number: int) -> int:
-        """Take what is new; how many envelopes were true. `number`: the member's own round. Raises MusterError where
-        the exchange is gone."""
+        """Take new envelopes in own round `number`; return how many were true. Raise MusterError if the exchange is
+        unreachable."""
         self._expire(number)
         self._reopen()
         self._turns.next_round()
-        new, taken = self._new(exchange, number), 0
-        deadline = time.monotonic() + self._mix.seconds
+        new, taken = self._new_entries(exchange, number), 0
+        deadline = time.monotonic() + self._mix.inspection_seconds
         for entry in new:
             if time.monotonic() > deadline:
-                log.info("inspection took %.0f s: the rest waits for the next round", self._mix.seconds)
+                log.info("inspection took %.0f s: the rest waits", self._mix.inspection_seconds)
                 break
             taken += self._take(exchange, entry, number)
         return taken
 
-    def unused(self) -> list[FoundGroup]:
-        """The groups that may be drawn."""
-        return [found for name, found in self.groups.items() if name not in self.state.used]
+    def _expire(self, number: int) -> None:
+        for key in [key for key, came in self.state.stored.items() if came + self._mix.window < number]:
+            del self.state.stored[key]
+            for name in self._group_names.pop(key, ()):
+                self.groups.pop(name, None)
+                self.state.used.discard(name)
+        for peer in [peer for peer, came in self.state.last_true.items() if came + RECENT_ROUNDS < number]:
+            del self.state.last_true[peer]
+        for path in [path for path, since in self._postponed.items() if since + self._mix.window < number]:
+            log.info("envelope %s is given up: it could not be inspected for %d rounds", path, self._mix.window)
+            self._know(path)
 
-    @property
-    def sharers(self) -> int:
-        """How many shared something true lately and were never found out. Who has departed takes no place."""
-        records = self.state.records
-        return sum(sharer not in records or not records[sharer].breaches for sharer in self.state.last)
+    def _new_entries(self, exchange: EnvelopeSource, number: int) -> list[ListingEntry]:
+        """The entries to fetch, as many of every peer. Those that could not be inspected before come last."""
 
-    def lately(self) -> dict[str, DrawnLately]:
-        """How many groups of each sharer the newest own rounds were trained on, and how many they doubted."""
-        trained, doubted = (
-            Counter(sharer for sharers in rounds for sharer in sharers)
-            for rounds in (self.state.drawn, self.state.doubted)
-        )
-        return {one: DrawnLately(trained[one], doubted[one]) for one in trained | doubted}
+        def is_new(entry: ListingEntry) -> bool:
+            return (
+                entry.key not in self._known and _KEY.fullmatch(entry.key) is not None and entry.path not in self._known
+            )
 
-    def use(self, names: list[str], unfit: list[str], doubted: list[str]) -> None:
-        """These are trained on, or are of no use to this member, or nothing that it would have said:
-        none of them is drawn again."""
-        self.state.used.update(names, unfit, doubted)
-        drawn, doubts = ([self.groups[name].offer.sharer for name in those] for those in (names, doubted))
-        self.state.drawn = [*self.state.drawn, drawn][-LATELY:]
-        self.state.doubted = [*self.state.doubted, doubts][-LATELY:]
-        for kind, those in {"trained": names, "unfit": unfit, "doubted": doubted}.items():
-            for name in those:
-                self._note(self.groups[name].offer.sharer, **{kind: 1})
+        def rank(entry: ListingEntry) -> tuple[bool, bytes]:
+            return entry.path in self._postponed, hashlib.sha256(self._secret + entry.path.encode()).digest()
 
-    def _new(self, exchange: EnvelopeSource, number: int) -> list[ListingEntry]:
-        """As many as may be fetched, of every sharer as many. Those that could not be looked at before come last, so
-        that they keep no place from others."""
-        for place in [place for place, since in self._later.items() if since + self._mix.window < number]:
-            log.info("envelope %s is given up: it could not be looked at for %d rounds", place, self._mix.window)
-            self._know(place)
-        listed = _in_time(exchange.listed(), LISTING * self._mix.seconds)
-        new = (one for one in listed if one.key not in self._known and self._is_new_at(one))
-        return same_turns(islice(new, MOST_LISTED), self._mix.fetch, self._rank, partial(self._order, number))
+        def order(peer: str) -> bytes:
+            return hashlib.sha256(self._secret + number.to_bytes(8, "big") + peer.encode()).digest()
 
-    def _is_new_at(self, entry: ListingEntry) -> bool:
-        return _KEY.fullmatch(entry.key) is not None and (not entry.sharer or entry.place not in self._known)
-
-    def _rank(self, entry: ListingEntry) -> tuple[bool, bytes]:
-        place = entry.place
-        return place in self._later, hashlib.sha256(self._secret + place.encode()).digest()
-
-    def _order(self, number: int, sharer: str) -> bytes:
-        return hashlib.sha256(self._secret + number.to_bytes(8, "big") + sharer.encode()).digest()
+        listed = _within(exchange.listed(), LISTING_SHARE * self._mix.inspection_seconds)
+        return take_turns(islice(filter(is_new, listed), MOST_LISTED), self._mix.fetched, rank, order)
 
     def _take(self, exchange: EnvelopeSource, entry: ListingEntry, number: int) -> int:
-        key, place = entry.key, entry.place
+        """Fetch, inspect and store one envelope; return 1 if it was new and true."""
+        key, path = entry.key, entry.path
         try:
             data = exchange.get(entry, self._inspector.limits.file_bytes)
-            found = self._inspector.inspect(data, lambda opened: self._allow(opened, entry, number))
+            result = self._inspector.inspect(data, partial(self._allow, entry, number))
         except NotRead as refused:
             self._know(key)
-            self._later.pop(place, None)
+            self._postponed.pop(path, None)
             self._is_fresh(refused.envelope, key)
-            log.info("envelope %s is refused: %s", place, refused)
+            log.info("envelope %s is refused: %s", path, refused)
             return 0
         except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
-            # Of this place alone: whoever may write puts a wrong copy of what is right elsewhere.
-            self._know(place)
-            log.info("envelope %s is refused: %s", place, printable(str(error)))
+            # Only this path: anybody who may write can put a wrong copy of what is right elsewhere.
+            self._know(path)
+            log.info("envelope %s is refused: %s", path, printable(str(error)))
             return 0
         except UnreachableError:
-            self._later.setdefault(place, number)
+            self._postponed.setdefault(path, number)
             raise
         except MusterError as error:
-            # Of this one object: whoever may write there must not cut a member off from all others.
-            self._later.setdefault(place, number)
-            log.warning("envelope %s cannot be looked at now: %s", place, printable(str(error)))
+            # Only this object: anybody who may write there must not cut a member off from the others.
+            self._postponed.setdefault(path, number)
+            log.warning("envelope %s cannot be inspected now: %s", path, printable(str(error)))
             return 0
         finally:
             self._turns.end()
-        self._later.pop(place, None)
+        self._postponed.pop(path, None)
         self._know(key)
-        envelope = found.envelope
+        envelope = result.envelope
         if not self._is_fresh(envelope, key):
             return 0
-        self._hear(envelope, key)
+        self._remember(envelope, key)
         self._turns.took(envelope, number)
-        if found.breach is not None:
-            self._blame(envelope.member, found.breach, found.where)
+        if result.breach is not None:
+            self._blame(envelope.member, result.breach, result.where)
             return 0
-        path = self._path(key)
-        if path is not None:
-            write_atomic(path, data)
-        self.state.kept[key] = self.state.last[envelope.member] = number
-        self._note(envelope.member, true=len(found.groups))
-        self._hold(key, found)
+        stored = self._path(key)
+        if stored is not None:
+            write_atomic(stored, data)
+        self.state.stored[key] = self.state.last_true[envelope.member] = number
+        self._count(envelope.member, true=len(result.groups))
+        self._hold(key, result)
         return 1
 
-    def _allow(self, envelope: Envelope, entry: ListingEntry, number: int) -> float:
-        """Seconds for scoring it. Raises MalformedEnvelope where it lies below another's address, for it would have had
-        that one's turn; NotRead where there is nothing to score: of a round that is known another envelope is a breach,
-        whatever is in it and however much time its sharer has left."""
-        if entry.sharer not in ("", envelope.member.lower()):
-            raise MalformedEnvelope(f"it is {envelope.member}'s, and lies below {entry.sharer}")
-        if envelope.member == self._own or envelope.round in self.state.heard.get(envelope.member, ()):
+    def _allow(self, entry: ListingEntry, number: int, envelope: Envelope) -> float:
+        """Seconds for scoring an opened envelope. Raise MalformedEnvelope if it lies below another address, whose turn
+        it would have had; NotRead if there is nothing to score. A second envelope of a known round is a breach,
+        whatever it contains and however much time its peer has left."""
+        if entry.peer not in ("", envelope.member.lower()):
+            raise MalformedEnvelope(f"it is {envelope.member}'s, and lies below {entry.peer}")
+        if envelope.member == self._own or envelope.round in self.state.seen.get(envelope.member, ()):
             raise NotRead(envelope, f"round {envelope.round} of {envelope.member} is known")
         return self._turns.begin(envelope, number)
 
     def _is_fresh(self, envelope: Envelope, key: str) -> bool:
-        """Whether it is the first of its round, of another member, and not too old."""
+        """Whether the envelope is a peer's, the first of its round, and not too old. Blames a peer for a second one."""
         if envelope.member == self._own:
             self.own_found.append((envelope.round, key))
             return False
-        rounds = self.state.heard.get(envelope.member, {})
+        rounds = self.state.seen.get(envelope.member, {})
         before = rounds.get(envelope.round)
         if before is not None:
             if before != key:
@@ -231,68 +309,68 @@ class EnvelopeInbox:
             return False
         return envelope.round > max(rounds, default=0) - REMEMBERED_ROUNDS
 
-    def _hear(self, envelope: Envelope, key: str) -> None:
-        rounds = self.state.heard.setdefault(envelope.member, {})
+    def _remember(self, envelope: Envelope, key: str) -> None:
+        rounds = self.state.seen.setdefault(envelope.member, {})
         rounds[envelope.round] = key
         newest = max(rounds)
-        for old in [one for one in rounds if one <= newest - REMEMBERED_ROUNDS]:
+        for old in [number for number in rounds if number <= newest - REMEMBERED_ROUNDS]:
             del rounds[old]
 
-    def _hold(self, key: str, found: Inspected) -> None:
-        self._keys[key] = [one.offer.name for one in found.groups]
-        self.groups.update({one.offer.name: one for one in found.groups})
-
-    def _expire(self, number: int) -> None:
-        for key in [key for key, came in self.state.kept.items() if came + self._mix.window < number]:
-            del self.state.kept[key]
-            for name in self._keys.pop(key, ()):
-                self.groups.pop(name, None)
-                self.state.used.discard(name)
-        for sharer in [sharer for sharer, came in self.state.last.items() if came + LATELY < number]:
-            del self.state.last[sharer]
-
-    def clean(self) -> None:
-        """Note on disk which keys need no look any more, and delete the files of envelopes that no checkpoint needs.
-        Call it after one was written."""
-        if self._folder is None:
-            return
-        with (self._folder / _KNOWN).open("a") as file:
-            file.writelines(f"{key}\n" for key in self._unwritten)
-        self._unwritten.clear()
-        for path in self._files():
-            if PREFIX + path.name not in self.state.kept:
-                path.unlink(missing_ok=True)
+    def _hold(self, key: str, result: Inspected) -> None:
+        self._group_names[key] = [group.offer.name for group in result.groups]
+        self.groups.update({group.offer.name: group for group in result.groups})
 
     def _know(self, name: str) -> None:
-        """A content address that is looked at nowhere any more, or one place."""
-        self._later.pop(name, None)
+        """Never fetch a content address, or one path, again."""
+        self._postponed.pop(name, None)
         self._known.add(name)
         self._unwritten.append(name)
-
-    def _read_known(self) -> set[str]:
-        """A line that a kill cut off is no key, and costs a second look."""
-        path = self._path(_KNOWN)
-        return set(path.read_text().split()) if path is not None and path.is_file() else set()
-
-    def _files(self) -> Iterator[Path]:
-        return iter(()) if self._folder is None else (self._folder / PREFIX).glob("*.json")
 
     def _path(self, key: str) -> Path | None:
         return None if self._folder is None else self._folder / key
 
-    def _blame(self, sharer: str, breach: Breach, where: str) -> None:
-        log.warning("%s is found out: %s, %s", sharer, breach.value, where)
-        self._note(sharer, breaches=1)
+    # ---- What was drawn
 
-    def _note(self, sharer: str, **more: int) -> None:
-        self.state.records[sharer] = self.state.records.get(sharer, TruthRecord()).plus(**more)
+    def unused(self) -> list[InspectedGroup]:
+        """Return the groups that may be drawn."""
+        return [group for name, group in self.groups.items() if name not in self.state.used]
+
+    @property
+    def active_peers(self) -> int:
+        """How many peers shared something true recently and never made a false statement."""
+        records = self.state.records
+        return sum(peer not in records or not records[peer].breaches for peer in self.state.last_true)
+
+    def recent_use(self) -> dict[str, RecentUse]:
+        """Return how often the newest own rounds trained on each peer's groups or doubted them."""
+        trained, doubted = (
+            Counter(peer for peers in rounds for peer in peers) for rounds in (self.state.trained, self.state.doubted)
+        )
+        return {peer: RecentUse(trained[peer], doubted[peer]) for peer in trained | doubted}
+
+    def use(self, trained: list[str], unfit: list[str], doubted: list[str]) -> None:
+        """Record the outcome of a draw by group names. None of these groups is drawn again."""
+        self.state.used.update(trained, unfit, doubted)
+        peers = {name: self.groups[name].offer.peer for name in (*trained, *unfit, *doubted)}
+        self.state.trained = [*self.state.trained, [peers[name] for name in trained]][-RECENT_ROUNDS:]
+        self.state.doubted = [*self.state.doubted, [peers[name] for name in doubted]][-RECENT_ROUNDS:]
+        for kind, names in {"trained": trained, "unfit": unfit, "doubted": doubted}.items():
+            for name in names:
+                self._count(peers[name], **{kind: 1})
+
+    def _blame(self, peer: str, breach: Breach, where: str) -> None:
+        log.warning("%s made a false statement: %s, %s", peer, breach.value, where)
+        self._count(peer, breaches=1)
+
+    def _count(self, peer: str, **counts: int) -> None:
+        self.state.records[peer] = self.state.records.get(peer, PeerRecord()).plus(**counts)
 
 
-def _in_time(listed: Iterator[ListingEntry], seconds: float) -> Iterator[ListingEntry]:
-    """What comes within so many seconds of the first, for which an exchange has its own time."""
+def _within(listed: Iterator[ListingEntry], seconds: float) -> Iterator[ListingEntry]:
+    """Yield what comes within `seconds` of the first entry; the exchange bounds the wait for the first."""
     until = math.inf
-    for one in listed:
-        yield one
+    for entry in listed:
+        yield entry
         now = time.monotonic()
         if now >= until:
             log.info("the listing took longer than %.0f s: the rest is left out", seconds)

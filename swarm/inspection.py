@@ -1,33 +1,30 @@
-"""Looking through what another member shared: what can be computed is computed again, nothing is believed."""
+"""Checking a peer's envelope: what can be recomputed is recomputed, nothing is believed."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from environments.pool import TextEnvironments
 from protocol.errors import ScoringUnavailable
-from protocol.swarm.envelope import (
+from swarm.envelope import (
     Envelope,
     EnvelopeLimits,
     MalformedEnvelope,
     SharedGroup,
     open_envelope,
     question_digest,
+    round_problem,
 )
-from protocol.swarm.record import Breach
-from protocol.swarm.sampling import Offer
-from protocol.swarm.seeds import round_problem
+from swarm.sampling import Breach, Offer
 
-IsMember = Callable[[str], bool]
-"""Whether an address takes part, so that its breaches cost it something."""
 Allow = Callable[[Envelope], float]
-"""How many seconds may be spent on an envelope that was opened."""
+"""Returns how many seconds may be spent on an opened envelope, or raises to refuse it."""
 
 
 @dataclass(frozen=True)
-class FoundGroup:
-    """A shared group that is true: its problem, its texts, and what a policy of sampling needs to know."""
+class InspectedGroup:
+    """A shared group that is true: what sampling needs to know of it, its problem and its texts."""
 
     offer: Offer
     problem_seed: int
@@ -36,16 +33,16 @@ class FoundGroup:
 
 @dataclass(frozen=True)
 class Inspected:
-    """What an envelope came to: its true groups, or none and the breach that refused all of it, with where it was."""
+    """An inspected envelope: its groups, all true; or none, the breach that refused it, and `where` that was."""
 
     envelope: Envelope
-    groups: tuple[FoundGroup, ...]
+    groups: tuple[InspectedGroup, ...]
     breach: Breach | None = None
     where: str = ""
 
 
 class NotRead(MalformedEnvelope):
-    """A whole envelope, `envelope`, whose groups nobody needs to look at."""
+    """A well-formed `envelope` whose groups need not be inspected."""
 
     def __init__(self, envelope: Envelope, why: str) -> None:
         super().__init__(why)
@@ -53,56 +50,50 @@ class NotRead(MalformedEnvelope):
 
 
 class Inspector:
-    """Opens envelopes of one swarm."""
+    """Opens envelopes of one swarm; those of `members`, or with none named those of everybody."""
 
     def __init__(
-        self,
-        limits: EnvelopeLimits,
-        environments: TextEnvironments,
-        is_member: IsMember,
+        self, limits: EnvelopeLimits, environments: TextEnvironments, members: Collection[str] = frozenset()
     ) -> None:
-        self.limits, self._environments = limits, environments
-        self._is_member = is_member
+        self.limits, self._environments, self._members = limits, environments, frozenset(members)
         self._document = bytes.fromhex(limits.document)
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
-        """`allow` says how many seconds scoring may take, and may refuse an envelope by raising, before its groups are
-        looked at. Raises MalformedEnvelope for what nobody answers for: what is no envelope, or, as NotRead, that of a
-        stranger to the swarm or of one who left. Raises ScoringUnavailable where this machine cannot say now, or not in
-        so many seconds; that is nobody's breach."""
+        """Open an envelope and recompute its problems and rewards.
+
+        Raise MalformedEnvelope for what blames nobody: bytes that are no envelope, or, as NotRead, an envelope of a
+        stranger. Raise ScoringUnavailable if this machine cannot score now, or not within the allowed time."""
         envelope = open_envelope(data, self.limits)
-        if not self._is_member(envelope.member):
+        if self._members and envelope.member not in self._members:
             raise NotRead(envelope, f"{envelope.member} is no member of this swarm")
         seconds = allow(envelope)
         deadline = time.monotonic() + seconds
-        found: list[FoundGroup] = []
+        inspected: list[InspectedGroup] = []
 
-        def check() -> None:
+        def check_time() -> None:
             if time.monotonic() >= deadline:
-                raise ScoringUnavailable(f"{len(found)} of {len(envelope.groups)} groups took {seconds:g} s")
+                raise ScoringUnavailable(f"{len(inspected)} of {len(envelope.groups)} groups took {seconds:g} s")
 
         for group in envelope.groups:
-            breach, where, one = self._group(envelope, group, check)
-            if one is None:
-                # Whoever lies about one group is not read further.
-                return Inspected(envelope, (), breach, where)
-            found.append(one)
-        return Inspected(envelope, tuple(found))
+            result = self._inspect_group(envelope, group, check_time)
+            if not isinstance(result, InspectedGroup):
+                return Inspected(envelope, (), *result)  # a member that lies about one group is not read further
+            inspected.append(result)
+        return Inspected(envelope, tuple(inspected))
 
-    def _group(
-        self, envelope: Envelope, group: SharedGroup, check: Callable[[], None]
-    ) -> tuple[Breach | None, str, FoundGroup | None]:
+    def _inspect_group(
+        self, envelope: Envelope, group: SharedGroup, check_time: Callable[[], None]
+    ) -> InspectedGroup | tuple[Breach, str]:
         seed = round_problem(self._document, envelope.member, envelope.round, group.slot)
         name = self._environments.name(seed)
         where = f"round {envelope.round}, slot {group.slot} ({name})"
         if group.question != question_digest(self._environments.problem(seed).question):
-            return Breach.OTHER_PROBLEM, where, None
+            return Breach.OTHER_PROBLEM, where
         rewards = []
-        for place, one in enumerate(group.completions):
-            check()
-            own = self._environments.score(seed, one.text)
-            if own != one.reward:
-                return Breach.FALSE_REWARD, f"{where}, completion {place}: {one.reward}, it is {own}", None
-            rewards.append(own)
-        offer = Offer(envelope.member, envelope.round, group.slot, name, tuple(rewards))
-        return None, "", FoundGroup(offer, seed, group)
+        for index, completion in enumerate(group.completions):
+            check_time()
+            reward = self._environments.score(seed, completion.text)
+            if reward != completion.reward:
+                return Breach.FALSE_REWARD, f"{where}, completion {index}: {completion.reward}, it is {reward}"
+            rewards.append(reward)
+        return InspectedGroup(Offer(envelope.member, envelope.round, group.slot, name, tuple(rewards)), seed, group)

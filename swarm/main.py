@@ -1,4 +1,4 @@
-"""`run(config_path)`: one member's process."""
+"""`run(config_path)`: the process of one member."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ from runtime.process import Daemon, start
 from swarm.config import SwarmMemberConfig
 
 if TYPE_CHECKING:
-    from swarm.assembly import AssembledMember
+    from swarm.member import AssembledMember
 
 log = logging.getLogger("muster.swarm")
 _PAUSE_SECONDS = 2.0
@@ -24,48 +24,47 @@ _LOCK, _LOCK_SECONDS = "member.lock", 10.0
 
 
 class MemberDaemon:
-    """Rounds until it is stopped or has made `rounds` of them. A round that cannot be scored now is tried again, for
-    two minutes at most; whatever else fails ends the process, which resumes from what it wrote down. `pace`: least
-    seconds of a round; `held`: what keeps other processes out of its home."""
+    """Makes rounds until it is stopped or has made `rounds` of them (0: no limit), each at least `round_seconds` long.
+    `held` is what keeps other processes out of its home.
 
-    def __init__(self, assembled: "AssembledMember", rounds: int, pace: float, held: ExitStack) -> None:
-        self._assembled, self._rounds, self._pace, self._held = assembled, rounds, pace, held
+    A round that cannot be scored is tried again for two minutes. Any other failure ends the process, which resumes from
+    its last checkpoint."""
+
+    def __init__(self, assembled: "AssembledMember", rounds: int, round_seconds: float, held: ExitStack) -> None:
+        self._assembled, self._rounds, self._round_seconds, self._held = assembled, rounds, round_seconds, held
         self._stopping = threading.Event()
 
     def stop(self) -> None:
         self._stopping.set()
 
     def run(self) -> int:
-        made, pauses = self._assembled, 0
+        assembled, pauses = self._assembled, 0
         while not self._stopping.is_set() and not self._over:
-            number = made.progress.state.next
+            number, began = assembled.progress.next, time.monotonic()
             try:
-                began = time.monotonic()
-                done = made.round(number)
-                made.progress.finished(made.learner, made.inbox, done)
-                seconds = round(time.monotonic() - began, 3)
-                made.progress.show({**made.member.status(number), "reward": done.reward, "seconds": seconds})
-                pauses = 0
-                self._rest(self._pace - seconds)
-            except ScoringUnavailable as error:
-                # Nothing was trained yet, so the same round can be tried again.
+                result = assembled.round(number)
+            except ScoringUnavailable as error:  # nothing was trained yet, so the same round can be tried again
                 pauses += 1
                 if pauses > _MAX_PAUSES:
                     raise
                 log.warning("round %d waits: %s", number, error)
                 self._stopping.wait(_PAUSE_SECONDS)
-        made.progress.keep(made.learner, made.inbox)
+                continue
+            seconds, pauses = round(time.monotonic() - began, 3), 0
+            assembled.progress.show({**assembled.member.status(number), "reward": result.reward, "seconds": seconds})
+            self._rest(self._round_seconds - seconds)
+        assembled.progress.save(assembled.learner, assembled.inbox)
         return 0
 
     def _rest(self, seconds: float) -> None:
-        """Before the next round, if there is one."""
+        """Wait for the next round, if there is one."""
         if seconds > 0 and not self._over:
             log.info("the next round begins in %.0f s", seconds)
             self._stopping.wait(seconds)
 
     @property
     def _over(self) -> bool:
-        return 0 < self._rounds <= self._assembled.progress.state.next
+        return 0 < self._rounds <= self._assembled.progress.next
 
 
 def run(config_path: Path) -> None:
@@ -74,11 +73,11 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: SwarmMemberConfig) -> Daemon:
-    """Raises MusterError where another process works in the member's home: two would sign rounds twice."""
+    """Raise MusterError if another process works in the member's home: two would sign rounds twice."""
     held = ExitStack()
     held.enter_context(locked(config.home / _LOCK, f"the other process in {config.home} to end", _LOCK_SECONDS))
     for name, value in torch_environment(config.engine.threads).items():
         os.environ.setdefault(name, value)
-    from swarm.assembly import assemble, exchange_of
+    from swarm.member import assemble
 
-    return MemberDaemon(assemble(config, config.engine.make(), exchange_of(config)), config.rounds, config.pace, held)
+    return MemberDaemon(assemble(config, config.engine.make()), config.rounds, config.round_seconds, held)

@@ -1,48 +1,107 @@
-"""A member's round: take what others shared, draw, make own groups, share, train.
+"""A member's round: collect from peers, make own groups, draw, share, train.
 
-It needs nobody: where the exchange is gone, the round is one of own groups alone."""
+A member waits for nobody: while the exchange is unreachable, it trains on its own groups alone.
+"""
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engines.base import Engine
+from environments.pool import TextEnvironments
 from protocol.accounts import LocalAccount
-from protocol.errors import MusterError
-from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup
-from protocol.swarm.places import RoundPlaces
-from protocol.swarm.sampling import (
-    Filter,
-    by_plausibility,
-    by_record,
-    draw,
-    evenly,
-    per_sharer,
-    product,
-    with_advantage,
-)
-from swarm.config import MixConfig
-from swarm.exchange import Exchange
-from swarm.generation import OwnGroup, OwnRounds
+from protocol.encoding import load_document
+from protocol.errors import ConfigError, MusterError, printable
+from protocol.files import write_atomic
+from storage.s3 import Bucket
+from swarm.config import MixConfig, SwarmMemberConfig
+from swarm.envelope import Envelope, EnvelopeLimits, SharedGroup, SwarmDocument, seal
+from swarm.evaluation import HeldOut, Measuring
+from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
+from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
 from swarm.inbox import EnvelopeInbox
-from swarm.inspection import FoundGroup
-from swarm.outbox import EnvelopeOutbox
+from swarm.inspection import InspectedGroup, Inspector
 from swarm.plausibility import PlausibilityJudge
-from swarm.progress import SwarmRound
-from swarm.retokenising import Retokeniser
+from swarm.sampling import PeerCap, by_plausibility, draw, evenly, per_peer, product, with_advantage, without_breach
+from swarm.state import MemberProgress, SwarmRound
+from trainer.base_model import base_model
 from trainer.batch import Group
 from trainer.learner import Learner
 
 log = logging.getLogger("muster.swarm")
+MAX_UNSENT = 16
+"""Envelopes that wait for the exchange. Older ones are given up, since nobody would draw them any more."""
+
+
+class EnvelopeOutbox:
+    """Own envelopes on their way, in `folder`. Rounds are signed in ascending order only, so neither a restart nor a
+    copy of the folder signs two envelopes of one round, for which receivers would never believe the key again."""
+
+    def __init__(self, folder: Path, account: LocalAccount) -> None:
+        self._folder, self._mark, self._account = folder, folder / "signed", account
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def waiting(self) -> list[Path]:
+        """Files of the envelopes that wait, oldest first."""
+        return sorted(self._folder.glob("[0-9]*.json"))
+
+    @property
+    def signed(self) -> int:
+        """The newest round that is known to be signed; -1 before the first."""
+        return int(self._mark.read_text()) if self._mark.is_file() else -1
+
+    def put(self, envelope: Envelope) -> None:
+        """Sign and keep an envelope, unless its round or a later one was signed before."""
+        number = envelope.round
+        if number <= self.signed:
+            if not self._path(number).exists():
+                log.info("round %d is not shared: round %d was signed before", number, self.signed)
+            return
+        # The mark comes first: a kill after it loses an envelope, a kill before it could sign a round twice.
+        self._raise_mark(number)
+        write_atomic(self._path(number), seal(envelope, self._account))
+
+    def found(self, own: Iterable[tuple[int, str]]) -> None:
+        """Account for own envelopes, (round, key), that lie in the exchange: another home signed what is not known
+        here, and what waits here for such a round is not sent."""
+        for number, key in own:
+            path = self._path(number)
+            if path.is_file() and envelope_key(path.read_bytes()) != key:
+                log.warning("another home signs with this key: round %d is not sent. Run one home a key", number)
+                path.unlink()
+            if number > self.signed:
+                log.warning("another home has signed round %d with this key. Run one home a key", number)
+                self._raise_mark(number)
+
+    def send(self, exchange: Exchange) -> None:
+        """Send everything that waits. Raise MusterError or OSError if the exchange does not take it now."""
+        waiting = self.waiting
+        for path in waiting[:-MAX_UNSENT]:
+            path.unlink()
+        for path in waiting[-MAX_UNSENT:]:
+            try:
+                exchange.publish(path.read_bytes())
+            except RefusedForGood as error:  # it would hold up all later ones
+                log.warning("round %d is not shared: %s", int(path.stem), printable(str(error)))
+            path.unlink()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:010d}.json"
+
+    def _raise_mark(self, number: int) -> None:
+        write_atomic(self._mark, str(number).encode())
 
 
 @dataclass(frozen=True)
 class MemberParts:
-    """What a member works with. `secret`: 32 bytes that seed its draws and that nobody else has. `judge`: None where
-    anything that is true is trained on."""
+    """What a member works with. `secret` is 32 bytes that seed its draws and that nobody else has. Without a `judge`,
+    every true group may be trained on."""
 
     account: LocalAccount
     limits: EnvelopeLimits
@@ -57,25 +116,24 @@ class MemberParts:
 
 
 @dataclass
-class _Drawn:
-    """What a round takes of others, and the names of what was looked at and left."""
+class _Draw:
+    """What a round takes of its peers, and the names of groups that it looked at and left out."""
 
-    chosen: list[tuple[FoundGroup, Group]] = field(default_factory=list)
+    chosen: list[tuple[InspectedGroup, Group]] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
     doubted: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
-        return [found.offer.name for found, _ in self.chosen]
+        return [inspected.offer.name for inspected, _ in self.chosen]
 
 
 class SwarmMember:
-    """One member. `home` keeps its outbox and the policy it generates with."""
+    """One member. `home` keeps its outbox and the policy that it generates with. `alone` tells whether the exchange was
+    unreachable in the last round."""
 
-    def __init__(
-        self, parts: MemberParts, mix: MixConfig, home: Path, filters: Callable[[EnvelopeInbox], list[Filter]]
-    ):
-        self.parts, self._mix, self._home, self._filters = parts, mix, home, filters
+    def __init__(self, parts: MemberParts, mix: MixConfig, home: Path) -> None:
+        self.parts, self._mix, self._home = parts, mix, home
         self._outbox = EnvelopeOutbox(home / "outbox", parts.account)
         self.alone = False
 
@@ -84,11 +142,11 @@ class SwarmMember:
         self.parts.engine.load(self.parts.learner.policy.export(self._home / "policy"))
 
     def round(self, number: int) -> SwarmRound:
-        """Train on the groups of round `number`; the caller writes it down before the next one."""
+        """Train on the groups of round `number`. The caller records the result before the next round."""
         parts, mix = self.parts, self._mix
-        taken = self._meet(number)
+        taken = self._collect(number)
         slots = range(parts.limits.groups)
-        # Own groups come first: they say what the policy of this round would say.
+        # Own groups come first: they show what the current policy says.
         own = parts.rounds.make(parts.engine, number, slots[: mix.own])
         drawn = self._draw(number, own)
         if mix.fill:
@@ -96,37 +154,41 @@ class SwarmMember:
         self._share(number, own)
         parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
         if parts.judge is not None:
-            parts.inbox.state.shapes = parts.judge.usual_with(parts.inbox.state.shapes, own)
-        metrics = parts.learner.train_step([one.group for one in own] + [group for _, group in drawn.chosen])
+            parts.inbox.state.shapes = parts.judge.with_own(parts.inbox.state.shapes, own)
+        metrics = parts.learner.train_step([group.group for group in own] + [group for _, group in drawn.chosen])
         self.load()
-        reward = sum(one.reward for one in own) / max(1, len(own))
+        reward = sum(group.reward for group in own) / max(1, len(own))
         log.info(
             "round %d: reward %.3f of %d own groups, %d shared ones, %d doubted, %d envelopes taken, gradient %.3f%s",
             number, reward, len(own), len(drawn.chosen), len(drawn.doubted), taken, metrics.grad_norm,
             ", alone" if self.alone else "",
         )  # fmt: skip
-        unfit, doubted = len(drawn.unfit), len(drawn.doubted)
         return SwarmRound(
-            number, reward, len(own), tuple(drawn.names), metrics.groups_used, unfit, taken, self.alone, doubted=doubted
-        )
+            round=number, reward=reward, own=len(own), shared=tuple(drawn.names), signal=metrics.groups_used,
+            unfit=len(drawn.unfit), taken=taken, alone=self.alone, doubted=len(drawn.doubted),
+        )  # fmt: skip
 
     def status(self, number: int) -> dict[str, Any]:
-        """What others may be shown of it."""
+        """Return what `muster swarm status` shows after round `number`."""
         inbox = self.parts.inbox
-        records = {sharer: vars(record) for sharer, record in sorted(inbox.state.records.items())}
-        waiting = len(self._outbox.waiting)
-        offers = len(inbox.unused())
-        address = self.parts.account.address
         return {
-            "member": address, "round": number, "alone": self.alone, "offers": offers, "unsent": waiting,
-            "sharers": records,
-        }  # fmt: skip
+            "member": self.parts.account.address,
+            "round": number,
+            "alone": self.alone,
+            "offers": len(inbox.unused()),
+            "unsent": len(self._outbox.waiting),
+            "peers": {peer: vars(record) for peer, record in sorted(inbox.state.records.items())},
+        }
 
-    def _meet(self, number: int) -> int:
-        """Take what is new, send what waits."""
-        taken = 0
+    def _collect(self, number: int) -> int:
+        """Take new envelopes and send those that wait; return how many new ones were true."""
+        inbox, taken = self.parts.inbox, 0
         try:
-            taken = self._collect(number)
+            try:
+                taken = inbox.collect(self.parts.exchange, number)
+            finally:
+                self._outbox.found(inbox.own_found)
+                inbox.own_found.clear()
             self._outbox.send(self.parts.exchange)
         except (MusterError, OSError) as error:
             if not self.alone:
@@ -138,46 +200,39 @@ class SwarmMember:
         self.alone = False
         return taken
 
-    def _collect(self, number: int) -> int:
-        inbox = self.parts.inbox
-        try:
-            return inbox.collect(self.parts.exchange, number)
-        finally:
-            self._outbox.found(inbox.own_found)
-            inbox.own_found.clear()
-
-    def _draw(self, number: int, own: list[OwnGroup]) -> _Drawn:
-        """Shared groups in the order of the draw until there are enough that fit and that the own policy, which has
-        just made `own`, finds plausible."""
-        parts, mix = self.parts, self._mix
-        inbox, judge = parts.inbox, parts.judge
-        shapes = [] if judge is None else judge.usual_with(inbox.state.shapes, own)
-        drawn, seed = _Drawn(), hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
-        lately = inbox.lately()
-        places = RoundPlaces(mix.shared, inbox.sharers, lately, mix.even)
-        for found in in_order(inbox, self._filters(inbox), seed, mix):
-            if not places.left:
+    def _draw(self, number: int, own: list[OwnGroup]) -> _Draw:
+        """Take shared groups in the order of the draw until there are enough that fit and that the own policy, which
+        has just made `own`, finds plausible."""
+        parts, inbox = self.parts, self.parts.inbox
+        shapes = [] if parts.judge is None else parts.judge.with_own(inbox.state.shapes, own)
+        seed = hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
+        cap = PeerCap(self._mix.shared, inbox.active_peers, inbox.recent_use(), self._mix.even)
+        drawn = _Draw()
+        for inspected in in_order(inbox, seed, self._mix):
+            if not cap.left:
                 break
-            if not places.open_to(found.offer.sharer):
+            if not cap.allows(inspected.offer.peer):
                 continue
-            name, sharer, group = found.offer.name, found.offer.sharer, parts.retokeniser.group(found)
+            name, group = inspected.offer.name, parts.retokeniser.group(inspected)
             if group is None:
                 drawn.unfit.append(name)
                 continue
-            doubt = None if judge is None else judge.doubts(found, group, shapes)
+            doubt = None if parts.judge is None else parts.judge.doubt(inspected, group, shapes)
             if doubt is not None:
                 log.info("group %s is left out: %s", name, doubt)
                 drawn.doubted.append(name)
                 continue
-            drawn.chosen.append((found, group))
-            places.take(sharer)
+            drawn.chosen.append((inspected, group))
+            cap.take(inspected.offer.peer)
         return drawn
 
     def _share(self, number: int, own: list[OwnGroup]) -> None:
-        """Put the groups that others can learn from into the outbox, once a round whatever is killed when, and send."""
-        groups = [one.shared for one in own if one.shared is not None and one.has_advantage]
+        """Put the groups that peers can learn from into the outbox, once per round whatever is killed when, and
+        send."""
+        groups: list[SharedGroup] = [one.shared for one in own if one.shared is not None and one.has_advantage]
         if groups:
-            self._outbox.put(self._envelope(number, groups))
+            document, member = self.parts.limits.document, self.parts.account.address
+            self._outbox.put(Envelope(document=document, member=member, round=number, groups=groups))
         try:
             if not self.alone:
                 self._outbox.send(self.parts.exchange)
@@ -185,29 +240,104 @@ class SwarmMember:
             log.warning("round %d is sent later: %s", number, error)
             self.alone = True
 
-    def _envelope(self, number: int, groups: list[SharedGroup]) -> Envelope:
-        limits = self.parts.limits
-        return Envelope(
-            document=limits.document,
-            member=self.parts.account.address,
-            round=number,
-            groups=groups,
-        )
 
-
-def in_order(inbox: EnvelopeInbox, filters: Sequence[Filter], seed: bytes, mix: MixConfig) -> list[FoundGroup]:
-    """The groups in the order in which they are looked at, as many as may be: less often those of sharers of whom much
-    was doubted."""
-    unused = {one.offer.name: one for one in inbox.unused()}
-    offers = with_advantage([one.offer for one in unused.values()])
-    for keep in filters:
-        offers = keep(offers)
+def in_order(inbox: EnvelopeInbox, seed: bytes, mix: MixConfig) -> list[InspectedGroup]:
+    """Return at most `mix.judged` groups in the order in which a round looks at them. Groups of often doubted peers
+    come less often."""
+    unused = {group.offer.name: group for group in inbox.unused()}
+    offers = with_advantage([group.offer for group in unused.values()])
+    offers = per_peer(mix.per_peer)(without_breach(inbox.state.records)(offers))
     weight = by_plausibility(inbox.state.records)
     if mix.even:
         weight = product(weight, evenly(offers))
-    return [unused[offer.name] for offer in draw(offers, mix.judged, seed, weight=weight)]
+    return [unused[offer.name] for offer in draw(offers, mix.judged, seed, weight)]
 
 
-def usual_filters(mix: MixConfig) -> Callable[[EnvelopeInbox], list[Filter]]:
-    """Of sharers who were never found out, the newest groups of each."""
-    return lambda inbox: [by_record(inbox.state.records), per_sharer(mix.per_sharer)]
+# ---- From a configuration to a member
+
+
+@dataclass(frozen=True)
+class AssembledMember:
+    """A member and its state on disk."""
+
+    member: SwarmMember
+    progress: MemberProgress
+    learner: Learner
+    inbox: EnvelopeInbox
+    measuring: Measuring | None = None
+
+    def round(self, number: int) -> SwarmRound:
+        """Make round `number`, measured if that is due, and record it."""
+        make = self.member.round
+        result = make(number) if self.measuring is None else self.measuring.around(number, make)
+        self.progress.finished(self.learner, self.inbox, result)
+        return result
+
+
+def assemble(
+    config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None, seed: int = 0
+) -> AssembledMember:
+    """Return the member at its last checkpoint. `seed` initialises a tiny model; without an `exchange` the configured
+    one is opened. Raise MusterError for what a user can mend."""
+    document, texts = load_swarm(config)
+    account, limits = config.key.open(), EnvelopeLimits.of(document)
+    exchange = exchange or _open_exchange(config, account)
+    pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
+    pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
+    folder = base_model(config.model, document.environments[0], seed)
+    model = MemberModel(pool, folder)
+    learner = Learner(folder, config.train, config.temperature, config.model.dtype)
+    secret = _secret(config.home / "secret")
+    inspector = Inspector(limits, texts, config.members)
+    inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox")
+    progress = MemberProgress(config.home, config.checkpoint_every)
+    progress.resume(learner, inbox)
+    parts = MemberParts(
+        account, limits, engine, learner,
+        OwnRounds(document.digest, account.address, model, texts, document.text_bytes),
+        inbox, Retokeniser(model, config.mix.assumed_behaviour_prob), exchange, secret,
+        judge_of(config.mix, learner, model),
+    )  # fmt: skip
+    member = SwarmMember(parts, config.mix, config.home)
+    member.load()
+    measuring = None
+    if config.evaluation.every:
+        held_out = HeldOut(document.digest, model, folder, config.evaluation.problems)
+        measuring = Measuring(config.evaluation, config.rounds, partial(held_out.reward, engine))
+    return AssembledMember(member, progress, learner, inbox, measuring)
+
+
+def load_swarm(config: SwarmMemberConfig) -> tuple[SwarmDocument, TextEnvironments]:
+    """Return the swarm's document and its environments on this machine. Raise ConfigError if either is wrong, or if a
+    round would make more groups than an envelope may hold."""
+    document = load_document(config.document, SwarmDocument)
+    if config.mix.total > document.groups:
+        raise ConfigError(
+            f"a round of {config.mix.own} own and {config.mix.shared} shared groups, an envelope of this swarm holds "
+            f"{document.groups}",
+            "lower mix.own or mix.shared",
+        )
+    return document, TextEnvironments(document.environments, document.answer_after)
+
+
+def judge_of(mix: MixConfig, learner: Learner, model: MemberModel) -> PlausibilityJudge | None:
+    """Return the judge that the mix asks for, if any."""
+    if mix.plausibility is None:
+        return None
+    return PlausibilityJudge(mix.plausibility, learner, model.end, model.config.work.max_new_tokens)
+
+
+def _open_exchange(config: SwarmMemberConfig, account: LocalAccount) -> Exchange:
+    if config.gate is not None:
+        return GateExchange(config.gate, account)
+    if config.s3 is not None:
+        return BucketExchange(Bucket(config.s3))
+    assert config.exchange is not None, "the configuration names one exchange"
+    return FolderExchange(config.exchange)
+
+
+def _secret(path: Path) -> bytes:
+    """The draw's secret, kept so that a restart draws as before the kill."""
+    if not path.is_file() or len(path.read_bytes()) != 32:
+        write_atomic(path, secrets.token_bytes(32), 0o600)
+    return path.read_bytes()

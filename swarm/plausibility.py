@@ -1,84 +1,129 @@
-"""The receiver's own policy as the judge of what others shared."""
+"""What the receiver's own policy would not have said. An implausible group is not trained on, but it is no breach: a
+better policy surprises too."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+from swarm.config import PlausibilityConfig
 
-from protocol.swarm.plausibility import (
-    PlausibilityConfig,
-    Shape,
-    finite,
-    implausible,
-    shape_of,
-    surprise_of_not,
-    usual,
-)
-from swarm.config import MixConfig
-from swarm.generation import MemberModel, OwnGroup
-from swarm.inspection import FoundGroup
-from trainer.batch import Group, micro_batch, plan_rows
-from trainer.learner import Learner
+if TYPE_CHECKING:
+    from swarm.generation import OwnGroup
+    from swarm.inspection import InspectedGroup
+    from trainer.batch import Group
+    from trainer.learner import Learner
+
+
+class Shape(NamedTuple):
+    """What is compared of a completion, in nats and never NaN. `worst`: the largest surprise of a token; `window`: the
+    largest sum over a window; `length` in tokens; `stop`: the surprise that it did not go on where it claims to have
+    stopped (0 if it ended with an end token, or was as long as it may be)."""
+
+    worst: float
+    window: float
+    length: int
+    stop: float = 0.0
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.worst) and math.isfinite(self.window)
+
+
+def shape_of(surprises: Sequence[float], window: int, stop: float = 0.0) -> Shape:
+    """Return the shape of a completion with these surprises. NaN counts as infinite; a text shorter than the window is
+    one window."""
+    known = [math.inf if math.isnan(value) else max(0.0, value) for value in surprises]
+    size = min(window, len(known))
+    sums = [math.fsum(known[start : start + size]) for start in range(len(known) - size + 1)]
+    return Shape(max(known, default=0.0), max(sums), len(known), math.inf if math.isnan(stop) else stop)
+
+
+def usual(own: Sequence[Shape], odd: float) -> Shape:
+    """Return what all but the share `odd` of own completions stay within, and the longest of them. Shapes that are not
+    finite are left out; without any, nothing is usual."""
+    known = [shape for shape in own if shape.finite]
+    if not known:
+        return Shape(-math.inf, -math.inf, 0)
+    index = min(len(known), math.ceil((1 - odd) * len(known))) - 1
+    worst, window = (sorted(values)[index] for values in ([s.worst for s in known], [s.window for s in known]))
+    return Shape(worst, window, max(shape.length for shape in known))
+
+
+def implausible(shape: Shape, known: Shape, config: PlausibilityConfig) -> str | None:
+    """Return why the own policy, whose completions are usually within `known`, would not have said it, or None."""
+    if not shape.worst <= known.worst + config.token_slack:
+        return f"a token of {shape.worst:.1f} nats, {known.worst:.1f} is usual"
+    if not shape.window <= known.window + config.slack:
+        return f"{shape.window:.1f} nats within {config.window} tokens, {known.window:.1f} are usual"
+    if not shape.length <= max(config.brief, config.longer * known.length):
+        return f"{shape.length} tokens, {known.length} are usual"
+    if not shape.stop <= config.stop_slack:
+        return f"not to end there takes {shape.stop:.1f} nats"
+    return None
+
+
+def surprise_of_not(logprob: float) -> float:
+    """Return −ln(1 − p) from ln p: the surprise that an event of that probability did not happen. Infinite for a
+    certainty and for NaN."""
+    if not logprob < 0:
+        return math.inf
+    return -math.log(-math.expm1(logprob))
 
 
 class PlausibilityJudge:
-    """Compares shared completions with own ones, both under the own policy of the moment. `end`: the token that ends
-    a completion; `longest`: of an own completion, in tokens."""
+    """Compares peers' completions with own ones, both under the policy that the learner holds. `end` is the token that
+    ends a completion, `longest` the length limit of an own completion in tokens."""
 
-    def __init__(self, config: PlausibilityConfig, learner: Learner, end: int, longest: int) -> None:
+    def __init__(self, config: PlausibilityConfig, learner: "Learner", end: int, longest: int) -> None:
         self._config, self._learner, self._end, self._longest = config, learner, end, longest
 
-    @classmethod
-    def of(cls, mix: MixConfig, learner: Learner, model: MemberModel) -> Self | None:
-        """None where the mix wants none."""
-        if mix.plausibility is None:
-            return None
-        return cls(mix.plausibility, learner, model.end, model.config.work.max_new_tokens)
+    def with_own(self, shapes: Sequence[Shape], own: Sequence["OwnGroup"]) -> list[Shape]:
+        """Return the newest shapes, those of the `own` groups included."""
+        made = [shape_of([-value for value in row], self._config.window) for group in own for row in group.logprobs]
+        return [*shapes, *(shape for shape in made if shape.finite)][-self._config.history :]
 
-    def usual_with(self, shapes: Sequence[Shape], own: Sequence[OwnGroup]) -> list[Shape]:
-        """The newest shapes, with those of the own groups just made."""
-        made = [shape_of([-value for value in one], self._config.window) for group in own for one in group.logprobs]
-        return [*shapes, *filter(finite, made)][-self._config.history :]
-
-    def doubts(self, found: FoundGroup, group: Group, own: Sequence[Shape]) -> str | None:
-        """Why the own policy, whose completions have the shapes `own`, would not have said a completion of the group
-        that an update makes likelier; None if it might have said all. What is made less likely teaches nothing that it
-        says."""
+    def doubt(self, inspected: "InspectedGroup", group: "Group", own: Sequence[Shape]) -> str | None:
+        """Return why the own policy, whose completions have the shapes `own`, would not have said a completion that an
+        update makes likelier, or None. Completions that are made less likely teach nothing that they say."""
         if len(own) < self._config.least:
             return f"{len(own)} own completions are too few to compare with"
-        known, rewards = usual(own, self._config.odd), found.offer.rewards
-        for place, shape in enumerate(self.shapes(found, group)):
+        known, rewards = usual(own, self._config.odd), inspected.offer.rewards
+        for index, shape in enumerate(self.shapes(inspected, group)):
             reason = implausible(shape, known, self._config)
-            if reason is not None and rewards[place] > found.offer.mean:
-                return f"completion {place}: {reason}"
+            if reason is not None and rewards[index] > inspected.offer.mean:
+                return f"completion {index}: {reason}"
         return None
 
-    def shapes(self, found: FoundGroup, group: Group) -> list[Shape]:
-        """Of each completion. One that is as long as an own one may be had to stop."""
-        told = zip(found.group.completions, group, strict=True)
-        stopped = [not one.ended and len(made.output) < self._longest for one, made in told]
+    def shapes(self, inspected: "InspectedGroup", group: "Group") -> list[Shape]:
+        """Return the shape of each completion."""
+        claims = zip(inspected.group.completions, group, strict=True)
+        stopped = [not claim.ended and len(rollout.output) < self._longest for claim, rollout in claims]
         asked = tuple(
-            replace(made, output=(*made.output, self._end) if one else made.output, logprobs=())
-            for one, made in zip(stopped, group, strict=True)
+            replace(rollout, output=(*rollout.output, self._end) if cut else rollout.output, logprobs=())
+            for cut, rollout in zip(stopped, group, strict=True)
         )
-        window, shapes = self._config.window, []
-        for one, made, values in zip(stopped, group, self._logprobs(asked), strict=True):
-            surprises = [-value for value in values[: len(made.output)]]
-            shapes.append(shape_of(surprises, window, surprise_of_not(values[-1]) if one else 0.0))
+        shapes = []
+        for cut, rollout, values in zip(stopped, group, self._logprobs(asked), strict=True):
+            surprises = [-value for value in values[: len(rollout.output)]]
+            shapes.append(shape_of(surprises, self._config.window, surprise_of_not(values[-1]) if cut else 0.0))
         return shapes
 
-    @torch.no_grad()
-    def _logprobs(self, group: Group) -> list[list[float]]:
-        """ln p of every output token."""
+    def _logprobs(self, group: "Group") -> list[list[float]]:
+        """ln p of every output token under the learner's policy."""
+        import torch
+
+        from trainer.batch import micro_batch, plan_rows
+
         policy, learner = self._learner.policy, self._learner
-        lengths = [one.length for one in group]
         capacity = learner.placement.memory.row_tokens
+        lengths = [rollout.length for rollout in group]
         (rows,) = plan_rows(lengths, capacity, 1, policy.work.of_sequence, policy.packs)
         found: dict[int, list[float]] = {}
-        for places in rows:
-            logp, _ = policy.logprobs(micro_batch(group, places, policy.device), learner.temperature)
-            values = iter(logp.tolist())
-            found.update({place: list(islice(values, len(group[place].output))) for place in places})
-        return [found[place] for place in range(len(group))]
+        with torch.no_grad():
+            for indices in rows:
+                logp, _ = policy.logprobs(micro_batch(group, indices, policy.device), learner.temperature)
+                values = iter(logp.tolist())
+                found.update({index: list(islice(values, len(group[index].output))) for index in indices})
+        return [found[index] for index in range(len(group))]

@@ -4,16 +4,30 @@ A handler runs all lines of some kinds: it takes a line (`input`, `expected`, an
 its own, and raises what the test should fail with. A kind without a handler is not mended yet.
 """
 
+import gzip
 import json
+import logging
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from engines.loading import load_model
+from environments.checking import Screen, screen_file
 from environments.genesys import read_row, scored
+from environments.pool import PoolEnvironments
+from environments.prompts import rendered
 from environments.scorers import code, mathematics
 from protocol.errors import ConfigError, IntegrityError
+from protocol.models import load_tokenizer, text_digest
+from tests.trainer.helpers import small_model
+from tests.trainer.world import CONFIG as POOL
+from trainer.model.policy import Policy
+from trainer.sft import read_conversations
 
 Line = dict[str, Any]
 Handler = Callable[[Line, Path], None]
@@ -21,7 +35,7 @@ LINES: list[Line] = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "outside_inputs.jsonl").read_text().splitlines()
 ]
 HANDLERS: dict[str, Handler] = {}
-PENDING = ("math-", "code-", "predicted-", "answer-", "dataset-functional-")
+PENDING: tuple[str, ...] = ()
 """Kinds that have a handler and are not mended yet."""
 
 
@@ -95,6 +109,149 @@ def _refused(line: Line) -> bool:
 @handles("dataset-functional-taken-for-stdin")
 def _functional(line: Line, folder: Path) -> None:
     assert _refused(line)
+
+
+GOOD = {
+    "problem_id": "p0",
+    "source": "s",
+    "task_type": "verifiable_math",
+    "prompt": "Half of one?",
+    "verification_info": json.dumps({"ground_truth": "1/2"}),
+}
+
+
+def _screened(data: bytes, folder: Path) -> int:
+    """How many rows of a file `muster data screen` keeps."""
+    path = folder / "rows"
+    path.write_bytes(data)
+    report = screen_file(path, folder / "kept", folder / "refused", Screen(), print)
+    for row in (folder / "kept").read_bytes().splitlines():
+        read_row(row, "a kept row is strict JSON")
+    return report.kept.total()
+
+
+@handles("dataset-*")
+def _data_row(line: Line, folder: Path) -> None:
+    kept = _screened(json.dumps(line["input"]).encode() + b"\n", folder)
+    assert kept == (not line["expected"].startswith("refused")), line["expected"]
+
+
+@handles("dataset-number-truths")
+def _number_truth(line: Line, folder: Path) -> None:
+    info = line["input"]["verification_info"]
+    answer = f"{Decimal(repr(info['ground_truth'])):f}"
+    assert scored("verifiable_math", info, f"\\boxed{{{answer}}}") == line["expected"]
+    assert _screened(json.dumps(line["input"]).encode(), folder) == 1
+
+
+@handles("dataset-file-kinds")
+def _file_kind(line: Line, folder: Path) -> None:
+    row, text = json.dumps(GOOD).encode(), line["input"]
+    if "byte order mark" in text:
+        assert _screened(b"\xef\xbb\xbf" + row + b"\n", folder) == 1
+    elif "gzip" in text:
+        assert _screened(gzip.compress(row + b"\n"), folder) == 1
+    elif "array" in text:
+        assert _screened(json.dumps([GOOD], indent=1).encode(), folder) == 1
+    elif "empty lines" in text:
+        assert _screened(b"\n" + row + b"\n\n", folder) == 1
+    else:
+        starts = {"zip": b"PK\x03\x04", "UTF-16": "\ufeff{}".encode("utf-16-le"), "CSV": b"problem_id,prompt\np0,x\n"}
+        data = next(start for kind, start in starts.items() if kind in text)
+        with pytest.raises(IntegrityError, match="rows is"):
+            _screened(data, folder)
+
+
+@handles("parquet-*")
+def _parquet(line: Line, folder: Path) -> None:
+    columns = {name: pa.array([text]) for name, text in GOOD.items()}
+    if line["kind"] == "parquet-null-column":
+        columns["gold_standard_solution"] = pa.nulls(1)
+    else:
+        kinds = {
+            "dictionary": pa.dictionary(pa.int32(), pa.string()),
+            "large": pa.large_string(),
+            "view": pa.string_view(),
+        }
+        kind = next((kind for word, kind in kinds.items() if word in line["input"]), pa.string())
+        columns["task_type"] = columns["task_type"].cast(kind)
+    pq.write_table(pa.table(columns), folder / "rows.parquet")
+    report = screen_file(folder / "rows.parquet", folder / "kept", folder / "refused", Screen(), print)
+    assert report.kept.total() == 1
+
+
+@handles("sft-*")
+def _conversations(line: Line, folder: Path) -> None:
+    plain = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
+    row = json.dumps(plain if isinstance(line["input"], str) else line["input"]).encode()
+    mark = b"\xef\xbb\xbf" if isinstance(line["input"], str) else b""
+    (folder / "data.jsonl").write_bytes(mark + row + b"\n")
+    (found,) = read_conversations(folder / "data.jsonl")
+    assert [message.text for message in found.messages] == ["hi", "hello"]
+
+
+@handles("model-*")
+def _model_folder(line: Line, folder: Path) -> None:
+    model = small_model(folder / "model")
+    if line["kind"] == "model-json-beside":
+        (model / "trainer_state.json").write_text('{"grad_norm": NaN}')
+        load_model(model, "float32")
+    elif line["kind"] == "model-quantised":
+        path = model / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | line["input"]["config.json"]))
+        with pytest.raises(IntegrityError, match=r"quantised weights .*use the original model"):
+            load_model(model, "float32")
+    elif line["kind"] == "model-tokens-beyond-rows":
+        config = json.loads((model / "config.json").read_text())
+        tokenizer: Any = load_tokenizer(model)
+        tokenizer.add_tokens([f"<extra{number}>" for number in range(config["vocab_size"])])
+        tokenizer.save_pretrained(str(model))
+        with pytest.raises(IntegrityError, match=r"has token \d+, the model \d+ rows"):
+            load_model(model, "float32")
+    else:
+        tokenizer = load_tokenizer(model)
+        tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|pad|>{% endfor %}"
+        tokenizer.save_pretrained(str(model))
+        seen: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
+        log = logging.getLogger("muster.environments")
+        log.addHandler(handler)
+        try:
+            config = POOL.model_copy(update={"model": POOL.model.model_copy(update={"chat_template": True})})
+            PoolEnvironments.of(config, model)
+        finally:
+            log.removeHandler(handler)
+        assert any("no stop token" in text for text in seen)
+
+
+@handles("template-not-deterministic")
+def _chance(line: Line, folder: Path) -> None:
+    tokenizer: Any = load_tokenizer(small_model(folder / "model"))
+    tokenizer.chat_template = line["input"]["chat_template"]
+    with pytest.raises(ConfigError, match="not deterministic"):
+        rendered(tokenizer, [{"role": "user", "content": "hi"}])
+
+
+@handles("template-folder-lost")
+def _named_templates(line: Line, folder: Path) -> None:
+    model = small_model(folder / "model")
+    before = text_digest(model)
+    (model / "chat_template.jinja").write_text("<user>{{ messages[0].content }}")
+    (model / "additional_chat_templates").mkdir()
+    named = model / "additional_chat_templates" / "tool_use.jinja"
+    named.write_text("TOOLS:{{ tools | length }} <user>{{ messages[0].content }}")
+    assert text_digest(model) != before
+    exported = Policy(model).export(folder / "step-0")
+    texts = [
+        rendered(load_tokenizer(one), [{"role": "user", "content": "hi"}], tools)
+        for one in (model, exported)
+        for tools in ([], [{"type": "function", "function": {"name": "f"}}])
+    ]
+    assert texts == ["<user>hi", "TOOLS:1 <user>hi"] * 2
+    digest = text_digest(model)
+    named.write_text("changed")
+    assert text_digest(model) != digest
 
 
 @pytest.mark.parametrize("line", [_parameter(line) for line in LINES])

@@ -38,7 +38,7 @@ from trainer.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_
 
 
 def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:
-    """The conversation of somebody who looks into both boxes. The tool's answers stand between the turns as they do in
+    """Return the conversation of somebody who opens both boxes. The tool's answers are between the turns as they are in
     rollouts without a chat template, and are not learned."""
     messages, replies = [Message(role="user", content=prompt)], list[str]()
     for box in problem.metadata["asked"]:
@@ -58,7 +58,7 @@ class WorkedExample:
 
 
 def example(task: Environment, seed: int, index: int, worked_share: float) -> WorkedExample:
-    """Example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer."""
+    """Return example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer."""
     (number,) = words(tagged_hash("muster/warmup/1", seed, index), 1)
     problem = task.problem(number)
     worked = random.Random(number).random() < worked_share
@@ -67,7 +67,7 @@ def example(task: Environment, seed: int, index: int, worked_share: float) -> Wo
 
 
 def conversation(task: Environment, seed: int, index: int, worked_share: float) -> Conversation:
-    """Example `index` as a conversation to imitate.
+    """Return example `index` as a conversation.
 
     A blurted answer teaches only the decision not to think: learning guessed digits by heart would cost the arithmetic
     that the worked examples have just taught.
@@ -84,7 +84,7 @@ def conversation(task: Environment, seed: int, index: int, worked_share: float) 
 
 
 def worked_sum(problem: Problem) -> str:
-    """The sum from left to right, one operation a line: `4 + 7 - 3` gives `4+7=11`, `11-3=8`."""
+    """Work the sum out from left to right, one operation a line: `4 + 7 - 3` gives `4+7=11`, `11-3=8`."""
     parts = str(problem.metadata.get("expression", "")).split()
     try:
         total, lines = int(parts[0]), []
@@ -152,7 +152,7 @@ def warm_up(
 
 
 def fresh_model(folder: Path, seed: int) -> Path:
-    """A tiny model that knows nothing, with its tokenizer."""
+    """Write an untrained tiny model with its tokenizer."""
     save_byte_tokenizer(folder, PHRASES)
     tokenizer: Any = load_tokenizer(folder)
     config = tiny_qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id)
@@ -212,7 +212,7 @@ def base_model(
     cache: Path | None = None,
     progress: Progress = log.info,
 ) -> Path:
-    """A local Hugging Face folder with the weights of policy step 0; never changed afterwards.
+    """Return a local Hugging Face folder with the weights of policy step 0; never changed afterwards.
 
     `model.source` is a folder, a Hugging Face id (fetched into its own cache), or `muster/tiny-qwen2`, which is warmed
     up from `seed` once and then kept in `cache` (default: the user's cache folder). Raises ConfigError.
@@ -229,7 +229,8 @@ def warmed_up(
     progress: Progress = log.info,
     recipe: Recipe | None = None,
 ) -> Path:
-    """The tiny model of a seed and task, from `cache` if it is intact there, else made now (about 40 CPU-seconds)."""
+    """Return the tiny model of a seed and task, from `cache` if it is intact there, else trained now (about 40
+    CPU-seconds)."""
     recipe = recipe or Recipe()
     key = cache_key(task, seed, recipe)
     folder, record = cache / key, cache / f"{key}.json"
@@ -247,7 +248,7 @@ def warmed_up(
 
 
 def cache_key(task: EnvironmentConfig, seed: int, recipe: Recipe) -> str:
-    """Hash of everything that decides the weights: recipe, seed, task (whichever of its problems work is drawn from),
+    """Hash everything that decides the weights: recipe, seed, task (whichever of its problems work is drawn from),
     tokenizer phrases, library versions."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     whole = task.model_copy(update={"problems": None}).model_dump(mode="json", exclude={"curriculum"})

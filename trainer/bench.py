@@ -1,4 +1,4 @@
-"""`muster trainer bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+"""`muster pool bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
 money."""
 
 import contextlib
@@ -25,7 +25,7 @@ _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 def matrix_flops(
     device: torch.device, dtype: torch.dtype, size: int = 0, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """The best of a few products of square matrices, in operations a second of `clock`."""
+    """Return the best of a few products of square matrices, in operations a second of `clock`."""
     size = size or (8192 if device.type == "cuda" else 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = 0.0
@@ -45,7 +45,7 @@ class PeakMemory:
         self._device = device
 
     def reset(self) -> None:
-        """Where the system cannot forget an earlier peak, it stays part of the next one."""
+        """Forget the peak so far. Where the system cannot, it stays part of the next one."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
@@ -60,7 +60,7 @@ class PeakMemory:
         return kilobytes * 1024
 
     def limit(self) -> int:
-        """What the device has for this process: all memory of a GPU, or what is free plus its own."""
+        """Return what the device has for this process: all memory of a GPU, or what is free plus its own."""
         if self._device.type == "cuda":
             return int(torch.cuda.get_device_properties(self._device).total_memory)
         return int(psutil.virtual_memory().available + psutil.Process().memory_info().rss)
@@ -75,9 +75,9 @@ _SPREAD = 1.0
 
 
 def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int = 0) -> list[Group]:
-    """Groups of at least `tokens` tokens altogether, in the shape of a pool's work: prompts up to a quarter of the
-    longest allowed, outputs log-normal around a sixth of the longest allowed and cut there: many short, some as long
-    as can be. Every group has a signal."""
+    """Return groups of at least `tokens` tokens altogether, in the shape of a pool's work: prompts up to a quarter of
+    the longest allowed, outputs log-normal around a sixth of the longest allowed and cut there: many short, some as
+    long as can be. Every group has a signal."""
     dice = random.Random(seed)
     groups: list[Group] = []
     total = 0
@@ -94,7 +94,7 @@ def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int =
 
 
 def full_row(tokens: int, vocabulary: int) -> list[Group]:
-    """One group of two rollouts that fill a row of `tokens`."""
+    """Return one group of two rollouts that fill a row of `tokens`."""
     dice = random.Random(tokens)
     halves = [_tokens(dice, vocabulary, max(2, tokens // 2)) for _ in range(2)]
     return [tuple(TrainRollout(half[:1], half[1:], float(number)) for number, half in enumerate(halves))]

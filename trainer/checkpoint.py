@@ -50,7 +50,7 @@ class PendingCheckpoint:
         self._written = written
 
     def done(self) -> bool:
-        """Whether this rank's part is written; `wait` seals the whole."""
+        """Return whether this rank's part is written; `wait` seals the whole."""
         return self._written.done()
 
     def wait(self) -> None:
@@ -150,12 +150,12 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
 
 
 def checkpoint_path(home: Path, step: int) -> Path:
-    """Where the checkpoint of a policy step lies."""
+    """Return the folder of a policy step's checkpoint."""
     return home / f"step-{step:06d}"
 
 
 def checkpoints(home: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
+    """Return the complete checkpoints, oldest first."""
     return sorted(path.parent for path in home.glob(f"step-{'[0-9]' * 6}/{STATE}"))
 
 

@@ -1,4 +1,5 @@
-"""The configuration files of the trainer's process (`muster trainer run`) and of fine-tuning (`muster trainer sft`)."""
+"""The configuration files of the trainer's process (`muster pool train`) and of fine-tuning (`muster pool train
+--sft`)."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -37,7 +38,7 @@ class MemoryConfig(Document):
 
 
 class ComputeConfig(BaseModel):
-    """How a trainer computes: the part of its configuration file that `muster trainer bench` reads."""
+    """How a trainer computes: the part of its configuration file that `muster pool bench` reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 

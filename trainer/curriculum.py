@@ -16,7 +16,7 @@ from protocol.curriculum_mask import MASK_FILE, count_tries
 from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import write_atomic
 from protocol.rollout_file.rows import Rollout
-from runtime.solve_rates import StepNotSeenError, counted_files, expected_mask, read_tries, undisputed
+from runtime.curriculum import StepNotSeenError, counted_files, expected_mask, read_tries, undisputed
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
 

@@ -15,7 +15,7 @@ from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError
 from protocol.files import drop_old, write_folder
-from runtime.heartbeats import Heartbeats, heartbeat
+from runtime.orchestrator_client import Heartbeats, heartbeat
 from trainer.base_model import base_model
 from trainer.canaries import CanaryPlan
 from trainer.config import TrainerConfig

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -50,30 +50,30 @@ _FINISH_SECONDS = 24 * 3600  # after a signal, the step in progress ends normall
 _STEADY_SECONDS, _MAX_PAUSE = 300.0, 30.0
 
 
-class Ranks(Protocol):
-    """The group of ranks. `rank` counts from 0, and rank 0 alone talks to anything outside; `world` is their number."""
+class Ranks:
+    """A process that trains alone, and what a rank of several does with the others (`DistributedRanks`).
 
-    @property
-    def rank(self) -> int: ...
+    `rank` counts from 0, and rank 0 alone talks to anything outside; `world` is the number of ranks. `side_group`: a
+    gloo group of the same ranks for what runs beside training, None for a process alone."""
 
-    @property
-    def world(self) -> int: ...
-
-    @property
-    def side_group(self) -> dist.ProcessGroup | None:
-        """A gloo group of the same ranks for what runs beside training; None for a process alone."""
+    rank: int = 0
+    world: int = 1
+    side_group: dist.ProcessGroup | None = None
 
     def sum(self, value: Tensor) -> Tensor:
         """Return the element-wise sum over ranks, in a new tensor that is equal on all."""
+        return value.clone()
 
     def broadcast(self, value: T) -> T:
         """Return rank 0's picklable value; the other ranks' is ignored."""
+        return value
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
 
     def command(self, value: Any = None) -> Any:
         """Broadcast rank 0's value, for which the other ranks wait as long as rank 0 is alive."""
+        return value
 
     def shorten_wait(self, seconds: float) -> None:
         """Wait for a command only `seconds` without a sign of life. May be called from another thread."""
@@ -82,33 +82,7 @@ class Ranks(Protocol):
         """Leave the group; nothing else may be called afterwards."""
 
 
-class OneRank:
-    """A process that trains alone."""
-
-    rank = 0
-    world = 1
-    side_group = None
-
-    def sum(self, value: Tensor) -> Tensor:
-        return value.clone()
-
-    def broadcast(self, value: T) -> T:
-        return value
-
-    def barrier(self) -> None:
-        pass
-
-    def command(self, value: Any = None) -> Any:
-        return value
-
-    def shorten_wait(self, seconds: float) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class DistributedRanks:
+class DistributedRanks(Ranks):
     """A rank of torch.distributed's default group: gloo for tensors on the CPU, nccl for those on GPUs.
 
     `seconds` bounds every single wait for the others. Every method raises RanksLostError once a rank is gone.
@@ -121,7 +95,7 @@ class DistributedRanks:
         with self._guarded("the rendezvous with the other ranks"):
             store, self.rank, self.world = join_store(limit)
             dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.world)
-            self.side_group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=limit)
+            self.side_group = dist.new_group(backend="gloo", timeout=limit)
         self._signals = Signals(store, self.rank, seconds)
 
     def sum(self, value: Tensor) -> Tensor:
@@ -380,7 +354,7 @@ def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:
     MASTER_PORT of the environment), or this process alone. `grouped`: as a group of torch.distributed even alone."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 and not grouped:
-        return OneRank()
+        return Ranks()
     return DistributedRanks(device, seconds)
 
 

@@ -1,4 +1,5 @@
-"""Exit codes of the trainer's process, and the errors that lead to two of them; docs/training.md says what to do."""
+"""Exit codes of the trainer's process, and the errors that lead to two of them; docs/design/training.md says what to
+do."""
 
 from protocol.errors import MusterError
 

@@ -98,8 +98,8 @@ def _weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor
 
 
 def grpo_loss(batch: TokenBatch, config: GrpoConfig) -> TokenLoss:
-    """GRPO (2402.03300) with INTELLECT-2's second clip: −min(min(r, δ)·A, clip(r, 1−ε_low, 1+ε_high)·A), r = π / π_old;
-    without δ the first r is free.
+    """Compute GRPO (2402.03300) with INTELLECT-2's second clip: −min(min(r, δ)·A, clip(r, 1−ε_low, 1+ε_high)·A), r = π
+    / π_old; without δ the first r is free.
 
     Where A < 0 the minimum takes the larger ratio, so a token that became much likelier would have an unbounded
     gradient: δ bounds it. Clipped tokens have none.
@@ -115,8 +115,8 @@ def grpo_loss(batch: TokenBatch, config: GrpoConfig) -> TokenLoss:
 
 
 def gspo_loss(batch: TokenBatch, config: GspoConfig) -> TokenLoss:
-    """GSPO (2507.18071): −min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = (π(y) / π_old(y))^(1/|y|), the same for every
-    token of the sequence y, because its reward is one for the whole sequence too.
+    """Compute GSPO (2507.18071): −min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = (π(y) / π_old(y))^(1/|y|), the same for
+    every token of the sequence y, because its reward is one for the whole sequence too.
 
     Averaged over each sequence's tokens it is the paper's objective.
     """
@@ -127,16 +127,16 @@ def gspo_loss(batch: TokenBatch, config: GspoConfig) -> TokenLoss:
 
 
 def cispo_loss(batch: TokenBatch, config: CispoConfig) -> TokenLoss:
-    """CISPO (MiniMax-M1, 2506.13585): −sg(min(r, ratio_max))·A·ln π, r = π / π_old. Clips the weight of a token and
-    never its gradient, which GRPO takes from rare but decisive tokens first."""
+    """Compute CISPO (MiniMax-M1, 2506.13585): −sg(min(r, ratio_max))·A·ln π, r = π / π_old. Clips the weight of a token
+    and never its gradient, which GRPO takes from rare but decisive tokens first."""
     r = ratio((batch.logp - batch.old).detach())
     loss = -r.clamp(max=config.ratio_max) * batch.advantage * batch.logp
     return TokenLoss(loss, torch.zeros_like(r, dtype=torch.bool), r > config.ratio_max)
 
 
 def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
-    """DPPO with a total-variation mask (2602.04879) and Kimi K2.5's squared log-ratio (2602.02276), prime-rl's default:
-    −m·A·r + c·(ln r)², r = π / π_sampled; m = 0 where A > 0 and π − π_sampled > mask_high, or A < 0 and
+    """Compute DPPO with a total-variation mask (2602.04879) and Kimi K2.5's squared log-ratio (2602.02276), prime-rl's
+    default: −m·A·r + c·(ln r)², r = π / π_sampled; m = 0 where A > 0 and π − π_sampled > mask_high, or A < 0 and
     π_sampled − π > mask_low.
 
     A probability that moves from 1e-6 to 1e-4 is no drift, though its ratio says so; from 0.9 to 0.6 it is, though its

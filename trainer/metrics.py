@@ -110,7 +110,7 @@ class KnownBuilds:
         self._names: set[str] = set()
 
     def bounded(self, numbers: Iterable[MetricSample]) -> list[MetricSample]:
-        """The same numbers; of those that now have all labels in common, the first."""
+        """Return the same numbers; of those that then have all labels in common, the first."""
         distinct: dict[tuple[str, ...], MetricSample] = {}
         for one in map(self._renamed, numbers):
             distinct.setdefault((one.name, *one.labels.values()), one)
@@ -236,7 +236,7 @@ class PrometheusSink(Collector):
         self._close()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges, as the library asks for them at every scrape."""
+        """Yield the gauges, as the library asks for them at every scrape."""
         numbers = self._numbers
         for name in (*SCALARS, *LABELLED):
             labels = LABELLED[name][1] if name in LABELLED else ()
@@ -399,21 +399,22 @@ class IdleClock:
         self._seconds: dict[str, float] = {}
 
     def begin(self) -> None:
-        """From here on the trainer waits."""
+        """Start a wait."""
         self._last, self._cause = self._clock(), ""
 
     def tick(self, cause: str) -> None:
-        """It still waits; since the last tick, `cause` was what was missing."""
+        """Count the time since the last tick, during which `cause` was missing."""
         now = self._clock()
         self._seconds[cause] = self._seconds.get(cause, 0.0) + now - self._last
         self._last, self._cause = now, cause
 
     def end(self) -> None:
-        """The files are there."""
+        """End the wait: the files are there."""
         self.tick(self._cause or "fetching")
 
     def record(self) -> dict[str, Any]:
-        """For the record of a step: seconds waited by cause, and their share of the time since the record before."""
+        """Return for the record of a step the seconds waited by cause, and their share of the time since the record
+        before."""
         now = self._clock()
         elapsed, seconds = now - self._since, self._seconds
         self._since, self._seconds = now, {}

@@ -51,7 +51,8 @@ def _copy(target: Tensor, value: Tensor) -> None:
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:
-    """Of the schedule, for a run that ends at `steps` × `minibatches` updates; `update` counts from 0."""
+    """Return the learning rate of the schedule, for a run that ends at `steps` × `minibatches` updates; `update` counts
+    from 0."""
     schedule, total = config.optimizer.schedule, config.steps * config.minibatches
     rising = min(1.0, (update + 1) / schedule.warmup_updates) if schedule.warmup_updates else 1.0
     span = schedule.decay_share * total
@@ -63,8 +64,8 @@ def learning_rate(config: TrainConfig, update: int) -> float:
 
 
 def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """AdamW, or Muon for the blocks' matrices and AdamW for the rest. Only matrices are decayed: norms and biases are
-    not. Call it once the model is where it will be trained. Raises ConfigError."""
+    """Build AdamW, or Muon for the blocks' matrices and AdamW for the rest. Only matrices are decayed: norms and biases
+    are not. Call it once the model is where it will be trained. Raises ConfigError."""
     method = config.optimizer.method
     parameters = [one for one in model.parameters() if one.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []

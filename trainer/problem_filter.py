@@ -85,7 +85,7 @@ def run_filter(
 
 
 def model_digest(folder: Path) -> str:
-    """SHA-256 over the names and hashes of a model folder's files."""
+    """Compute the SHA-256 over the names and hashes of a model folder's files."""
     return sha256_hex(canonical_json(file_digests(folder)))
 
 

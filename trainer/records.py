@@ -197,7 +197,7 @@ class Reports:
         )
 
     def catch_up(self) -> None:
-        """After a restart, report everything once more, since nobody knows what was confirmed."""
+        """Report everything once more after a restart, since nobody knows what was confirmed."""
         for entry in self.records.metrics():
             self.add(entry["step"], entry)
         if 0 in self._evaluations:

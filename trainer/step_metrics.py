@@ -39,19 +39,19 @@ class MismatchTotals:
     def __init__(self, samples: int, device: torch.device) -> None:
         self._sums = torch.zeros(samples, 3, dtype=torch.float64, device=device)
 
-    def add(self, places: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor) -> None:
-        """A micro-batch: `places` of its sequences among the samples; per token its `sequence`, and ln p of the trainer
-        before the step (`old`) and of the file (`sampled`), [N] each."""
+    def add(self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor) -> None:
+        """Add a micro-batch: indices of its sequences among the `samples`; per token its `sequence`, and ln p of the
+        trainer before the step (`old`) and of the file (`sampled`), [N] each."""
         ratio = torch.nan_to_num(old - sampled, nan=_LIMIT).clamp(-_LIMIT, _LIMIT)
         parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio)], dim=1)
-        index = torch.tensor(places, dtype=torch.int64, device=sequence.device)[sequence]
+        index = torch.tensor(samples, dtype=torch.int64, device=sequence.device)[sequence]
         self._sums.index_add_(0, index, parts.double())
 
     def by_source(
         self, samples: Sequence[TrainRollout], step: int, ranks: Ranks
     ) -> tuple[float | None, tuple[SourceMismatch, ...]]:
-        """The divergence over all tokens (None where no file tells log-probabilities) and by source, largest first, for
-        a step that starts from policy `step`. Every rank must call it."""
+        """Return the divergence over all tokens (None where no file tells log-probabilities) and by source, largest
+        first, for a step that starts from policy `step`. Every rank must call it."""
         sums = ranks.sum(self._sums).cpu()
         by_source: dict[tuple[str, str, int], Tensor] = {}
         for sample, one in zip(samples, sums, strict=True):
@@ -109,13 +109,13 @@ class StepTotals:
         self.learning_rate = 0.0
 
     @torch.no_grad()
-    def add(self, places: Sequence[int], batch: TokenBatch, token_loss: TokenLoss, loss: torch.Tensor) -> None:
-        """A micro-batch of the samples at `places` with its share of the loss."""
+    def add(self, samples: Sequence[int], batch: TokenBatch, token_loss: TokenLoss, loss: torch.Tensor) -> None:
+        """Add a micro-batch of the `samples` with these indices, and its share of the loss."""
         kl = k3(batch.logp, batch.old)
         parts = (loss, batch.entropy.sum(), token_loss.clipped_low.sum(), token_loss.clipped_high.sum(), kl.sum())
         self._sums += torch.stack([torch.full_like(loss, batch.logp.numel()), *parts]).double()
         if batch.sampled is not None:
-            self._mismatch.add(places, batch.sequence, batch.old, batch.sampled)
+            self._mismatch.add(samples, batch.sequence, batch.old, batch.sampled)
 
     def updated(self, norm: float, learning_rate: float) -> None:
         self.norms.append(norm)
@@ -124,7 +124,7 @@ class StepTotals:
     def metrics(
         self, step: int, groups: Sequence[Group], selection: Selection, ranks: Ranks, flops: float, seconds: float
     ) -> StepMetrics:
-        """The record of the step, the same on every rank; each must call it."""
+        """Return the record of the step, the same on every rank; each must call it."""
         mismatch, mismatches = self._mismatch.by_source(selection.samples, step - 1, ranks)
         tokens, loss, entropy, low, high, kl = ranks.sum(self._sums).tolist()
         rollouts = [rollout for group in groups for rollout in group]
@@ -189,6 +189,7 @@ def peak_flops(placement: Placement, tflops: float | None = None) -> float | Non
 
 
 def throughput(tokens: int, flops: float, seconds: float, peak: float | None) -> dict[str, float | None]:
-    """For a step's record: tokens (prompts included) per second, and the share of `peak` that its `flops` were."""
+    """Return for a step's record: tokens (prompts included) per second, and the share of `peak` that its `flops`
+    were."""
     used = flops / seconds / peak if peak and seconds > 0 else None
     return {"tokens_per_second": tokens / seconds if seconds > 0 else None, "mfu": used}

@@ -24,7 +24,7 @@ TINY_SOURCE = "muster/tiny-qwen2"
 
 
 def tiny_model_config() -> ModelConfig:
-    """What a pool's configuration says about this model."""
+    """Return what a pool's configuration says about this model."""
     return ModelConfig(
         source=TINY_SOURCE,
         license="Apache-2.0",
@@ -34,7 +34,8 @@ def tiny_model_config() -> ModelConfig:
 
 
 def tiny_qwen2(vocabulary: int, eos: int, pad: int) -> "Qwen2Config":
-    """Hidden 128, 2 layers, 4 heads, 2 KV heads, FFN 256, tied embeddings, fp32: 333k parameters."""
+    """Return the configuration: hidden 128, 2 layers, 4 heads, 2 KV heads, FFN 256, tied embeddings, fp32: 333k
+    parameters."""
     from transformers import Qwen2Config
 
     return Qwen2Config(

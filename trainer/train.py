@@ -21,8 +21,7 @@ from protocol.api.work import HeartbeatRequest
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
-from runtime.heartbeats import Heartbeats, heartbeat
-from runtime.orchestrator_client import OrchestratorClient
+from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers
@@ -135,7 +134,7 @@ class StepRunner(Protocol):
         ...
 
     def poll(self) -> None:
-        """Called again and again while something else is waited for."""
+        """Advance whatever runs beside; called again and again while the trainer waits."""
         ...
 
 
@@ -156,8 +155,8 @@ class LocalSteps:
         self._files, self._rewind = files, rewind
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
-        """Files that made the step unstable are refused for good and the learners rewound, unless more than half of the
-        files are to blame or none is by itself."""
+        """Train a step. Files that made it unstable are refused for good and the learners rewound, unless more than
+        half of the files are to blame or none is by itself."""
         step = self._group.learner.step
         metrics = self._group.train_step(batch.groups)
         try:

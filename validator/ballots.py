@@ -3,6 +3,7 @@
 A process killed between commit and reveal must reveal the very same vote: withholding costs more than being wrong.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +11,18 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from protocol.encoding import HEX_RECORD, Bytes32
-from protocol.errors import IntegrityError, first_line
+from protocol.errors import first_line
 from protocol.files import write_atomic
+
+log = logging.getLogger("muster.validator")
 
 
 @dataclass(frozen=True)
 class Ballot:
     """One seat's vote. `where` names the round or trial, such as `lane-1-4-0` (pool, lane, round) or `trial-3`.
 
-    `seed` is the draw's; `files` what `selectors.files_digest` gives; `codes` the packed codes (a lane) or one code
-    (a jury); `commitment` is what the contract's ballotHash gives.
+    `seed` is the draw's; `files` what `rounds.files_digest` gives; `codes` the packed codes (a lane) or one code (a
+    jury); `commitment` is what the contract's ballotHash gives.
     """
 
     __pydantic_config__ = HEX_RECORD
@@ -34,44 +37,75 @@ class Ballot:
     salt: Bytes32
     commitment: Bytes32
 
+    @property
+    def file_name(self) -> str:
+        return f"{self.where}-seat{self.seat}-{self.commitment.hex()[:16]}.json"
+
 
 _BALLOT = TypeAdapter(Ballot)
 
 
-class BallotBox:
-    """All ballots of a process, one file each. Safe to use from one thread at a time."""
+class BallotStore:
+    """All ballots of a process, one file each. The folder is read once, at the start; lookups do not touch the disk.
+
+    A damaged file is moved to `damaged/` and reported: its vote is lost, and no other is affected. One thread at a
+    time.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._damaged = folder, folder / "damaged"
         folder.mkdir(parents=True, exist_ok=True)
+        self._ballots: dict[str, dict[int, list[Ballot]]] = {}
+        for path in sorted(folder.glob("*.json")):
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
+        try:
+            ballot = _BALLOT.validate_json(path.read_bytes())
+            if ballot.file_name != path.name:
+                raise ValueError("it is another ballot's")
+        except (OSError, ValueError) as error:
+            self._damaged.mkdir(exist_ok=True)
+            path.rename(self._damaged / path.name)
+            log.error(
+                "the ballot %s is damaged (%s) and was moved to %s: if its vote is committed and not revealed yet, the "
+                "seat cannot reveal it and is fined", path.name, first_line(error), self._damaged,
+            )  # fmt: skip
+            return
+        self._add(ballot)
+
+    def _add(self, ballot: Ballot) -> None:
+        self._ballots.setdefault(ballot.where, {}).setdefault(ballot.seat, []).append(ballot)
 
     def keep(self, ballot: Ballot) -> None:
-        """Durably store a ballot; returns after fsync."""
-        name = f"{ballot.where}-seat{ballot.seat}-{ballot.commitment.hex()[:16]}.json"
-        write_atomic(self._folder / name, _BALLOT.dump_json(ballot), 0o600)
+        """Store a ballot durably; returns after fsync."""
+        write_atomic(self._folder / ballot.file_name, _BALLOT.dump_json(ballot), 0o600)
+        self._add(ballot)
 
     def of(self, where: str, seat: int) -> Iterator[Ballot]:
-        """Every ballot of a seat in a round: more than one after a reorganisation changed the draw."""
-        for path in sorted(self._folder.glob(f"{where}-seat{seat}-*.json")):
-            yield self._read(path)
+        """Yield every ballot of a seat in a round: more than one after a reorganisation changed the draw."""
+        yield from self._ballots.get(where, {}).get(seat, ())
 
     def ready(self, where: str, seat: int, seed: bytes, files: bytes) -> Ballot | None:
-        """The ballot for this seed and these files, if it was judged already."""
+        """Return the ballot for this seed and these files, if it was judged already."""
         return next((b for b in self.of(where, seat) if (b.seed, b.files) == (seed, files)), None)
 
     def committed(self, where: str, seat: int, commitment: bytes) -> Ballot | None:
-        """The ballot that hashes to the commitment on chain."""
+        """Return the ballot that hashes to the commitment on chain."""
         return next((b for b in self.of(where, seat) if b.commitment == commitment), None)
 
-    def forget(self, where: str) -> None:
-        """Remove a finished round's ballots (call it only after finality)."""
-        for path in self._folder.glob(f"{where}-seat*.json"):
-            path.unlink(missing_ok=True)
+    def why_lost(self, where: str, seat: int, commitment: bytes) -> str:
+        """Say what became of a committed ballot that the store does not hold."""
+        damaged = self._damaged / f"{where}-seat{seat}-{commitment.hex()[:16]}.json"
+        return f"its file is damaged: {damaged}" if damaged.exists() else f"no such file is in {self._folder}"
 
-    @staticmethod
-    def _read(path: Path) -> Ballot:
-        try:
-            return _BALLOT.validate_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            what = f"the ballot {path} is damaged: {first_line(error)}"
-            raise IntegrityError(what, "move it away; its vote is lost") from None
+    @property
+    def names(self) -> set[str]:
+        """The rounds and trials of which ballots are stored."""
+        return set(self._ballots)
+
+    def forget(self, where: str) -> None:
+        """Delete the ballots of a round or trial whose outcome is final."""
+        for ballots in self._ballots.pop(where, {}).values():
+            for ballot in ballots:
+                (self._folder / ballot.file_name).unlink(missing_ok=True)

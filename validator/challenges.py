@@ -35,7 +35,7 @@ from protocol.evidence.null_model import (
 )
 from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict, tally
-from validator.rounds import trial_place
+from validator.rounds import trial_name
 
 Nats = Mapping[str, tuple[float, ...]]
 Documents = Callable[[Submission], Iterable[Verdict]]
@@ -467,7 +467,7 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
     """The verdicts of a juror's document on the named files. Raises IntegrityError unless they are of this jury, these
     files and the rows that were drawn."""
     trial = record.trial
-    if (document.where, document.seed) != (trial_place(trial), trial.seed.hex()):
+    if (document.where, document.seed) != (trial_name(trial), trial.seed.hex()):
         raise IntegrityError(f"its verdict document is not of jury {trial.trial}", "ask its voter")
     found = {sequence: document.on(sequence) for sequence in record.case.sequences}
     for sequence, verdict in found.items():

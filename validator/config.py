@@ -12,17 +12,17 @@ from storage.s3 import S3Settings
 from storage.transfers import check_url
 
 READY = "ready"
-"""A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""
+"""A file in `home` that appears once the process can judge: it has its engine and a pool's newest weights."""
 
 
 UNSERVED = "unserved.json"
-"""A file in `home` that says of every pool that our seats may be drawn for and that cannot be served: why."""
+"""A file in `home` that says why pools that our seats may be drawn for cannot be served."""
 
-KEPT = "kept.json"
-"""A file in `home` that says how many files are kept for juries, and where they are shown."""
+RETAINED = "retained.json"
+"""A file in `home` that says how many files are retained for juries, and where they are served."""
 
 ENGINES = "engines.json"
-"""A file in `home` that names the engines of this machine: what it judges with, then those for node cases."""
+"""A file in `home` that names the engines of this machine: what it judges with, then those for node challenges."""
 
 _KEY_CHARACTERS = 100
 
@@ -41,41 +41,48 @@ PublicUrl = Annotated[str, AfterValidator(_public_url)]
 
 
 class ServeConfig(Document):
-    """The process itself serves kept files at `listen` (HOST:PORT), which strangers reach at `public_url`."""
+    """Retained files are served by the process itself."""
 
     listen: str
+    """HOST:PORT."""
     public_url: PublicUrl
+    """The base URL under which strangers reach it."""
 
 
 class RepublishConfig(S3Settings):
-    """Kept files that are disputed go to a bucket of the validator's own, which anybody can read at `public_url`."""
+    """Disputed files go to a bucket of the validator's own."""
 
     public_url: PublicUrl
+    """The base URL under which anybody can read the bucket."""
 
 
 class ValidatorConfig(ProcessConfig):
-    """One process serves every seat of its `voters` (the chain says which) in all pools, and judges each submission
-    once for all seats.
+    """One process serves every seat of its `voters` in all pools, and judges each submission once for all seats.
 
-    `pool`, `orchestrator` and `mirrors` say where one pool's files are, `pools` where others' are; what neither names,
-    and a seat may be drawn for, is taken from where its owner announced its service on chain. A ballot is committed at
-    the latest `deadline_margin` seconds before the window closes, or not at all. Files on which a vote is cast are kept
-    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says. A file of
-    a node case is measured by the engine that made it, if that is `engine` or among `case_engines` (None: all that are
-    installed).
+    A pool that neither `pool` nor `pools` names, and for which a seat may be drawn, is reached where its owner
+    announced its service on chain.
     """
 
     pool: int = Field(0, ge=0)
+    """A pool, whose service is `orchestrator` and whose files are at `mirrors` too."""
     orchestrator: str = ""
     pools: tuple[PoolSource, ...] = ()
+    """Where other pools are."""
     voters: tuple[KeyConfig, ...] = Field(min_length=1)
+    """Voting keys; the chain says which seats they vote for."""
     deadline_margin: float = Field(3.0, ge=0)
+    """Seconds before the end of a commit window after which no vote is committed."""
     heartbeat_seconds: float = Field(60.0, gt=0, le=600)
     case_engines: tuple[EngineName, ...] | None = None
+    """Engines that measure files of node challenges besides `engine`; without it all that are installed."""
     keep_steps: int = Field(4, ge=1, le=64)
+    """Policy steps of each pool whose weights stay in the cache."""
     keep_gib: float = Field(20.0, gt=0, le=1 << 20)
+    """GiB of files to retain for juries at most."""
     serve: ServeConfig | None = None
+    """Serve retained files from this process."""
     republish: RepublishConfig | None = None
+    """Publish disputed files in a bucket instead."""
 
     @model_validator(mode="after")
     def _pool_has_its_service(self) -> Self:

@@ -1,22 +1,25 @@
-"""The validator's process: looks at the chain again and again and starts whatever is due for its seats."""
+"""The validator's process: polls the chain and starts whatever is due for its seats."""
 
 import logging
 import threading
+import time
 
 from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.files import write_atomic
-from runtime.heartbeats import heartbeat
+from runtime.orchestrator_client import heartbeat
 from validator.config import UNSERVED, ValidatorConfig
 from validator.duties import MakeVoting, PoolDuties
 from validator.judging.queue import TaskKey
 from validator.pools import OpenPool, PoolCollaborators, ServedPools, ValidatorCollaborators, pools_to_serve
-from validator.retention import Custodian
+from validator.retention import RetentionService
+from validator.rounds import ballots_needed
 from validator.voting import Voting
 
 log = logging.getLogger("muster.validator")
+_SWEEP_SECONDS = 60.0
 
 
 class Validator:
@@ -31,10 +34,12 @@ class Validator:
     ) -> None:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
-        self._custodian = Custodian(collaborators.holdings, collaborators.voters, config.home)
+        self._retention = RetentionService(collaborators.retention, collaborators.voters, config.home)
         self._pools: dict[int, PoolDuties] = {}
         self._unopened: dict[int, PoolDuties] = {}
-        self._said: dict[str, str] | None = None
+        self._written: dict[str, str] | None = None
+        self._unneeded: set[str] = set()
+        self._sweep_at = 0.0
         self._generation = collaborators.chain.state.generation
         self._epoch_blocks = collaborators.chain.suite.seats.epoch_blocks()
         self._stopping = threading.Event()
@@ -45,9 +50,9 @@ class Validator:
 
     def run(self) -> int:
         """Serve until `stop`. Returns 0."""
-        with_us = self._collaborators
-        with_us.queue.start()
-        log.info("serving %d voting keys", len(with_us.voters))
+        shared = self._collaborators
+        shared.queue.start()
+        log.info("serving %d voting keys", len(shared.voters))
         try:
             while not self._stopping.is_set():
                 try:
@@ -60,41 +65,42 @@ class Validator:
                 except OSError as error:
                     log.error("%s", unwritten(error))
                     self._stopping.wait(2.0)
-                # A new verdict is a vote to be cast: it does not wait for the next look at the chain.
-                with_us.wake.wait(self._config.poll_seconds)
-                with_us.wake.clear()
+                # A new verdict is a vote to be cast: it does not wait for the next poll of the chain.
+                shared.wake.wait(self._config.poll_seconds)
+                shared.wake.clear()
             return 0
         finally:
             self.close()
-            with_us.close()
+            shared.close()
 
     def close(self) -> None:
-        """Take leave of every pool."""
+        """Stop serving every pool."""
         for duties in self._pools.values():
             duties.close()
-        self._custodian.close()
+        self._retention.close()
 
     def turn(self) -> None:
-        """Look at the chain once and start whatever is due."""
-        with_us = self._collaborators
-        state = with_us.chain.refresh()
+        """Poll the chain once and start whatever is due."""
+        shared = self._collaborators
+        state = shared.chain.refresh()
         if self._generation != state.generation:
             self._generation = state.generation
-            with_us.tasks.forget()
-            self._custodian.forget()
+            shared.tasks.forget()
+            self._retention.forget()
             for duties in (*self._pools.values(), *self._unopened.values()):
                 duties.forget()
-        wanted = pools_to_serve(state, with_us.voters, state.head // self._epoch_blocks)
+        wanted = pools_to_serve(state, shared.voters, state.head // self._epoch_blocks)
         self._served.advance(state, wanted)
         for number, pool in self._served.take():
             if number not in self._pools:
                 self._begin(number, pool)
         waiting = sorted(wanted - self._pools.keys())
         self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
-        now = with_us.chain.now
-        self._custodian.advance(state, now)
+        now = shared.chain.now
+        self._retention.advance(state, now)
         self._advance(state, now)
-        self._say_problems()
+        self._sweep_ballots(state, now)
+        self._write_problems()
 
     def _without(self, number: int) -> PoolDuties:
         return PoolDuties(self._collaborators, number, self._served.unopened(number))
@@ -105,33 +111,46 @@ class Validator:
         duties.start(lambda: self._heartbeat(pool), self._config.heartbeat_seconds)
 
     def _advance(self, state: State, now: int) -> None:
-        """One pool's trouble is its own; but then nobody knows what is still to be judged for it."""
+        """Advance each pool. A failing pool does not hold up the others; but then it is unknown what is still to be
+        judged for it, and the judge queue forgets nothing."""
         wanted: set[TaskKey] | None = set()
         for number, duties in (*self._pools.items(), *self._unopened.items()):
             try:
                 found = duties.advance(state, now)
-                wanted = None if wanted is None else wanted | found
+                wanted = None if wanted is None or found is None else wanted | found
             except MusterError as error:
                 log.info("pool %d: %s", number, error)
                 wanted = None
         if wanted is not None:
             self._collaborators.queue.retain(wanted)
 
+    def _sweep_ballots(self, state: State, now: int) -> None:
+        """Delete the ballots of rounds and trials that were final at two sweeps in a row: a reorganisation may change
+        that for a moment."""
+        if time.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = time.monotonic() + _SWEEP_SECONDS
+        ballots = self._collaborators.ballots
+        unneeded = {name for name in ballots.names if not ballots_needed(state, name, now)}
+        for name in unneeded & self._unneeded:
+            ballots.forget(name)
+        self._unneeded = unneeded - (unneeded & self._unneeded)
+
     def _problems(self) -> dict[int, str]:
-        """What our seats may be drawn for and is not judged: pool → why."""
+        """Return why pools that our seats may be drawn for are not judged."""
         troubles = {number: duties.trouble for number, duties in tuple(self._pools.items()) if duties.trouble}
         return troubles | self._served.problems
 
-    def _say_problems(self) -> None:
-        """For `muster validator status`, which cannot ask a service that does not answer."""
+    def _write_problems(self) -> None:
+        """Write them for `muster validator status`, which cannot ask a service that does not answer."""
         problems = {str(number): why for number, why in sorted(self._problems().items())}
-        if problems != self._said:
-            self._said = problems
+        if problems != self._written:
+            self._written = problems
             write_atomic(self._config.home / UNSERVED, canonical_json(problems))
 
     def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
         queue, problems = self._collaborators.queue, sorted(self._problems())
-        kept = self._collaborators.holdings.files.files
+        kept = self._collaborators.retention.store.files
         phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",

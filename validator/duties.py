@@ -1,5 +1,6 @@
-"""Collects the fees of our members and jurors, once nothing of what they judged can change."""
+"""What our seats have to do in one pool: vote in lanes and trials, settle what is due, collect fees."""
 
+import logging
 import random
 import time
 from collections.abc import Callable, Hashable
@@ -11,21 +12,38 @@ from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
 from protocol.config import PoolConfig
-from runtime.heartbeats import Heartbeats
+from protocol.errors import MusterError
+from runtime.orchestrator_client import Heartbeats
 from validator import rounds
 from validator.judging.queue import TaskKey
 from validator.judging.verdicts import VerdictPublisher
 from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
 from validator.rounds import settleable, turn
 from validator.tasks import TransactionTasks
-from validator.voting import CaseVote, Committees, LaneVote, TrialVote, Vote, Voting, VotingRound, drawn_committee, ours
+from validator.voting import (
+    ChallengeVote,
+    Committees,
+    LaneVote,
+    TrialVote,
+    Vote,
+    Voting,
+    VotingRound,
+    drawn_committee,
+    ours,
+)
 
-_LONGEST_PAUSE = 60.0
-"""Seconds between two tries: what was due and could not be collected is in no hurry."""
+log = logging.getLogger("muster.validator")
+_FEE_RETRY_SECONDS = 60.0
+"""Longest pause between two tries to collect a fee: it is in no hurry."""
+_MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
+_STALE_SECONDS = 3600.0
+_LIKELY = 0.5
+
+MakeVoting = Callable[[ValidatorCollaborators, PoolCollaborators, VerdictPublisher], Voting]
 
 
 class FeeCollection:
-    """Asks for no fee before the moment from which the contract pays it."""
+    """Collects the fees of our members and jurors, once nothing of what they judged can change."""
 
     def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
         self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
@@ -36,7 +54,7 @@ class FeeCollection:
         return (lane.pool, lane.lane) in self._closed
 
     def forget(self) -> None:
-        """After a reorganisation: what was collected may not be any more."""
+        """After a reorganisation, look again: what was collected may not be any more."""
         self._closed.clear()
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
@@ -46,7 +64,7 @@ class FeeCollection:
         window_over = now >= lane.round.settled_time + state.pools[lane.pool].terms.challengeWindow
         final, missing = window_over and all(file.is_final(now) for file in files), 0
         for current in lane.rounds:
-            where, committee = rounds.lane_place(lane, current.round), drawn_committee(state, current)
+            where, committee = rounds.round_name(lane, current.round), drawn_committee(state, current)
             self._publish(state, committee, current)
             if final:  # an outcome that can still change pays nobody
                 missing += self._collect(state, where, committee, LaneVote(lane, current, files))
@@ -55,35 +73,32 @@ class FeeCollection:
 
     def collect_trial(self, state: State, trial: Trial, jury: Committee) -> None:
         self._publish(state, jury, trial)
-        self._collect(state, rounds.trial_place(trial), jury, TrialVote(trial))
+        self._collect(state, rounds.trial_name(trial), jury, TrialVote(trial))
 
     def _publish(self, state: State, committee: Committee, current: Panel) -> None:
-        """What a kill right after a reveal kept from it, or a service that did not answer."""
+        """Publish documents of revealed votes that a kill, or a service that did not answer, kept back."""
         for member, _, _ in ours(committee, self._voters):
             if member in current.reveals:
                 self._publisher.publish(current.reveals[member][1], state.head)
 
     def _collect(self, state: State, where: str, committee: Committee, vote: Vote) -> int:
-        """Start what is due, and return how many of our members' fees are still open."""
+        """Start what is due. Returns how many of our members' fees are still open."""
         missing = 0
         for member, seat, voter in ours(committee, self._voters):
             if member not in vote.current.closed:
                 missing += 1
-                close = vote.at(self._voters[voter]).close(vote.place, member).send
+                close = vote.at(self._voters[voter]).close(vote.key, member).send
                 key, what = (where, seat, "close"), f"{where} seat {seat} collects"
-                self._tasks.run(key, state.head, what, close, quiet=True, longest=_LONGEST_PAUSE)
+                self._tasks.run(key, state.head, what, close, quiet=True, longest=_FEE_RETRY_SECONDS)
         return missing
 
 
-# ~ What anybody may do and somebody must: settle, finalise, conclude. Keepers' races are harmless, but cost gas.
-
-
-_MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
-
-
 class Keeper:
-    """A keeper for one pool. Turns are taken: for each transaction one process sends it at once, the others wait a
-    few seconds and step in only if it did not."""
+    """Sends for one pool what anybody may send and somebody must: settle, finalise, conclude.
+
+    Races between keepers are harmless but cost gas. So they take turns: for each transaction one process sends it at
+    once, and the others step in after a few seconds if it did not.
+    """
 
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
         self._suite, self._pool, self._tasks = suite, pool, tasks
@@ -91,38 +106,39 @@ class Keeper:
         self._blocks = 0
 
     def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
-        """Tally the newest round of a lane when it can be; `seats` are ours."""
+        """Tally the newest round of a lane when that is possible; `seats` are ours."""
         current = lane.round
         if current.settled:
             return
         if not rounds.will_never_be_drawn(state, lane) and not settleable(current, now):
             return
-        where = rounds.lane_place(lane, current.round)
+        where = rounds.round_name(lane, current.round)
         settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
-        """Record a jury's verdict at whoever summoned it; `file`: the one it judges, or the first that a case names."""
-        case = state.case_of(trial.trial)
+        """Record a jury's verdict at the contract that summoned it. `file`: the one it judges, or the first that a
+        challenge names."""
+        challenge = state.case_of(trial.trial)
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
-        key = rounds.trial_place(trial), "conclude"
-        if case is not None:
-            self._do(key, state, what, self._suite.node_challenges.conclude(case.case).send, wait)
+        key = rounds.trial_name(trial), "conclude"
+        if challenge is not None:
+            self._do(key, state, what, self._suite.node_challenges.conclude(challenge.case).send, wait)
             return
-        place = (file.pool, file.sequence)
+        file_id = (file.pool, file.sequence)
         # A canary's opening ends a dispute of its file.
-        planted = place in state.canaries and not state.canaries[place].concluded
+        planted = file_id in state.canaries and not state.canaries[file_id].concluded
         conclude = self._suite.canaries.conclude if planted else self._suite.appeals.conclude
         self._do(key, state, what, conclude(file).send, wait)
 
     def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
-        """For a jury that its jurors leave undrawn: draw it before its one seed lapses, or have the case dismissed."""
+        """Draw a jury that its jurors leave undrawn before its one seed lapses, or have the case dismissed."""
         epochs = state.head // self._epoch_blocks() - trial.seed_block // self._epoch_blocks()
         if epochs > DRAW_REACH:
             self.conclude(state, trial, file, seats)
         elif epochs == DRAW_REACH - 1:
             what = f"trial {trial.trial} is drawn"
-            self._do((rounds.trial_place(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
+            self._do((rounds.trial_name(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
 
     def _epoch_blocks(self) -> int:
         if not self._blocks:
@@ -131,135 +147,134 @@ class Keeper:
 
     def finish_overdue(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up, open the pool once it has its seats."""
-        suite, ours = self._suite, state.pools[self._pool]
-        if ours.status == "understaffed" and len(seats_in(state, ours)) >= needed(ours.terms):
+        suite, pool = self._suite, state.pools[self._pool]
+        if pool.status == "understaffed" and len(seats_in(state, pool)) >= needed(pool.terms):
             self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
         for file in rounds.to_finalize(state, self._pool, now):
             what = f"submission {file.sequence} is finalised"
             self._do(("finalize", self._pool, file.sequence), state, what, suite.pools.finalize(file).send)
-        for (pool, sequence), dispute in state.disputes.items():
+        for (number, sequence), dispute in state.disputes.items():
             over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
-            over = over and (pool, sequence) not in state.canaries
-            if pool == self._pool and not dispute.resolved and over:
-                file, what = state.submissions[pool, sequence], f"the dispute of submission {sequence} is resolved"
-                self._do(("dispute", pool, sequence), state, what, suite.appeals.conclude(file).send)
-        for (pool, sequence), canary in state.canaries.items():
-            if pool == self._pool and not canary.concluded and not canary.contester:
-                file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
-                self._do(("canary", pool, sequence), state, what, suite.canaries.conclude(file).send)
+            over = over and (number, sequence) not in state.canaries
+            if number == self._pool and not dispute.resolved and over:
+                file, what = state.submissions[number, sequence], f"the dispute of submission {sequence} is resolved"
+                self._do(("dispute", number, sequence), state, what, suite.appeals.conclude(file).send)
+        for (number, sequence), canary in state.canaries.items():
+            if number == self._pool and not canary.concluded and not canary.contester:
+                file, what = state.submissions[number, sequence], f"the canary {sequence} is concluded"
+                self._do(("canary", number, sequence), state, what, suite.canaries.conclude(file).send)
 
     def _review(self) -> object:
         return self._suite.pools.review_seats(self._pool).send() if self._suite.court.staffed(self._pool) else None
 
     def _wait(self, current: Panel, number: int, seats: set[int]) -> float:
-        """Seconds before we step in: none for the seat whose turn it is."""
+        """Return the seconds before we step in: none for the seat whose turn it is."""
         if current.seats and current.seats[turn(number, len(current.seats))] in seats:
             return 0.0
         return _MEMBERS_WAIT if seats & set(current.seats) else _OTHERS_WAIT
 
     def _do(self, key: Hashable, state: State, what: str, task: Callable[[], Any], wait: float | None = None) -> None:
         delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
-        if time.monotonic() >= self._due.setdefault(key, time.monotonic() + delay):
+        now = time.monotonic()
+        if key not in self._due:
+            # What was due an hour ago was done, or starts anew.
+            self._due = {other: due for other, due in self._due.items() if now < due + _STALE_SECONDS}
+            self._due[key] = now + delay
+        if now >= self._due[key]:
             self._tasks.run(key, state.head, what, task, quiet=True)
 
 
-# ~ Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect.
+class LaneDuties:
+    """Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
 
-
-_LIKELY = 0.5
-
-
-class LaneHandler:
     def __init__(self, court: Court, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
         self._committees, self._voting, self._fees, self._keeper = Committees(court), voting, fees, keeper
 
-    def advance(self, state: State, pool: Pool, now: int) -> None:
-        """Do what is due in every lane of the pool that may still need us, oldest first."""
-        seats = rounds.seats_of(state, self._voting.voters)
+    def advance(self, state: State, pool: Pool, now: int) -> bool:
+        """Do what is due in every lane of the pool that may still need us, oldest first. A lane that fails is logged
+        and tried again next turn, without holding up the others. Returns whether all succeeded."""
+        seats, succeeded = rounds.seats_of(state, self._voting.voters), True
         for (number, _), lane in sorted(state.lanes.items()):
             if number != pool.pool or self._fees.is_closed(lane):
                 continue
-            files = state.files_of(lane)
-            if not lane.round.settled:
-                self._vote(state, pool, lane, files, now)
-            self._keeper.settle(state, lane, files, seats, now)
-            self._fees.collect_lane(state, lane, files, now)
+            try:
+                files = state.files_of(lane)
+                if not lane.round.settled:
+                    self._vote(state, pool, lane, files, now)
+                self._keeper.settle(state, lane, files, seats, now)
+                self._fees.collect_lane(state, lane, files, now)
+            except MusterError as error:
+                log.error("lane %d of pool %d: %s", lane.lane, pool.pool, error)
+                succeeded = False
+        return succeeded
 
     def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
-        current, where = lane.round, rounds.lane_place(lane, lane.round.round)
+        current, where = lane.round, rounds.round_name(lane, lane.round.round)
         judged = rounds.judged_files(lane, files)
         vote = LaneVote(lane, current, files, judged)
-        committee = self._committees.of(state, current, vote.place)
+        committee = self._committees.of(state, current, vote.key)
         if committee is not None:
             self._voting.advance(state, pool, VotingRound(where, committee, judged, vote, committee.seed), now)
         elif rounds.chance(state, self._voting.voters, pool) >= _LIKELY:
-            self._voting.look_ahead(pool, where, judged or files)
+            self._voting.judge_ahead(pool, where, judged or files)
 
 
-# ~ Trials: vote where our seats are jurors, of a file or of a node case; have the jury's verdict recorded, collect the
-# ~ fees.
-
-
-class TrialHandler:
-    """`config`: the pool's configuration; None where it could not be had, and no file is judged."""
+class TrialDuties:
+    """Trials of files and of node challenges: vote where our seats are jurors, have the verdict recorded, collect.
+    `config`: the pool's; None where it could not be had, and no file is judged."""
 
     def __init__(
-        self,
-        juries: Juries,
-        voting: Voting,
-        fees: FeeCollection,
-        keeper: Keeper,
-        config: PoolConfig | None = None,
+        self, juries: Juries, voting: Voting, fees: FeeCollection, keeper: Keeper, config: PoolConfig | None = None
     ) -> None:
         self._committees, self._voting, self._fees, self._keeper = Committees(juries), voting, fees, keeper
         self._config = config
 
-    def advance(self, state: State, pool: Pool, now: int) -> None:
-        """Do what is due in every trial of the pool."""
+    def advance(self, state: State, pool: Pool, now: int) -> bool:
+        """Do what is due in every trial of the pool. Returns whether all succeeded, as for lanes."""
+        succeeded = True
         for trial in state.trials.values():
             if trial.pool == pool.pool:
-                self._advance(state, pool, trial, now)
+                try:
+                    self._advance(state, pool, trial, now)
+                except MusterError as error:
+                    log.error("trial %d of pool %d: %s", trial.trial, pool.pool, error)
+                    succeeded = False
+        return succeeded
 
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
         if trial.settled and not trial.drawn:
             return  # nobody's duty
         files, vote = self._judged(state, trial)
-        file = files[0]
-        jury = self._committees.of(state, trial, vote.place)
+        file, seats = files[0], rounds.seats_of(state, self._voting.voters)
+        jury = self._committees.of(state, trial, vote.key)
         if not trial.drawn and not trial.settled:
-            self._keeper.draw_or_dismiss(state, trial, file, rounds.seats_of(state, self._voting.voters))
+            self._keeper.draw_or_dismiss(state, trial, file, seats)
         if jury is None:
             return
         if trial.settled:
             self._fees.collect_trial(state, trial, jury)
             return
-        # Jurors look at the rollouts that the committee looked at; of a node case at those that their own draw names,
-        # which nobody knew when the case was opened.
+        # Jurors look at the rollouts that the committee looked at. In a node challenge they look at those that their
+        # own draw names, which nobody knew when the challenge was opened.
         own_draw = state.case_of(trial.trial) is not None
         audit_seed = jury.seed if own_draw else rounds.deciding_round(state, file).seed
-        voting = VotingRound(rounds.trial_place(trial), jury, files, vote, audit_seed)
+        voting = VotingRound(rounds.trial_name(trial), jury, files, vote, audit_seed)
         self._voting.advance(state, pool, voting, now)
         if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
-            self._keeper.conclude(state, trial, file, rounds.seats_of(state, self._voting.voters))
+            self._keeper.conclude(state, trial, file, seats)
 
     def _judged(self, state: State, trial: Trial) -> tuple[list[Submission], TrialVote]:
-        """The files that a jury judges, and how it votes."""
-        case = state.case_of(trial.trial)
-        if case is not None:
-            return rounds.named_files(state, case), CaseVote(trial, case, state, self._config)
+        """Return the files that a jury judges, and how it votes."""
+        challenge = state.case_of(trial.trial)
+        if challenge is not None:
+            return rounds.named_files(state, challenge), ChallengeVote(trial, challenge, state, self._config)
         file = state.submissions[trial.pool, trial.sequence]
         return [file], TrialVote(trial, rounds.acceptance_at_stake(state, file))
 
 
-# ~ Everything that our seats have to do in one pool.
-
-
-MakeVoting = Callable[[ValidatorCollaborators, PoolCollaborators, VerdictPublisher], Voting]
-
-
 class PoolDuties:
-    """Lanes, trials and what is overdue, of one pool. What needs no more than the chain is done where the pool could
-    not be opened too: cast votes are shown, answers given, lanes settled, fees collected."""
+    """Everything that our seats have to do in one pool. What needs no more than the chain is done where the pool could
+    not be opened too: votes are revealed, fallback votes cast, lanes settled, fees collected."""
 
     def __init__(
         self,
@@ -275,32 +290,34 @@ class PoolDuties:
         self._voting = make_voting(shared, self._pool, publisher) if self._pool else Voting(shared, pool, publisher)
         self._fees = FeeCollection(shared, publisher)
         self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
-        self._lanes = LaneHandler(suite.court, self._voting, self._fees, self._keeper)
+        self._lanes = LaneDuties(suite.court, self._voting, self._fees, self._keeper)
         config = self._pool.config if self._pool else None
-        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper, config)
+        self._trials = TrialDuties(suite.juries, self._voting, self._fees, self._keeper, config)
         self._beats: Heartbeats | None = None
 
     @property
     def trouble(self) -> str:
-        """Why our last vote there was no judgement; empty if it was one."""
+        """Why our last vote there was a fallback vote; empty if it was judged."""
         return self._voting.trouble
 
     def start(self, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
-        """Begin to tell the pool's service how this process is (`beat`)."""
+        """Begin to send the heartbeats that `beat` makes to the pool's service."""
         if self._pool is not None:
             self._beats = Heartbeats(self._pool.orchestrator, beat, seconds)
             self._beats.start()
 
-    def advance(self, state: State, now: int) -> set[TaskKey]:
-        """Start whatever is due; returns the tasks that are to be judged, now or ahead."""
+    def advance(self, state: State, now: int) -> set[TaskKey] | None:
+        """Start whatever is due. Returns the tasks that are to be judged, now or ahead; None if something failed, so
+        that nobody knows all of them."""
         pool = state.pools[self._number]
-        self._lanes.advance(state, pool, now)
-        self._trials.advance(state, pool, now)
+        succeeded = self._lanes.advance(state, pool, now)
+        succeeded &= self._trials.advance(state, pool, now)
         self._keeper.finish_overdue(state, now)
-        return self._voting.end_turn()
+        wanted = self._voting.end_turn()
+        return wanted if succeeded else None
 
     def forget(self) -> None:
-        """After a reorganisation."""
+        """Look at everything again after a reorganisation."""
         self._fees.forget()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether a seat takes on a pool's judging: not where its programs could take longer than the pool's windows. Pure."""
+"""The pools that our seats judge: which they are, how they are opened, and what the process shares among them."""
 
 import logging
 import threading
@@ -25,19 +25,19 @@ from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from runtime.relay import serve_as_peer
-from validator.ballots import BallotBox
+from validator.ballots import BallotStore
 from validator.config import ENGINES, READY, ValidatorConfig
 from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others
 from validator.judging.queue import JudgeQueue
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import Holdings, KeptFiles, open_shelf, tenant_of
+from validator.retention import Retention, RetentionStore, open_serving, tenant_of
 from validator.tasks import TransactionTasks
 
 
 def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
-    """Why the pool's files could not be judged in time; None where they can. Raises ConfigError for a configuration
-    with a wrong parameter."""
+    """Return why a pool's files could not be judged within its windows; None if they can. Raises ConfigError for a
+    configuration with a wrong parameter."""
     return too_slow(config, pool.terms.commitWindow, pool.terms.juryCommitWindow)
 
 
@@ -49,7 +49,7 @@ def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
     return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)
 
 
-# ~ What the validator works with outside its own loop: what all pools share, and what each has of its own.
+# --- What the process works with: what all pools share, and what each has of its own
 
 
 log = logging.getLogger("muster.validator")
@@ -58,31 +58,31 @@ _OPENING_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class ValidatorCollaborators:
-    """What all pools share. `voters`: for each voting key the contracts, sending as it. `wake` is set when there is
-    something to do before the next look at the chain."""
+    """What all pools share. `voters`: for each voting key the contracts that send as it. `wake` is set when there is
+    something to do before the next poll of the chain."""
 
     chain: ChainConnection
     voters: Mapping[str, Suite]
-    ballots: BallotBox
+    ballots: BallotStore
     verdicts: VerdictStore
-    holdings: Holdings
+    retention: Retention
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
 
     @classmethod
     def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
-        """Those that a configuration names. Raises ConfigError or UnreachableError."""
+        """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
         chain, wake = ChainConnection(config), threading.Event()
         verdicts = VerdictStore(chain.home / "verdicts")
         room = int(config.keep_gib * (1 << 30))
-        files = KeptFiles(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool, chain.now))
+        files = RetentionStore(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool, chain.now))
         return cls(
             chain=chain,
             voters={str(account.address): chain.account_suite(account) for account in accounts},
-            ballots=BallotBox(chain.home / "ballots"),
+            ballots=BallotStore(chain.home / "ballots"),
             verdicts=verdicts,
-            holdings=Holdings(files, open_shelf(config, files)),
+            retention=Retention(files, open_serving(config, files)),
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
@@ -91,7 +91,7 @@ class ValidatorCollaborators:
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
-        self.holdings.close()
+        self.retention.close()
         self.chain.close()
 
 
@@ -108,7 +108,7 @@ class PoolCollaborators:
     jury_patience: float
 
     def jury_patience_for(self, files: int) -> float:
-        """The same for a jury of so many files, which has the longer window."""
+        """Return the same for a jury of `files` files, which has the longer window."""
         return self.jury_patience + further_lanes(files) * self.patience
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class UnopenedPool:
 
 class PoolOpener:
     """Connects to pools: `account` signs requests to their services, all of them are judged by one engine, and files of
-    node cases by their workers' own, of those that this machine holds."""
+    node challenges by their workers' own, of those that this machine holds."""
 
     def __init__(
         self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
@@ -161,7 +161,7 @@ class PoolOpener:
             Sources(client.objects),
             JudgedWeights(client, self._config.poll_seconds, self._kept),
             self._shared.verdicts,
-            self._shared.holdings.files,
+            self._shared.retention.store,
             self._judge_one,
         )
         orchestrator = OrchestratorClient(
@@ -184,7 +184,9 @@ class PoolOpener:
             return
         if not promised(pool, (seat for voter in self._shared.voters for seat in state.seats_of_voter(voter))):
             raise ConfigError(slow.what, f"its owner can mend that: {slow.hint}")
-        log.warning("pool %d may be TOO SLOW to judge in time (muster validator opt-out): %s", pool.pool, slow.what)
+        log.warning(
+            "pool %d may be TOO SLOW to judge in time (muster validator judge --stop): %s", pool.pool, slow.what
+        )
 
     def _warm(self, client: PoolClient, judge: FileJudge) -> None:
         """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.
@@ -207,7 +209,7 @@ class PoolOpener:
         return self._config.keep_steps * max(1, self._count)
 
 
-# ~ Which pools our seats may be drawn for, and the connections to all of them that can be served.
+# --- Which pools our seats may be drawn for
 
 
 _REMIND_SECONDS = 60.0
@@ -215,11 +217,11 @@ _AT_STAKE, _AT_LEISURE = 2.0, 30.0
 """The longest pause, in seconds, before a pool that could not be opened is tried again."""
 
 OpenPool = Callable[[PoolSource, bool], PoolCollaborators]
-"""From where a pool is, and whether a stranger said so."""
+"""From where a pool is, and whether a stranger announced it."""
 
 
 def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> set[int]:
-    """The pools that a seat of these keys may be drawn for, or has an open duty in."""
+    """Return the pools that a seat of these keys may be drawn for, or has an open duty in."""
     ours = [seat for seat in state.seats.values() if seat.voter in voters and not seat.closed]
     numbers, classes = {seat.seat for seat in ours}, set[int]()
     for seat in ours:
@@ -234,13 +236,14 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
 
 class ServedPools:
     """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it. A pool
-    that cannot be served is said again and again, in `problems` and in the log: its seats are fined for what they miss.
+    that cannot be served is reported every minute, in `problems` and in the log: its seats are fined for what they
+    miss.
     """
 
     def __init__(self, sources: Mapping[int, PoolSource], open_pool: OpenPool, tasks: TransactionTasks) -> None:
         self._sources, self._open_pool, self._tasks = sources, open_pool, tasks
         self._opened: dict[int, PoolCollaborators] = {}
-        self._told: dict[int, tuple[str, float]] = {}
+        self._reported: dict[int, tuple[str, float]] = {}
         self.problems: dict[int, str] = {}
 
     def advance(self, state: State, wanted: set[int]) -> None:
@@ -257,18 +260,20 @@ class ServedPools:
                 self.problems.pop(number, None)  # no seat of ours may be drawn for it any more
 
     def unopened(self, number: int) -> UnopenedPool:
-        """What stands for a pool until it is opened."""
+        """Return the stand-in for a pool until it is opened."""
         return UnopenedPool(lambda: self.problems.get(number, ""))
 
     def take(self) -> Iterator[tuple[int, PoolCollaborators]]:
-        """The pools that have been opened so far."""
+        """Yield the pools that have been opened so far."""
         yield from sorted(self._opened.items())
 
     def _open(self, pool: Pool) -> None:
         announced = pool.pool not in self._sources
         try:
             if announced and not pool.service_url:
-                raise ConfigError("its owner announced no service", "name it in `pools`, or opt out of its class")
+                raise ConfigError(
+                    "its owner announced no service", "name it in `pools`, or opt out of its validator group"
+                )
             source = PoolSource(pool=pool.pool, orchestrator=pool.service_url) if announced else None
             self._opened[pool.pool] = self._open_pool(source or self._sources[pool.pool], announced)
             self.problems.pop(pool.pool, None)
@@ -278,7 +283,7 @@ class ServedPools:
 
     def _remind(self, number: int) -> None:
         problem, now = self.problems.get(number, ""), time.monotonic()
-        said, when = self._told.get(number, ("", 0.0))
-        if problem and (said != problem or now > when + _REMIND_SECONDS):
-            self._told[number] = problem, now
+        reported, when = self._reported.get(number, ("", 0.0))
+        if problem and (reported != problem or now > when + _REMIND_SECONDS):
+            self._reported[number] = problem, now
             log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)

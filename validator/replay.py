@@ -1,4 +1,4 @@
-"""Judge decided submissions again from public data alone, and say where the result differs from what was decided."""
+"""Replay: judge decided submissions again from public data alone, and say where the result differs."""
 
 import logging
 import math
@@ -85,19 +85,19 @@ def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submissio
 
 
 class OpenedVotes:
-    """Fetches what validators said."""
+    """Fetches what validators voted and published."""
 
     def __init__(self, sources: Sources) -> None:
         self._document = lru_cache(maxsize=64)(partial(sources.fetch, "verdicts", limit=_DOCUMENT_BYTES))
 
     def of(self, file: Submission, decided: Round) -> Iterator[Opened]:
-        """The votes of the deciding round that were opened, with the documents behind them."""
+        """Yield the opened votes of the deciding round, with the documents behind them."""
         for member, (_, digest) in sorted(decided.reveals.items()):
             code = Code(decided.code_at(file.place, member))
             yield Opened(decided.seats[member], code, digest, self._document(digest))
 
     def verdicts(self, state: State, file: Submission) -> Iterator[Verdict]:
-        """The published documents' verdicts on a file; what is not published or not what was voted with is left out."""
+        """Yield the published verdicts on a file; what is not published, or not what was voted with, is left out."""
         for opened in self.of(file, deciding_round(state, file)):
             try:
                 if opened.document is not None:
@@ -107,7 +107,7 @@ class OpenedVotes:
 
 
 class Replayer:
-    """Judges as a validator does; as jurors of node cases do if it is given the other engines of this machine."""
+    """Judges as a validator does; as jurors of node challenges do if it is given the other engines of this machine."""
 
     def __init__(self, pool_client: PoolClient, engine: Engine, others: OtherEngines | None = None) -> None:
         self._pool_client = pool_client
@@ -124,8 +124,8 @@ class Replayer:
         return Replayed(file, Code(file.votes_code), tuple(self._votes.of(file, decided)), verdict)
 
     def verdict(self, state: State, file: Submission, audit_seed: bytes = b"") -> Verdict:
-        """Our own verdict on a decided submission, by the rows that `audit_seed` draws; without one by those that its
-        committee looked at."""
+        """Return our own verdict on a decided submission, by the rows that `audit_seed` draws; without one by those
+        that its committee audited."""
         facts = self._facts(state, file, audit_seed or deciding_round(state, file).seed)
         return self._judge.verdict(facts, state.mirrors_of(file), as_worker=self._as_worker)
 
@@ -137,7 +137,7 @@ class Replayer:
         return submission_facts(self._pool_client.pool_id, pool, file, step_seed, audit_seed)
 
 
-# ~ Where two verdicts on one submission differ: which check, which measurement. Pure.
+# --- Where two verdicts differ
 
 
 CODE = "code"
@@ -155,7 +155,7 @@ class Difference:
 
     @property
     def size(self) -> float | None:
-        """The distance of two numbers, None of anything else. A stranger's may be larger than any float."""
+        """The distance of two numbers, None for anything else. A stranger's may be larger than any float."""
         if isinstance(self.theirs, int | float) and isinstance(self.ours, int | float):
             with suppress(OverflowError):
                 return abs(float(self.theirs) - float(self.ours))
@@ -166,7 +166,7 @@ class Difference:
 
 
 def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
-    """Codes of checks first, then measurements, both in the order of the checks; not the figures of single rows."""
+    """Return where two verdicts differ: codes of checks first, then measurements, not the figures of single rows."""
     pairs = _paired(theirs.findings, ours.findings)
     codes = [Difference(check, CODE, _code(a), _code(b)) for check, a, b in pairs if _code(a) != _code(b)]
     measurements = [
@@ -179,7 +179,7 @@ def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
 
 
 def largest(found: Iterable[Difference]) -> dict[str, float]:
-    """The largest distance of every measurement, as "check.measurement"."""
+    """Return the largest distance of every measurement, as "check.measurement"."""
     out: dict[str, float] = {}
     for one in found:
         if one.size is not None and math.isfinite(one.size):

@@ -1,10 +1,10 @@
-"""What a seat does next in a round of a lane (or in a jury): a pure function of the chain and its own ballot."""
+"""What rounds of lanes and trials need of our seats: pure functions of the chain's state and of a seat's own ballot."""
 
 from collections.abc import Container
 from enum import Enum
 from math import comb
 
-from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Status, Submission, Trial
+from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.identity import PoolId, WorkId
@@ -15,7 +15,7 @@ from validator.judging.context import SubmissionFacts
 
 
 class SeatAction(Enum):
-    """The next step of one seat, or of a keeper."""
+    """The next step of one seat."""
 
     WAIT = "wait"
     JUDGE = "judge"
@@ -26,7 +26,7 @@ class SeatAction(Enum):
 
 
 def reveals_open(panel: Panel, now: int) -> bool:
-    """Reveals are taken once all have committed, or from the end of the commit window on."""
+    """Whether reveals are taken: once all have committed, or from the end of the commit window on."""
     return panel.drawn and (panel.all_committed or now >= panel.commit_until) and now < panel.reveal_until
 
 
@@ -41,11 +41,11 @@ def settleable(panel: Panel, now: int) -> bool:
 
 
 def member_action(panel: Panel, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> SeatAction:
-    """The next action of a member of a committee that is known, drawn or not.
+    """Return the next action of a member of a committee that is known, drawn or not.
 
-    `ballot_ready`: a judged ballot for this very seed lies on disk. `ballot_matches`: a stored ballot hashes to the
+    `ballot_ready`: a judged ballot for this very seed is stored. `ballot_matches`: a stored ballot hashes to the
     commitment on chain. `now` is the time of the newest block. After a reorganisation the commitment is gone or the
-    seed another one: the same rules then lead to judging or committing again.
+    seed is another one: the same rules then lead to judging or committing again.
     """
     if panel.settled:
         return SeatAction.DONE
@@ -69,76 +69,89 @@ def last_to_commit(panel: Panel, member: int) -> bool:
 
 
 def settler(panel: Panel, number: int) -> int:
-    """The member whose reveal settles lane `number`, once all have committed: one of those who did not show their vote
-    at once. The last to commit at most did, so somebody is left."""
+    """Return the member whose reveal settles lane `number`, once all have committed: one of those who did not show
+    their vote at once. At most the last to commit did, so somebody is left."""
     hidden = sorted(member for member, commitment in panel.commits.items() if commitment)
     return hidden[turn(number, len(hidden))]
 
 
 def turn(number: int, members: int) -> int:
-    """The member whose turn it is to settle lane (or conclude trial) `number`: everybody's equally often."""
+    """Return the member whose turn it is to settle lane (or conclude trial) `number`: everybody's equally often."""
     return number % members
 
 
-# ~ Which rounds and trials need us, and what of them: pure functions of the projected state.
-
-
-def lane_place(lane: Lane, number: int) -> str:
+def round_name(lane: Lane, number: int) -> str:
     return f"lane-{lane.pool}-{lane.lane}-{number}"
 
 
-def trial_place(trial: Trial) -> str:
+def trial_name(trial: Trial) -> str:
     return f"trial-{trial.trial}"
 
 
+def ballots_needed(state: State, name: str, now: int) -> bool:
+    """Whether a vote in the round or trial of this name may still have to be revealed, as of chain time `now`, also
+    after a reorganisation: until the challenge window after its end is over. One that the chain does not show may come
+    back with a reorganisation."""
+    kind, *numbers = name.split("-")
+    if kind == "lane":
+        lane = state.lanes.get((int(numbers[0]), int(numbers[1])))
+        if lane is None or not lane.round.settled:
+            return True
+        window = state.pools[lane.pool].terms.challengeWindow
+        final = all(file.is_final(now) for file in state.files_of(lane))
+        return now < lane.round.settled_time + window or not final
+    trial = state.trials.get(int(numbers[0]))
+    if trial is None or not trial.settled:
+        return True
+    return trial.drawn and now < trial.reveal_until + state.pools[trial.pool].terms.challengeWindow
+
+
 def deciding_round(state: State, file: Submission) -> Round:
-    """The round that gave a file its outcome."""
+    """Return the round that gave a file its outcome."""
     rounds = state.lane_of(file).rounds
     undecided = (Code.NONE, Code.UNDECIDED)
     return next((r for r in rounds if r.settled and code_at(r.codes, file.place) not in undecided), rounds[-1])
 
 
-def named_files(state: State, case: Accusation) -> list[Submission]:
-    """The files that a node case names, in order."""
-    return [state.submissions[case.pool, sequence] for sequence in case.sequences]
+def named_files(state: State, challenge: Accusation) -> list[Submission]:
+    """Return the files that a node challenge names, in order."""
+    return [state.submissions[challenge.pool, sequence] for sequence in challenge.sequences]
 
 
 def acceptance_at_stake(state: State, file: Submission) -> bool:
     """Whether a jury that finds the file unavailable ends an acceptance. It does so in disputes only: a canary's jury
     leaves what it cannot tell as it was."""
-    place = (file.pool, file.sequence)
-    if place in state.canaries and not state.canaries[place].concluded:
+    file_id = (file.pool, file.sequence)
+    if file_id in state.canaries and not state.canaries[file_id].concluded:
         return False
-    verdict = state.disputes[place].verdict if place in state.disputes else 0
+    verdict = state.disputes[file_id].verdict if file_id in state.disputes else 0
     return any(Code(code).is_accept for code in (file.votes_code, verdict))
 
 
 def files_digest(files: list[Submission]) -> bytes:
-    """What a ballot is about: a reorganisation that changes a file changes this."""
+    """Return what a ballot is about: a reorganisation that changes a file changes this."""
     return keccak(b"".join(file.inner + bytes.fromhex(file.node[2:]) for file in files))
 
 
 def submission_facts(
     pools: PoolId, pool: Pool, file: Submission, step_seed: bytes, lane_seed: bytes
 ) -> SubmissionFacts:
-    """A submission to `pool` as a judge needs it."""
+    """Return a submission to `pool` as a judge needs it."""
     work = Work(WorkId(pools, file.node, file.step, file.counter), step_seed, pool.steps[file.step].manifest)
     committed = Commitment(file.sha256, file.root, file.units, file.rows)
     return SubmissionFacts(work, committed, file.sequence, lane_seed, pool.terms.auditRate)
 
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
-    """Files not accepted whose challenge window is over: their slash, fine or refund waits for a keeper."""
-    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE)
-    return [
-        file
-        for file in state.submissions_of(pool)
-        if file.status in waiting and not file.finalized and not file.disputed and file.final_time <= now
-    ]
+    """Return files not accepted whose challenge window is over: their slash, fine or refund waits for somebody."""
+    refused = sorted(state.pools[pool].refused) if pool in state.pools else []
+    files = [state.submissions[pool, sequence] for sequence in refused]
+    return [file for file in files if not file.disputed and file.final_time <= now]
 
 
 def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:
-    """The files that the lane's newest round votes on: those attested, and then those that the first left undecided."""
+    """Return the files that the lane's newest round votes on: those attested, or those that the first round left
+    undecided."""
     if lane.round.round == 0:
         return [file for file in files if lane.is_judged(file.place)]
     return [file for file in files if code_at(lane.rounds[0].codes, file.place) is Code.UNDECIDED]
@@ -155,12 +168,13 @@ def will_never_be_drawn(state: State, lane: Lane) -> bool:
 
 
 def seats_of(state: State, voters: Container[str]) -> set[int]:
-    """Numbers of the seats that vote with these keys."""
+    """Return the numbers of the seats that vote with these keys."""
     return {seat.seat for seat in state.seats.values() if seat.voter in voters}
 
 
 def chance(state: State, voters: Container[str], pool: Pool) -> float:
-    """Probability that a committee of the pool yet to be drawn has at least one seat that votes with these keys."""
+    """Return the probability that a committee of the pool yet to be drawn has at least one seat that votes with these
+    keys."""
     ours = [
         seat.voter in voters for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups
     ]

@@ -13,6 +13,7 @@ from protocol.errors import MusterError
 
 log = logging.getLogger("muster.validator")
 _RETRY = 2.0
+_FORGET_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class _Failures:
 
 
 class TransactionTasks:
-    """Runs keyed tasks in threads. After success a key is not rerun before the projection reaches its block."""
+    """Runs keyed tasks in threads. After success a key is not rerun before the chain's state reaches its block."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="transaction")
@@ -38,6 +39,7 @@ class TransactionTasks:
         self._running: set[Hashable] = set()
         self._failed: dict[Hashable, _Failures] = {}
         self._mined: dict[Hashable, int] = {}
+        self._pruned_at = 0
 
     def run(
         self,
@@ -49,8 +51,9 @@ class TransactionTasks:
         longest: float = _RETRY,
     ) -> bool:
         """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`. The pause after a
-        failure is two seconds, and doubles with every further one up to `longest`."""
+        failure is two seconds, and doubles with every further one up to `longest`. Returns whether it was started."""
         with self._lock:
+            self._prune(head)
             failed = self._failed.get(key)
             pausing = failed is not None and not failed.over(longest)
             if key in self._running or pausing or head < self._mined.get(key, -1):
@@ -60,12 +63,20 @@ class TransactionTasks:
         return True
 
     def forget(self) -> None:
-        """After a reorganisation: what was mined may not be any more."""
+        """After a reorganisation, assume that mined transactions were undone."""
         with self._lock:
             self._mined.clear()
 
     def stop(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+    def _prune(self, head: int) -> None:
+        """Once a block, drop what keeps no task from being run."""
+        if head == self._pruned_at:
+            return
+        self._pruned_at, now = head, time.monotonic()
+        self._mined = {key: block for key, block in self._mined.items() if block > head}
+        self._failed = {key: one for key, one in self._failed.items() if now < one.when + _FORGET_SECONDS}
 
     def _run(self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool) -> None:
         mined, pause = head + 1, 0.0

@@ -7,13 +7,16 @@ from sandbox.policy import MIB, Wanted
 
 
 class WorkerConfig(ProcessConfig):
-    """`node` is the node key: it signs submissions and pays their gas. Pay vested is claimed every `claim_seconds`.
-    `isolation`: how it is kept apart from this machine (docs/isolation.md); containers run `isolation_image`, named by
-    its digest; `isolation_memory`: bytes, None for no limit."""
+    """A worker: one node of one pool."""
 
     node: KeyConfig
+    """The node key: it signs submissions and pays their gas."""
     claim_seconds: float = Field(30.0, gt=0)
+    """How often vested pay is claimed."""
     heartbeat_seconds: float = Field(60.0, gt=0, le=600)
     isolation: Wanted = "auto"
+    """How the worker is kept apart from this machine."""
     isolation_image: str = ""
+    """The container image to run, named by its digest."""
     isolation_memory: int | None = Field(None, ge=512 * MIB)
+    """Bytes that the isolated worker may use; no limit without it."""

@@ -1,4 +1,4 @@
-"""The worker's process: makes files, hands them in, claims its pay; survives kills, reorganisations and outages."""
+"""The worker's process: makes files, hands them in and claims its pay, through kills, reorganisations and outages."""
 
 import logging
 import threading
@@ -8,7 +8,7 @@ from protocol.api.work import HeartbeatRequest, NoLease, WorkLease
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
-from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import Heartbeats
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
@@ -61,7 +61,7 @@ class Worker:
             except ConfigError:
                 raise
             except MusterError as error:
-                # Chain, bucket or service may be down for a while: say so and go on.
+                # Chain, bucket or service may be down for a while: log it and go on.
                 self._progress.pause(2.0, str(error), "trouble")
             except OSError as error:
                 self._progress.pause(2.0, unwritten(error), "trouble")
@@ -102,14 +102,14 @@ class Worker:
         return answer
 
     def _ready(self, steps: tuple[int, ...]) -> int | None:
-        """The newest of these policy steps that the engine can change to without a download."""
+        """Return the newest of these policy steps that the engine can change to without a download."""
         pool = self._client.pool()
         named = [(one.step, one.manifest) for one in pool.steps if one.step in steps] if pool else []
         here = [step for step, name in named if name == self._loaded or self._ahead.folder(name) is not None]
         return max(here, default=None)
 
     def _make(self, lease: WorkLease) -> None:
-        """Make and journal one file; the next look at the chain hands it in."""
+        """Make and journal one file; the next poll of the chain hands it in."""
         pool = self._client.pool()
         seed = self._client.seeds(pool.terms.maxLag).get(lease.step) if pool else None
         if pool is None or seed is None:
@@ -136,7 +136,7 @@ class Worker:
         try:
             self._collaborators.producer.load(folder)
         except (MusterError, OSError) as error:
-            # What was fetched ahead may have been removed or damaged since: fetching looks at every byte again.
+            # What was fetched ahead may have been removed or damaged since: fetching checks every byte again.
             log.info("step %d is fetched again: %s", work.id.step, error)
             folder, reloading = self._client.weights(work), time.monotonic()
             self._collaborators.producer.load(folder)

@@ -1,7 +1,7 @@
 """What a worker does next: a pure function of the chain's state and its journal.
 
-Kills and reorganisations need no cases of their own: whatever happened, the account's counter on chain says which file
-is due, and the journal says whether it exists already.
+Kills and reorganisations need no special cases: the account's counter on chain says which file is due, and the journal
+says whether it exists already.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from worker.journal import JournalEntry
 
 
 class Do(Enum):
-    """Stop for good, wait and look again, hand in a file made before, or make the next one."""
+    """Stop for good, wait and poll again, hand in a finished file, or make the next one."""
 
     STOP = "stop"
     WAIT = "wait"
@@ -38,7 +38,8 @@ class Decision:
 def decide(
     state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
 ) -> Decision:
-    """The next thing to do. `seeds`: step → its seed, only of confirmed seed blocks; `entries`: the journal's."""
+    """Return the next thing to do. `seeds`: step → its seed, for confirmed seed blocks only; `entries`: the
+    journal's."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
     standing = standing_of(account)
     if pool is None:
@@ -47,7 +48,7 @@ def decide(
         return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
     if standing is Standing.EJECTED:
         refused = f"its submission {account.eject_sequence} was refused"
-        upheld = f"node case {account.eject_case} was upheld"
+        upheld = f"node challenge {account.eject_case} was upheld"
         reason = f"the node was ejected from pool {pool_id}: {upheld if account.eject_case else refused}"
         return Decision(Do.STOP, reason, failed=True)
     if standing is Standing.FROZEN:
@@ -72,15 +73,15 @@ def decide(
 
 
 def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:
-    """Whether the pool said by its receipt that it takes this file, whatever has changed since. A seed that a
-    reorganisation changed makes it another file's."""
+    """Whether the pool promised by its receipt to take this file, whatever has changed since. A seed that a
+    reorganisation changed makes the receipt another file's."""
     valid = entry.receipt is not None and not entry.overdue and pool.status != "settled"
     known = account.joined_step <= entry.step <= pool.step
     return valid and known and seeds.get(entry.step, entry.step_seed) == entry.step_seed
 
 
 def _closed(pool_id: int, pool: Pool, standing: Standing) -> Decision | None:
-    """Why nothing new is taken from this node now, if so."""
+    """Return why nothing new is taken from this node, if so."""
     if standing is Standing.REMOVED:
         return Decision(Do.STOP, f"the owner removed the node from pool {pool_id}", failed=True)
     if pool.status in ("closing", "settled"):

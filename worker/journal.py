@@ -1,7 +1,7 @@
 """The worker's journal: every finished file is on disk before anybody hears of it.
 
-Two files per entry: the rollout file, then a small JSON note whose existence makes the entry. Both are synced, so that
-a worker killed at any moment finds either the whole entry or none.
+An entry is two files: the rollout file, then a small JSON note whose existence makes the entry. Both are synced, so a
+worker killed at any moment finds either the whole entry or none.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ log = logging.getLogger("muster.worker")
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A finished file; with the service's receipt once the bucket has it. `overdue`: what the receipt promised is over,
-    the chain takes the file as any other or not at all."""
+    """A finished file, with the service's receipt once the bucket has it. `overdue`: the receipt's promise is over; the
+    chain takes the file as any other or not at all."""
 
     __pydantic_config__ = HEX_RECORD
 
@@ -82,12 +82,13 @@ class Journal:
         return changed
 
     def receipt(self, sha256: bytes) -> UploadReceipt | None:
-        """The receipt of a file that was uploaded. Safe in any thread."""
+        """Return the receipt of an uploaded file. Safe in any thread."""
         found = (entry.receipt for entry in list(self.entries.values()) if entry.sha256 == sha256)
         return next(found, None)
 
     def data(self, entry: JournalEntry) -> bytes:
-        """The file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then forgotten."""
+        """Return the file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then
+        removed."""
         try:
             data = self._data(entry).read_bytes()
         except OSError:

@@ -1,4 +1,4 @@
-"""A worker apart from the machine that it runs on: what it may see and use, and how it is started so."""
+"""The worker's process, isolated from the machine that it runs on: what it may see and use, and how it is started."""
 
 import logging
 import os
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from chain.deployment import Deployment
 from engines.runtime import torch_environment
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
@@ -23,6 +24,7 @@ from sandbox.image import copy_made
 from sandbox.launch import Choice, choose
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess, claims
 from worker.config import WorkerConfig
+from worker.signer import SOCKET, SignerServer, SigningRules
 
 log = logging.getLogger("muster.isolation")
 INSIDE = "MUSTER_ISOLATED"
@@ -32,8 +34,11 @@ _PROCESSES, _OPEN_FILES = 4096, 65536
 
 
 def enter(config_path: Path) -> None:
-    """Run the worker of a configuration as that wants it isolated, and end this process with its exit code. Returns if
-    it shall run in this process: plainly, or because this process is isolated already. Raises ConfigError."""
+    """Run the worker of a configuration isolated as it asks, and end this process with its exit code.
+
+    Returns if the worker runs in this process: without isolation, or because this process is isolated already. Raises
+    ConfigError.
+    """
     if INSIDE in os.environ:
         return
     start_logging()
@@ -52,11 +57,15 @@ def enter(config_path: Path) -> None:
     write_atomic(inside, absolute(config).model_dump_json(indent=2).encode() + b"\n", 0o600)
     python = "python3" if choice.mode.is_container else sys.executable
     argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
-    sys.exit(launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image)))
+    account = config.node.open()
+    rules = SigningRules(config, Deployment.load(config.deployment), str(account.address))
+    with SignerServer(absolute(config).home, account, rules):
+        code = launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image))
+    sys.exit(code)
 
 
 def _bring_images(config: WorkerConfig) -> None:
-    """The sandbox's images that this user has: the worker's cache is another, and making them takes minutes."""
+    """Copy the sandbox images that this user has: the worker has another cache, and building them takes minutes."""
     try:
         copy_made(absolute(config).home / _CACHE / "muster" / "sandbox")
     except OSError as error:
@@ -64,13 +73,13 @@ def _bring_images(config: WorkerConfig) -> None:
 
 
 def words(choice: Choice, policy: IsolationPolicy) -> list[str]:
-    """Lines: why not a stronger mode, the mode, what it protects and what not."""
+    """Return lines that say why no stronger mode is used, the mode, what it protects and what not."""
     refused = [f"not {mode.value}: {why}" for mode, why in choice.why_not.items()]
     return [*refused, choice.mode.value, *claims(choice.mode, policy, choice.accounting).text().splitlines()]
 
 
 def absolute(config: WorkerConfig) -> WorkerConfig:
-    """The same with every path absolute."""
+    """Return the configuration with every path absolute."""
     here = Path.cwd()
     password = config.node.password_file and here / config.node.password_file
     node = config.node.model_copy(update={"keystore": here / config.node.keystore, "password_file": password})
@@ -79,17 +88,23 @@ def absolute(config: WorkerConfig) -> WorkerConfig:
 
 
 def inside_path(config: WorkerConfig) -> Path:
-    """The configuration that the isolated worker reads."""
+    """Return the path of the configuration that the isolated worker reads."""
     return Path.cwd() / config.home / "isolated.json"
 
 
 def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
-    """Home and cache can be written to; keys and deployment can be read; nothing else of the host's files is there.
-    All of the configuration's paths are absolute. Raises ConfigError for one that cannot be mounted."""
-    keys = (config.node.keystore, *([config.node.password_file] if config.node.password_file else []))
+    """Return the policy of an isolated worker: home and cache are writable, the deployment readable, and nothing else
+    of the host's files is there, keys included. All paths of the configuration are absolute. Raises ConfigError for one
+    that cannot be mounted."""
+    keys = (config.node.keystore, config.node.password_file) if mode is not Mode.PLAIN else ()
+    for key in filter(None, keys):
+        for folder in (config.home, config.cache):
+            if key.resolve().is_relative_to(folder.resolve()):
+                what = f"{key} is in {folder}, which the isolated worker can read"
+                raise ConfigError(what, 'move the key file, or set isolation = "none"')
     try:
         mounts = [Mount.same(path, writable=True) for path in (config.home, config.cache)]
-        mounts += [Mount.same(path) for path in (config.deployment, *keys)]
+        mounts.append(Mount.same(config.deployment))
     except ValidationError as error:
         raise ConfigError(first_problem(error.errors())[1], 'choose another path, or isolation = "none"') from None
     inside_bubblewrap = mode is Mode.BUBBLEWRAP
@@ -108,17 +123,24 @@ def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
 
 
 def _environment(config: WorkerConfig, preload: bool) -> dict[str, str]:
-    """Its own caches, and what torch needs; an image has its own library to load first."""
+    """Return its own caches and what torch needs; an image has its own library to preload."""
     torch = torch_environment(config.engine.threads)
     if not preload:
         torch.pop("LD_PRELOAD", None)
     home = str(config.home)
-    own = {INSIDE: "1", "HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
+    own = {
+        INSIDE: "1",
+        SOCKET: f"{home}/signer.sock",
+        "HOME": home,
+        "USER": "muster",
+        "XDG_CACHE_HOME": f"{home}/{_CACHE}",
+        "LANG": "C.UTF-8",
+    }
     return torch | own | {"PYTHONUNBUFFERED": "1"}
 
 
 def _needs_loopback(config: WorkerConfig) -> bool:
-    """Whether what it talks to is, or may be, on this very machine."""
+    """Whether something that it talks to is, or may be, on this machine."""
     urls = (*config.rpc, config.orchestrator, *config.mirrors)
     return config.allow_private_sources or any(_is_loopback(urlsplit(url).hostname or "") for url in urls)
 
@@ -131,17 +153,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _at_most(kind: int, wanted: int) -> int:
-    """`wanted`, or the most that this process may give others."""
+    """Return `wanted`, or the most that this process may give others."""
     hard = resource.getrlimit(kind)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
-# ~ `run(config_path)`: one worker process.
-
-
 def run(config_path: Path) -> None:
-    """Work, isolated as the configuration says, until SIGINT or SIGTERM, the pool's end (exit code 0) or the node's
-    ejection (exit code 3)."""
+    """Work until SIGINT or SIGTERM, the pool's end (exit code 0) or the node's ejection (exit code 3)."""
     enter(config_path)
     start(config_path, WorkerConfig, _build)
 

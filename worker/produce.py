@@ -1,6 +1,6 @@
-"""Making one rollout file: plan, complete, score, seal. Pure but for the engine; each stage can be replaced.
+"""Making one rollout file: plan, complete, score, seal. Apart from the engine everything is pure.
 
-`attacks/` replaces stages to show what checks catch; an honest worker uses `Producer` as it is.
+`attacks/` replaces stages to show what the checks catch; an honest worker uses `Producer` as it is.
 """
 
 from abc import ABC, abstractmethod
@@ -38,8 +38,8 @@ class Produced:
 
 
 class FileMaker(ABC):
-    """Makes rollout files of one pool of completions that `complete` gives. `model`: its weights are loaded, and its
-    arithmetic named in the files."""
+    """Makes rollout files of one pool from the completions that `complete` gives. `model`: whose weights are loaded,
+    and whose arithmetic the files name."""
 
     def __init__(self, config: PoolConfig, model: Loadable) -> None:
         self.config, self._model = config, model
@@ -53,8 +53,8 @@ class FileMaker(ABC):
         return self._environment
 
     def prepare(self) -> None:
-        """All that the first file needs besides weights: whoever joins does it while they come. Raises ConfigError for
-        an environment that this machine does not have."""
+        """Prepare all that the first file needs besides weights, while they are downloaded. Raises ConfigError for an
+        environment that this machine does not have."""
         from protocol.toploc import warm  # it brings torch, for which a process is prepared first
 
         self._following.prepare()
@@ -67,13 +67,13 @@ class FileMaker(ABC):
         self._environment = environment
 
     def make(self, work: Work) -> Produced:
-        """The file: the same on every call, up to the engine's arithmetic."""
+        """Make the file of some work: the same on every call, up to the engine's arithmetic."""
         plan = self.plan(work)
         rollouts = self.score(plan, self.complete(work, plan))
         return self.seal(work, rollouts)
 
     def plan(self, work: Work) -> list[Planned]:
-        """Every completion of the file, in row order."""
+        """Return every completion of the file, in row order."""
         plan = []
         for assignment in assignments(work, self.config, self.environment.mask):
             prompt = self.environment.prompt(assignment.problem_seed, assignment.target_length)
@@ -83,10 +83,10 @@ class FileMaker(ABC):
 
     @abstractmethod
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        """Completions with proofs, all turns of each, in the plan's order."""
+        """Return completions with proofs, all turns of each, in the plan's order."""
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        """Rows of the file, rewards included."""
+        """Return the rows of the file, rewards included."""
         rows = []
         for planned, done in zip(plan, completions, strict=True):
             problem = planned.assignment
@@ -110,7 +110,7 @@ class FileMaker(ABC):
         return RolloutHeader(work, f"{info.name} {info.version}", info.dtype, info.device)
 
     def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
-        """File bytes and commitment. Raises MalformedFile if a stage broke the format."""
+        """Return file bytes and commitment. Raises MalformedFile if a stage broke the format."""
         header = self.header(work)
         data = write(header, rollouts)
         return Produced(header, tuple(rollouts), data, commit(data, rollouts))

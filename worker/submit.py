@@ -1,4 +1,4 @@
-"""What a worker is doing, as its log and its heartbeats say."""
+"""Handing finished files in, presenting their receipts, and claiming what they earn."""
 
 import logging
 import threading
@@ -20,14 +20,14 @@ from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import engine_key
 from protocol.receipts import UploadReceipt
 from protocol.waits import WAITS
-from runtime.heartbeats import heartbeat
-from runtime.orchestrator_client import OrchestratorClient
+from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
 from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal, JournalEntry
 from worker.produce import Producer
+from worker.signer import node_account
 
 log = logging.getLogger("muster.worker")
 
@@ -38,7 +38,7 @@ class WorkerProgress:
     far that the making stood still for besides the engine's own reload (`swap_pause`), and that reload, seconds."""
 
     def __init__(self, stopping: threading.Event) -> None:
-        self._stopping, self._said = stopping, ""
+        self._stopping, self._logged = stopping, ""
         self.phase, self.step = "starting", -1
         self.lease: WorkLease | None = None
         self.made = self.submitted = 0
@@ -47,21 +47,21 @@ class WorkerProgress:
         self.swaps = {"swaps": 0.0, "swap_reload": 0.0, "swap_pause": 0.0}
 
     def pause(self, seconds: float, reason: str, phase: str) -> None:
-        """Wait, and say why once."""
+        """Wait, and log the reason once."""
         self.phase = phase
-        if reason != self._said:
+        if reason != self._logged:
             log.info("%s", reason)
-            self._said = reason
+            self._logged = reason
         with WAITS.on(reason[:200]):
             self._stopping.wait(seconds)
 
     def finished(self) -> None:
-        """A file was made: whatever is waited for next is said again."""
+        """Count a file; the next wait is logged even if its reason is the same."""
         self.made += 1
-        self._said = ""
+        self._logged = ""
 
     def swapped(self, pause: float, reload: float) -> None:
-        """The engine has other weights now, which took `reload` seconds; the making stood still for `pause` besides."""
+        """Record a change of weights that took the engine `reload` seconds, and making `pause` seconds besides."""
         if pause >= self.swaps["swap_pause"]:
             self.swaps |= {"swap_reload": reload, "swap_pause": pause}
         self.swaps["swaps"] += 1
@@ -80,7 +80,7 @@ class WorkerProgress:
         )
 
 
-# ~ What the worker works with outside its own loop.
+# --- What the worker works with outside its own loop
 
 
 MakeProducer = Callable[[PoolConfig, Engine], Producer]
@@ -88,7 +88,7 @@ MakeProducer = Callable[[PoolConfig, Engine], Producer]
 
 @dataclass(frozen=True)
 class WorkerCollaborators:
-    """`pool_client` sends as `node`, whose address it is. `ahead` brings weights, as soon as it is started."""
+    """`node` is the address as which `pool_client` sends. `ahead` fetches weights once it is started."""
 
     node: str
     pool_client: PoolClient
@@ -99,12 +99,12 @@ class WorkerCollaborators:
 
     @classmethod
     def connect(cls, config: WorkerConfig, make_producer: MakeProducer = Producer) -> Self:
-        """Those that a configuration names. Raises ConfigError or UnreachableError."""
-        account = config.node.open()
+        """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
+        account = node_account(config)
         client = PoolClient(config, account)
         serve_as_peer(client, account)
         pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)
-        # An engine takes seconds to a minute to start: whoever joins downloads meanwhile.
+        # An engine takes seconds to a minute to start: a joining worker downloads meanwhile.
         ahead.start()
         producer = make_producer(pool_config, config.engine.make())
         _refuse_unknown(pool_config, producer.engine)
@@ -133,8 +133,7 @@ def _refuse_unknown(config: PoolConfig, engine: Engine) -> None:
         raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")
 
 
-# ~ When a worker shows the chain the receipt of its upload: with the submission, where that spares the service's
-# ~ attestation; or later, of files that the service left out, before they count as late.
+# --- Receipts
 
 
 _FEW = 4
@@ -142,7 +141,8 @@ _FEW = 4
 
 
 class ReceiptKeeper:
-    """A thread of its own: making a file takes longer than a lane waits for what is missing."""
+    """Presents receipts of files that the service left out, before they count as late. It has a thread of its own,
+    because making a file takes longer than a lane waits."""
 
     def __init__(self, collaborators: WorkerCollaborators, poll_seconds: float) -> None:
         self._collaborators, self._poll = collaborators, poll_seconds
@@ -163,7 +163,7 @@ class ReceiptKeeper:
             except MusterError as error:
                 log.info("no receipt is presented: %s", error)
             except Exception:
-                # A bug here must not end the thread: what the service leaves out would be late.
+                # A bug here must not end the thread: files that the service leaves out would be late.
                 log.exception("no receipt is presented")
 
     def once(self) -> None:
@@ -181,8 +181,8 @@ class ReceiptKeeper:
 
 
 def worth_presenting(state: State, pool_id: int) -> bool:
-    """Whether the node's next file should bring its receipt: the pool's lanes hold few files, and those of the open one
-    brought theirs, so that its committee is drawn without waiting for the service."""
+    """Whether the node's next file should be submitted with its receipt: the pool's lanes hold few files, and those of
+    the open lane brought theirs, so that its committee is drawn without waiting for the service."""
     newest = list(islice(state.recent_lanes(pool_id, since=-1), 2))
     if newest and not newest[0].ended(state.head):
         if newest[0].missing or len(newest[0].sequences) >= _FEW:
@@ -192,14 +192,14 @@ def worth_presenting(state: State, pool_id: int) -> bool:
 
 
 def running_out(state: State, pool_id: int, node: str) -> Iterator[Submission]:
-    """The node's files that the service has not attested in the first half of the time it has, and still can."""
+    """Yield the node's files that the service did not attest in the first half of its time, and still can."""
     for file in state.unattested(pool_id, node):
         lane = state.lane_of(file)
         if lane.ended(state.head) and state.head >= lane.last_block + state.pools[pool_id].terms.attestBlocks // 2:
             yield file
 
 
-# ~ Hands finished files in and claims what they earn; whatever fails is tried again.
+# --- Submission
 
 
 _KEPT_FILES = 64
@@ -213,7 +213,7 @@ _PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember"})
 
 
 class Submitter:
-    """Pay that has vested is claimed every `claim_seconds`."""
+    """Hands finished files in, and claims vested pay every `claim_seconds`. Whatever fails is tried again."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class Submitter:
         self._claim_seconds, self._next_claim = claim_seconds, 0.0
 
     def submit(self, entry: JournalEntry) -> None:
-        """Upload a finished file if need be, then submit it."""
+        """Upload a finished file if necessary, then submit it."""
         journal, progress = self._collaborators.journal, self._progress
         if not self._counts(entry.receipt):
             progress.phase = "uploading"
@@ -254,7 +254,8 @@ class Submitter:
         self._catch_up(landed.receipt.block)
 
     def _counts(self, receipt: UploadReceipt | None) -> bool:
-        """Whether the chain would take the receipt: without one, what the service leaves out is late and fined."""
+        """Whether the chain would take the receipt: without one, a file that the service leaves out is late and
+        fined."""
         pool, now = self._client.pool(), self._client.client.now()
         if pool is None or receipt is None or not pool.is_service(receipt.signer, now):
             return False
@@ -300,19 +301,19 @@ class Submitter:
             log.info("nothing claimed: %s", error)
 
     def _refused(self, entry: JournalEntry, error: ContractError) -> None:
-        """The chain's next look decides; until then do not hammer it."""
+        """React to a refusal: the next poll of the chain decides, and until then the worker waits."""
         if error.call == "Pools.submitWithReceipt" and error.name in {"ReceiptOutOfTime", *_PROMISED}:
             self._collaborators.journal.change(entry, overdue=True)
         if error.name == "OverLimit":
             self.claim()
         if error.name == "CounterMismatch":
-            # Most often our own transaction of before a kill: the projection will show it.
+            # Most often our own transaction before a kill: the next state shows it.
             self._progress.pause(1.0, f"file {entry.counter}: {error}", "submitting")
             return
         self._progress.pause(3.0, f"file {entry.counter} is not taken: {error}", "waiting")
 
     def _catch_up(self, block: int) -> None:
-        """Wait until the projection has reached our own transaction, or it would be sent again."""
+        """Wait until the state has reached our own transaction, or it would be sent again."""
         deadline = time.monotonic() + _CATCH_UP
         while self._client.refresh().head < block and time.monotonic() < deadline and not self._stopping.is_set():
             time.sleep(0.1)

@@ -22,7 +22,7 @@ from chain import abi
 from chain.deployment import Deployment
 from chain.indexer.logs import Batch, Event, Log, accepted, decode_logs, place_of
 from chain.indexer.store import EventStore
-from chain.rpc import Block, ChainReader, Request, RpcError
+from chain.rpc import Block, ChainReader, ErrorKind, Request, RpcError
 from protocol.errors import MusterError, UnreachableError
 
 log = logging.getLogger("muster.chain")
@@ -50,7 +50,7 @@ class Follower:
         self.confirmations = confirmations
         self._first = deployment.start_block
         self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
-        self._range = _RANGE
+        self._range = self._max_range = _RANGE
         self._behind_since: float | None = None
         self.time = 0
         """Chain time: that of the newest block that a poll saw; 0 before the first."""
@@ -192,11 +192,13 @@ class Follower:
             raise _Moved
         (answer,) = self._asked_twice([{"fromBlock": hex(first), "toBlock": hex(last)}])
         if isinstance(answer, RpcError):
-            if first == last:
+            if first == last or answer.kind is ErrorKind.LAGGING:
                 raise self._refusal(answer, last)
-            self._range = max(1, (last - first + 1) // 4)
-            said = f"refuses {last - first + 1} blocks of logs ({answer.message})"
-            log.info("%s %s; asking for %d", self._client.url, said, self._range)
+            asked = last - first + 1
+            # Doubling the range later must not run into the same refusal again.
+            self._max_range, self._range = max(1, asked - 1), max(1, asked // 4)
+            what = f"refuses {asked} blocks of logs ({answer.message})"
+            log.info("%s %s; asking for %d", self._client.url, what, self._range)
             return []
         before = self._store.hash_at(first - 1)
         *parent, again = self._client.blocks([*([first - 1] if before else ()), last])
@@ -204,7 +206,7 @@ class Follower:
         held = all(block is not None and block.hash == before for block in parent)
         if again is None or again.hash != end.hash or not held:
             raise _Moved
-        self._range = min(self._range * 2, _RANGE)
+        self._range = min(self._range * 2, self._max_range)
         return self._keep(self._believed(answer, first, last, end.hash), [(last, end.hash)])
 
     def _asked_twice(self, queries: list[dict[str, str]]) -> list[Any]:
@@ -233,9 +235,11 @@ class Follower:
         return events
 
     def _refusal(self, error: RpcError, block: int) -> Exception:
-        """What to raise for an endpoint that gives no logs of one block."""
-        if "not found" in error.message.lower() or "unknown block" in error.message.lower():
+        """What to raise when an endpoint gives no logs of one block."""
+        if error.kind is ErrorKind.LAGGING:
             return _Moved()
+        if error.kind is ErrorKind.LOG_RANGE:  # of a single block: a time-out
+            return UnreachableError(f"{self._client.url}: {error.what}", "check the endpoint")
         what = f"{self._client.url} gives no logs of block {block}: {error.message}"
         return MusterError(what, "an endpoint with the chain's full history is needed")
 

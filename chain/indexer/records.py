@@ -1,6 +1,7 @@
 """The records of the projected state: plain data, filled by `chain.indexer.reducers` from events only.
 
-Amounts are base units, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
+Amounts are base units, times Unix seconds, hashes 32 bytes, addresses checksum strings. Names are those of
+docs/reference/contracts.md.
 """
 
 from dataclasses import dataclass, field, fields
@@ -94,7 +95,8 @@ class Step:
 @dataclass
 class Pool:
     """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that attests uploads, at
-    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay."""
+    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay.
+    `refused`: files that were refused and are not finalised."""
 
     pool: int
     owner: str
@@ -116,6 +118,7 @@ class Pool:
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
+    refused: set[int] = field(default_factory=set)
 
     @property
     def validator_group(self) -> int:

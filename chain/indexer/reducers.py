@@ -387,6 +387,8 @@ def _file_settled(state: State, event: Event) -> None:
     elif sub.status == Status.REJECTED:
         freeze(account, sub, event.timestamp)
     sub.finalized = sub.status == Status.VOID
+    if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE):
+        state.pools[sub.pool].refused.add(sub.sequence)
 
 
 @on("Pools", "FileDisputed")
@@ -403,6 +405,7 @@ def _file_resolved(state: State, event: Event) -> None:
     was, now = sub.is_paid, Code(event.args["code"]).is_paid
     sub.code, sub.final_time = event.args["code"], event.args["time"]
     sub.disputed, sub.finalized = False, True
+    state.pools[sub.pool].refused.discard(sub.sequence)
     if now:
         thaw(account, sub)
     if was and now:
@@ -420,6 +423,7 @@ def _file_finalized(state: State, event: Event) -> None:
     a = event.args
     sub = _file(state, event)
     sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
+    state.pools[sub.pool].refused.discard(sub.sequence)
     amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
     state.pools[sub.pool].from_stakes += fees
     account = state.accounts[sub.pool, sub.node]
@@ -442,6 +446,7 @@ def _eject(account: Account, sub: Submission) -> None:
 def _file_forfeited(state: State, event: Event) -> None:
     sub, account = submission_of(state, event), account_of(state, event)
     sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
+    state.pools[sub.pool].refused.discard(sub.sequence)
     state.pools[sub.pool].forfeited += event.args["amount"]
     account.units_earned -= sub.units
     if sub.is_paid:

@@ -200,7 +200,7 @@ def ejected_by(account: Account) -> str:
 
 
 FIRST_SHARED_GROUP = 1 << 24
-"""Groups below are single pools; docs/contracts.md."""
+"""Groups below are single pools; docs/reference/contracts.md."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,63}")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Symbolic proofs of the arithmetic core, and static analysis; needs forge, halmos and slither on the PATH.
-# docs/contracts.md explains every high and medium finding of slither; any other makes this fail.
+# docs/reference/contracts.md explains every high and medium finding of slither; any other makes this fail.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 FOUNDRY_PROFILE=halmos forge build

@@ -1,4 +1,4 @@
-// Computes the figures of docs/contracts.md from the parameter files of the networks that muster ships, and writes them
+// Computes the figures of docs/reference/contracts.md from the parameter files of the networks that muster ships, and writes them
 // there: the block between the two marks, and the columns of the networks in the table of parameters.
 // With --check it only compares, and exits 1 when the document says anything else.
 import { execFileSync } from "node:child_process";
@@ -8,13 +8,13 @@ import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const folder = join(root, "chain", "networks");
-const document = join(root, "docs", "contracts.md");
+const document = join(root, "docs", "reference", "contracts.md");
 const own = join(root, ".venv", "bin", "python");
 const READ = "import json, sys, tomllib; print(json.dumps(tomllib.load(open(sys.argv[1], 'rb'))))";
 const toml = (path) => JSON.parse(execFileSync(existsSync(own) ? own : "python3", ["-c", READ, path], { encoding: "utf8" }));
 
 const FILES = 64; // of a node that may be under way at once: TermsLib.MAX_UNSETTLED
-const GRAINS = 1e9;
+const BASE_UNITS = 1e9;
 const AMOUNTS = ["bond", "min_bond", "malformed", "minority", "withheld", "overturn", "canary_slash", "delay_compensation"];
 const PRICES = ["rate", "fee", "jury_fee", "min_stake"];
 const scaled = (values, keys, by) => ({ ...values, ...Object.fromEntries(keys.filter((key) => key in values).map((key) => [key, Number(values[key]) / by])) });
@@ -22,7 +22,7 @@ const scaled = (values, keys, by) => ({ ...values, ...Object.fromEntries(keys.fi
 const networks = readdirSync(folder).filter((name) => name.endsWith(".toml")).sort().reverse().map((file) => {
   const { name, suite } = toml(join(folder, file));
   const terms = scaled(toml(join(folder, "terms", basename(file))), PRICES, 1);
-  return { name, terms, suite: scaled(suite, AMOUNTS, GRAINS), penalties: scaled(suite.penalties, AMOUNTS, GRAINS) };
+  return { name, terms, suite: scaled(suite, AMOUNTS, BASE_UNITS), penalties: scaled(suite.penalties, AMOUNTS, BASE_UNITS) };
 });
 
 // ---- Text
@@ -62,13 +62,13 @@ const reward = (n) => {
 const lockup = ({ terms: t, suite }) =>
   (9 / 8) * ((t.lane_blocks + 1 + t.attest_blocks + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
-// A node case over `files` files: a juror's fee, the bond, its jurors' time to commit, and how long it can hold a stake:
+// A node challenge over `files` files: a juror's fee, the bond, its jurors' time to commit, and how long it can hold a stake:
 // two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol).
-const CASE_FILES = 256; // NodeChallenges.MAX_FILES
+const CHALLENGE_FILES = 256; // NodeChallenges.MAX_FILES
 const jurorFee = ({ terms: t }, files) => t.jury_fee + (files - 1) * t.fee;
-const caseFees = (n, files) => Math.max(n.terms.jury, n.terms.appeal_jury) * jurorFee(n, files);
-const caseTime = ({ terms: t }, files) => t.jury_commit_window + Math.ceil((files - 1) / 16) * t.commit_window;
-const caseHold = (n, files) => 2 * (4 * n.suite.epoch_blocks * n.suite.block_seconds + caseTime(n, files) + n.terms.jury_reveal_window);
+const challengeFees = (n, files) => Math.max(n.terms.jury, n.terms.appeal_jury) * jurorFee(n, files);
+const challengeTime = ({ terms: t }, files) => t.jury_commit_window + Math.ceil((files - 1) / 16) * t.commit_window;
+const challengeHold = (n, files) => 2 * (4 * n.suite.epoch_blocks * n.suite.block_seconds + challengeTime(n, files) + n.terms.jury_reveal_window);
 const tokens = (x) => number(Number(x.toPrecision(12)));
 
 const captured = table(
@@ -77,23 +77,22 @@ const captured = table(
 );
 const figures = {
   "committee, jury, second jury": (n) => [...bodies(n), ...(n.terms.appeal_jury ? [] : ["none"])].join(", "),
-  "all of them captured at a third of the seats": (n) =>
-    `${(100 * bodies(n).reduce((p, k) => p * capture(SEATS, SEATS / 3, k), 1)).toFixed(2)}%`,
+  "the last body captured at a third of the seats": (n) => percent(capture(SEATS, SEATS / 3, Math.max(...bodies(n)))),
   "most that a file earns (rate × maxUnits)": (n) => tokens(filePay(n)),
   "what its bound is: majority × minBond / 16": (n) => tokens((majority(n) * n.suite.min_bond) / 16),
   "overturned acceptance of such a file, a seat": (n) => tokens(overturned(n) + n.penalties.minority),
   "fee of a seat and file": (n) => tokens(n.terms.fee),
   "least fee: withheldPenalty / 100": (n) => tokens(n.penalties.withheld / 100),
-  "seats that its class needs": (n) => number(2 * n.terms.committee + n.terms.jury + n.terms.appeal_jury),
+  "seats that its validator group needs": (n) => number(2 * n.terms.committee + n.terms.jury + n.terms.appeal_jury),
   "one wrong vote costs the fees of so many files": (n) => number(n.penalties.minority / n.terms.fee),
   "accepting blindly loses above one canary in so many files (canarySlash / fee)": (n) => number(n.penalties.canary_slash / n.terms.fee),
   "an absent member costs the others' fees": (n) => tokens((n.terms.committee - 1) * n.terms.fee),
   "and pays (withheldPenalty)": (n) => tokens(n.penalties.withheld),
   "deposit of a dispute": (n) => tokens(deposit(n)),
-  "bond of a node case, one file to 256": (n) => [1, CASE_FILES].map((k) => tokens(caseFees(n, k) + n.penalties.delay_compensation)).join(" to "),
-  "time of its jurors": (n) => [1, CASE_FILES].map((k) => duration(caseTime(n, k))).join(" to "),
-  "it holds a stake for at most": (n) => [1, CASE_FILES].map((k) => duration(caseHold(n, k))).join(" to "),
-  "upheld, its jury takes of minStake": (n) => [1, CASE_FILES].map((k) => percent(caseFees(n, k) / n.terms.min_stake)).join(" to "),
+  "bond of a node challenge, one file to 256": (n) => [1, CHALLENGE_FILES].map((k) => tokens(challengeFees(n, k) + n.penalties.delay_compensation)).join(" to "),
+  "time of its jurors": (n) => [1, CHALLENGE_FILES].map((k) => duration(challengeTime(n, k))).join(" to "),
+  "it holds a stake for at most": (n) => [1, CHALLENGE_FILES].map((k) => duration(challengeHold(n, k))).join(" to "),
+  "upheld, its jury takes of minStake": (n) => [1, CHALLENGE_FILES].map((k) => percent(challengeFees(n, k) / n.terms.min_stake)).join(" to "),
   "a watcher's reward R": (n) => tokens(reward(n)),
   "re-checking at the cost of a fee pays above one forged file in (R / fee)": (n) => number(Math.floor(reward(n) / n.terms.fee)),
   "minStake": (n) => tokens(n.terms.min_stake),
@@ -140,7 +139,7 @@ if (unknown) throw new Error(`a parameter is missing in chain/networks or chain/
 const [BEGIN, END] = ["<!-- figures: node contracts/tools/figures.mjs -->", "<!-- end of figures -->"];
 const text = readFileSync(document, "utf8");
 const [from, to] = [text.indexOf(BEGIN), text.indexOf(END)];
-if (from < 0 || to < from) throw new Error(`docs/contracts.md lacks ${BEGIN} … ${END}`);
+if (from < 0 || to < from) throw new Error(`docs/reference/contracts.md lacks ${BEGIN} … ${END}`);
 const missing = new Set(Object.keys(parameters));
 const lines = `${text.slice(0, from)}${BEGIN}\n${block}\n${text.slice(to)}`.split("\n");
 const columns = networks.map((n) => `\`${n.name}\``).join(" | ");
@@ -151,11 +150,11 @@ for (let i = first + 1; first >= 0 && lines[i].startsWith("|"); ++i) {
   cells.splice(3, networks.length, ...networks.map(parameters[cells[1]]));
   lines[i] = `|${cells.map((cell) => (cell ? ` ${cell} ` : " ")).join("|")}|`;
 }
-if (missing.size) throw new Error(`the table of parameters in docs/contracts.md lacks ${[...missing].join(", ")}`);
+if (missing.size) throw new Error(`the table of parameters in docs/reference/contracts.md lacks ${[...missing].join(", ")}`);
 const wanted = lines.join("\n");
 if (wanted !== text && process.argv.includes("--check")) {
   const at = lines.findIndex((line, i) => line !== text.split("\n")[i]);
-  console.error(`docs/contracts.md, line ${at + 1} should read: ${lines[at]}\nrun node contracts/tools/figures.mjs`);
+  console.error(`docs/reference/contracts.md, line ${at + 1} should read: ${lines[at]}\nrun node contracts/tools/figures.mjs`);
   process.exit(1);
 }
 if (wanted !== text) writeFileSync(document, wanted);

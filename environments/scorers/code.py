@@ -1,5 +1,9 @@
-"""Is what a program gave what was expected: outside the sandbox, by rules that a program cannot touch."""
+"""Score a program: each test runs it in an interpreter of its own that never learns what is expected.
 
+Results are compared outside the sandbox, by rules that a program cannot touch.
+"""
+
+import ast
 import json
 import math
 import re
@@ -9,6 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
 from sandbox.pool import shared_pool
@@ -20,15 +25,15 @@ _CLOSE = 1e-6
 
 
 def same_output(given: str, expected: str) -> bool:
-    """The same words in the same order, whatever the white space; where a decimal is expected within 10⁻⁶, relative or
-    absolute, and a whole number exactly."""
+    """Whether both have the same words in the same order, whatever the white space; where a decimal is expected within
+    10⁻⁶, relative or absolute, and a whole number exactly."""
     left, right = given.split(), expected.split()
     return len(left) == len(right) and all(map(_same_word, left, right))
 
 
 def same_value(given: Any, expected: Any) -> bool:
-    """Equal JSON values; where a decimal is expected within 10⁻⁶, relative or absolute, and a whole number exactly.
-    Neither is nested deeper than 200 levels."""
+    """Whether two JSON values are equal; where a decimal is expected within 10⁻⁶, relative or absolute, and a whole
+    number exactly. Neither is nested deeper than 200 levels."""
     if isinstance(given, list) and isinstance(expected, list):
         return len(given) == len(expected) and all(map(same_value, given, expected))
     if isinstance(given, dict) and isinstance(expected, dict):
@@ -43,7 +48,7 @@ def same_value(given: Any, expected: Any) -> bool:
 def _same_word(given: str, expected: str) -> bool:
     if given == expected:
         return True
-    if "." not in given + expected or not (_DECIMAL.fullmatch(given) and _DECIMAL.fullmatch(expected)):
+    if not set(".eE") & set(given + expected) or not (_DECIMAL.fullmatch(given) and _DECIMAL.fullmatch(expected)):
         return False
     if _WHOLE.fullmatch(expected):
         return Fraction(given) == int(expected)
@@ -63,31 +68,41 @@ def _close(left: float, right: float) -> bool:
 
 # Scoring programs
 
-
 MAX_PROGRAM_CHARS = 64 << 10
 MAX_TESTS = 32
-LIMITS = SandboxLimits(fuel=20_000_000_000, memory=256 * MIB, output=MIB, calls=20_000)
+LIMITS = SandboxLimits(fuel=20_000_000_000, memory=256 * MIB, output=MIB, calls=400_000)
+"""Of one test; what is expected may be printed twice over."""
 MAX_FUEL = 100_000_000_000
 """For all tests of one program together."""
-_FENCE = "```"
-_LANGUAGES = {"", "py", "python", "python3"}
+_FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)$")
+_PYTHON = re.compile(r"\{?\.?(?:python|py)[\d.]*(?![\w+#-])", re.IGNORECASE)
+_PROGRAM_WORDS = re.compile(r"\b(?:print|input|import|def|class|return|for|while|lambda)\b|=")
+_MAX_LITERAL_CHARS, _MAX_LITERAL_DEPTH = 1 << 16, 32
+_LANGUAGES = {"py", "python", "python3", "py3", "python2"}
+_INVISIBLE = str.maketrans("", "", "\ufeff\u200b\u2060")
 
 
 @dataclass(frozen=True)
 class CodeTest:
-    """`function` empty: `given` is what the program reads and `expected` what it prints; otherwise arguments and
-    result as JSON values."""
+    """`function` empty: `given` is what the program reads and `expected` what it prints. Otherwise `given` are the
+    readings of the arguments that a data set may mean, each a list or a dictionary by name, and `expected` the readings
+    of the result, all JSON values."""
 
     function: str
     given: Any
     expected: Any
 
     @cached_property
-    def program(self) -> SandboxProgram:
-        """What is run, without its source."""
+    def programs(self) -> list[SandboxProgram]:
+        """What is run, without its source: one for each reading."""
         if self.function:
-            return SandboxProgram("", function=self.function, arguments=self.given)
-        return SandboxProgram("", stdin=self.given.encode())
+            return [SandboxProgram("", function=self.function, arguments=one) for one in self.given]
+        return [SandboxProgram("", stdin=self.given.encode())]
+
+    @property
+    def output_bytes(self) -> int:
+        """The most that a program may print."""
+        return LIMITS.output + 2 * len(self.expected.encode()) if not self.function else LIMITS.output
 
     def passed(self, outcome: SandboxOutcome) -> bool:
         """Whether a run gave what was expected."""
@@ -101,59 +116,80 @@ class CodeTest:
         except ValueError:
             return False
         # the older sets wrap a result in a list
-        return same_value(value, self.expected) or same_value([value], self.expected)
+        return any(same_value(value, one) or same_value([value], one) for one in self.expected)
 
 
 def score(program_text: str, verification: Mapping[str, Any]) -> float:
-    """1.0 if the last fenced block of Python passes every test (the first 32), else 0.0.
+    """Return 1.0 if the answer's program (`last_program`) passes every test (the first 32), else 0.0.
 
     `verification`: {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name",
-    "input", "output"}]}. Raises ConfigError for a wrong
-    `verification`, ScoringUnavailable where this machine cannot decide.
+    "input", "output"}]}. Raise ConfigError for a wrong `verification`, ScoringUnavailable where this machine cannot
+    decide.
     """
     tests = read_tests(verification)
     source = last_program(program_text)
     if not source.strip() or len(source) > MAX_PROGRAM_CHARS:
         return 0.0
-    run, left = shared_pool("python").run, MAX_FUEL
+    left = MAX_FUEL
     for test in tests:
-        limits = replace(LIMITS, fuel=min(LIMITS.fuel, left))
-        outcome = run(replace(test.program, source=source), limits)
-        if not test.passed(outcome):
-            return 0.0
-        left -= outcome.fuel
-        if left <= 0:
+        for program in test.programs:
+            limits = replace(LIMITS, fuel=min(LIMITS.fuel, left), output=test.output_bytes)
+            outcome = shared_pool("python").run(replace(program, source=source), limits)
+            left -= outcome.fuel
+            if (passed := test.passed(outcome)) or left <= 0:
+                break
+        if not passed or left <= 0:
             return 0.0
     return 1.0
 
 
 def last_program(text: str) -> str:
-    """The last fenced block whose language is Python or not said; empty without one. In time proportional to the
-    text."""
-    parts = text.split(_FENCE)
-    for number in range(len(parts) - 2 if len(parts) % 2 else len(parts) - 3, 0, -2):
-        language, _, source = parts[number].partition("\n")
-        if language.strip().lower() in _LANGUAGES:
-            return source
-    return ""
+    """Return the last complete fenced block that says it is Python; without one, the last complete block without a
+    language that looks like a program, or else the last one; empty without any. In linear time.
+
+    A fence stands alone on its line, of three or more backticks or tildes, indented or not; its end is as long.
+    """
+    blocks, opened, lines = list[tuple[str, str]](), None, list[str]()
+    for line in text.translate(_INVISIBLE).split("\n"):
+        found = _FENCE.match(line.rstrip("\r"))
+        if opened is None:
+            if found:
+                opened, lines = found, []
+        elif found and not found["info"].strip() and found["mark"].startswith(opened["mark"]):
+            blocks.append((opened["info"].strip(), "\n".join(_without(opened["indent"], one) for one in lines) + "\n"))
+            opened = None
+        else:
+            lines.append(line.rstrip("\r"))
+    named = [source for language, source in blocks if _PYTHON.match(language)]
+    unnamed = [source for language, source in blocks if not language]
+    likely = [source for source in unnamed if _PROGRAM_WORDS.search(source)]
+    return next((some[-1] for some in (named, likely, unnamed) if some), "")
+
+
+def _without(indent: str, line: str) -> str:
+    """Return a line without as much of a fence's indentation as it has."""
+    size = 0
+    while size < len(indent) and size < len(line) and line[size] in " \t>":
+        size += 1
+    return line[size:]
 
 
 def read_tests(verification: Mapping[str, Any]) -> list[CodeTest]:
-    """The first 32 tests. Raises ConfigError, naming the test, where there is none or one is wrong."""
-    language, cases = verification.get("language", "python"), verification.get("test_cases")
-    if language not in _LANGUAGES - {""}:
+    """Return the first 32 tests. Raise ConfigError, naming the test, where there is none or one is wrong."""
+    language, cases = verification.get("language") or "python", verification.get("test_cases")
+    if not isinstance(language, str) or language.lower().replace(" ", "") not in _LANGUAGES:
         raise ConfigError(f"`verification.language` is {str(language)[:40]!r}", "only Python can be verified")
     if not isinstance(cases, list) or not cases:
         raise ConfigError("`verification.test_cases` is no list of tests", "drop the problem")
     tests = [_test(number, case) for number, case in enumerate(cases[:MAX_TESTS])]
-    if all(_says_nothing(test.expected) for test in tests):
+    if all(map(_says_nothing, tests)):
         raise ConfigError("`verification.test_cases` has no test that expects anything", "drop the problem")
     return tests
 
 
-def _says_nothing(expected: Any) -> bool:
-    """A program that does nothing would pass."""
-    return expected in (None, [None]) or (isinstance(expected, str) and not expected.strip())
+def _says_nothing(test: CodeTest) -> bool:
+    """Whether a program that does nothing would pass."""
+    return all(one in (None, [None]) for one in test.expected) if test.function else not test.expected.strip()
 
 
 def _test(number: int, case: Any) -> CodeTest:
@@ -161,22 +197,25 @@ def _test(number: int, case: Any) -> CodeTest:
     if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
         raise ConfigError(f"{where} lacks `input` or `output`", "drop the problem")
     name, kind = case.get("fn_name") or "", case.get("type")
-    if kind not in (None, "stdin_stdout", "function_call") or (kind == "function_call") > bool(name):
+    functional = kind == "function_call" or case.get("testtype") == "functional"
+    if kind not in (None, "stdin_stdout", "function_call") or case.get("testtype") not in (None, "stdin", "functional"):
         raise ConfigError(f"{where} is of a kind that is not known", "drop the problem")
+    if functional and not name:
+        raise ConfigError(f"{where} tests a function and has no `fn_name`", "add the function's name")
     given, expected = case["input"], case["output"]
     if kind == "stdin_stdout" or not name:
         return CodeTest("", _lines(given, where), _lines(expected, where))
     if not isinstance(name, str) or not name.isidentifier():
         raise ConfigError(f"{where}: `fn_name` is no name", "drop the problem")
-    given, expected = _value(given), _value(expected)
-    return CodeTest(name, given if isinstance(given, list) else [given], expected)
+    return CodeTest(name, _arguments(given), _readings(expected))
 
 
 def _lines(value: Any, where: str) -> str:
+    """Return what a program reads or prints: a list has a line for each element, whose own elements are its words."""
     if isinstance(value, list):
-        text = "\n".join(map(str, value))
+        text = "\n".join(" ".join(map(_word, one)) if isinstance(one, list) else _word(one) for one in value)
     else:
-        text = value if isinstance(value, str) else json.dumps(value)
+        text = _word(value)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -184,11 +223,36 @@ def _lines(value: Any, where: str) -> str:
     return text
 
 
-def _value(value: Any) -> Any:
-    """Itself, or what it means: some sets write lists as text."""
-    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
-        return value
+def _word(value: Any) -> str:
+    """Return a value as Python prints it; objects as JSON."""
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+
+
+def _arguments(given: Any) -> list[Any]:
+    """Return the readings of a function's arguments: a list of them, a dictionary by their names, or text with one on
+    each line."""
+    if isinstance(given, dict):
+        return [given, [given]]
+    if not isinstance(given, str):
+        return [given if isinstance(given, list) else [given]]
+    values = _readings(given)
+    readings = [one for value in values for one in ([value, [value]] if isinstance(value, list) else [[value]])]
+    lines = [_readings(line)[0] for line in given.splitlines() if line.strip()]
+    return [lines, *readings] if len(lines) > 1 else readings
+
+
+def _readings(value: Any) -> list[Any]:
+    """Return what a value may mean: text may hold JSON or a Python literal, or be itself."""
+    if not isinstance(value, str):
+        return [value]
     try:
-        return parse_json(value)
+        return [parse_json(value), value]
     except ValueError:
-        return value
+        pass
+    try:
+        if len(value) <= _MAX_LITERAL_CHARS and nesting(value) <= _MAX_LITERAL_DEPTH:
+            literal = json.loads(json.dumps(ast.literal_eval(value.strip())))
+            return [literal, value]
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    return [value]

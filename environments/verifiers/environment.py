@@ -103,13 +103,13 @@ class VerifiersEnvironment:
         return value if isinstance(value, str) else None
 
     def _ask(self, what: str, problem: Problem, said: Sequence[str]) -> Said:
-        """What the package says of these turns."""
+        """Return what the package says of these turns."""
         row, turns = problem.metadata["row"], [self._turn(text) for text in said]
         asked = self._process.score if what == "score" else self._process.reply
         return self._said.get([what, row, turns], lambda: asked(row, turns))
 
     def _turn(self, text: str) -> Turn:
-        """A turn of the model's; where the package has tools, with the call in it."""
+        """Return a turn of the model's; where the package has tools, with the call in it."""
         text = _whole(text)
         call = tool_call(text) if self.declared.turns.tools else None
         if call is None:
@@ -123,14 +123,15 @@ def _whole(text: str) -> str:
 
 
 def data_hash(loaded: Mapping[str, Any]) -> str:
-    """What a package says when it is loaded (process.py), as a hash: its rows, and turns and tools if it has some."""
+    """Return what a package says when it is loaded (process.py), as a hash: its rows, and turns and tools if it has
+    some."""
     digests = bytes.fromhex(str(loaded["rows"]))
     more = canonical_json([loaded["turns"], loaded["tools"]]) if loaded["turns"] != 1 or loaded["tools"] else b""
     return hashlib.sha256(digests + more).hexdigest()
 
 
 def _turns(package: str, loaded: Mapping[str, Any]) -> Turns:
-    """Of a package, unless a pool wants others. Raises ConfigError for tools that no template could be told of."""
+    """Of a package, unless a pool wants others. Raise ConfigError for tools that no template could be told of."""
     tools, most = loaded["tools"], loaded["turns"]
     if not are_tools(tools) or not isinstance(most, int):
         raise ConfigError(
@@ -180,7 +181,7 @@ class AskedPackage:
 
 
 def lock_package(asked: AskedPackage, keep: Path) -> PackageLock:
-    """Puts the lock, and wheels that no index has, into `keep` by their hashes. Raises ConfigError for a package that
+    """Puts the lock, and wheels that no index has, into `keep` by their hashes. Raise ConfigError for a package that
     cannot be resolved or is refused, ScoringUnavailable where it cannot be installed or loaded."""
     name = pinned_name(asked.requirement)
     wheels = resolve(asked.requirement, asked.wheels, asked.build, keep)
@@ -210,7 +211,7 @@ def lock_package(asked: AskedPackage, keep: Path) -> PackageLock:
 
 
 def pinned_name(requirement: str) -> str:
-    """NAME of NAME==VERSION. Raises ConfigError for anything else."""
+    """NAME of NAME==VERSION. Raise ConfigError for anything else."""
     match = _PINNED.fullmatch(requirement)
     if match is None:
         raise ConfigError(f"`{requirement[:80]}` is not NAME==VERSION", "name the version, e.g. reverse-text==0.1.0")

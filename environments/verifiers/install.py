@@ -94,7 +94,7 @@ class PackageLock(Document):
         return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
     def check_machine(self) -> None:
-        """Raises ConfigError where these wheels are for another Python or another kind of machine."""
+        """Raise ConfigError where these wheels are for another Python or another kind of machine."""
         if (self.python, self.machine) != (this_python(), this_machine()):
             raise ConfigError(
                 f"{self.package} is locked for Python {self.python} on {self.machine}; this is {this_python()} on "
@@ -112,7 +112,7 @@ def this_machine() -> str:
 
 
 def read_lock(path: Path, content: str) -> PackageLock:
-    """The lock in a file. Raises ConfigError where it is missing or is none, IntegrityError for other bytes."""
+    """Return the lock in a file. Raise ConfigError where it is missing or is none, IntegrityError for other bytes."""
     if not path.is_file():
         raise ConfigError(f"there is no lock of a package {path}", "put it there under the name of its SHA-256")
     data = read_bounded(path, MAX_LOCK_BYTES, "the lock ")
@@ -132,9 +132,9 @@ _log = logging.getLogger(__name__)
 
 
 def installed(lock: PackageLock, carried: Path) -> Path:
-    """The folder with what a package needs; made first where it is not there, for minutes. `carried`: where wheels lie
-    by their hash that no index has. Raises ConfigError for another kind of machine, ScoringUnavailable where it cannot
-    be installed."""
+    """Return the folder with what a package needs; made first where it is not there, for minutes. `carried`: where
+    wheels lie by their hash that no index has. Raise ConfigError for another kind of machine, ScoringUnavailable where
+    it cannot be installed."""
     lock.check_machine()
     folder = user_cache("packages") / lock.installation
     if (folder / "whole").is_file():
@@ -149,9 +149,9 @@ def installed(lock: PackageLock, carried: Path) -> Path:
 
 
 def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -> tuple[LockedWheel, ...]:
-    """What a requirement comes to on this machine. `wheels`: files that no index has; `build`: also take packages that
-    have no wheel, and make one, which runs their code here. What is carried is put into `keep` by its hash. Raises
-    ConfigError where it cannot be resolved."""
+    """Return what a requirement comes to on this machine. `wheels`: files that no index has; `build`: also take
+    packages that have no wheel, and make one, which runs their code here. What is carried is put into `keep` by its
+    hash. Raise ConfigError where it cannot be resolved."""
     options = [] if build else [_WHEELS_ONLY]
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -166,7 +166,7 @@ def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -
 
 
 def wheel_requirement(path: Path) -> str:
-    """NAME==VERSION of a wheel, by its file name. Raises ConfigError."""
+    """NAME==VERSION of a wheel, by its file name. Raise ConfigError."""
     parts = path.name.removesuffix(".whl").split("-")
     if path.suffix != ".whl" or not path.is_file() or len(parts) < 5:
         raise ConfigError(f"{path} is no wheel", "build one: python -m build --wheel")
@@ -238,7 +238,7 @@ def _copied(source: Path, target: Path, sha256: str) -> None:
 
 
 def _pip(arguments: list[str], what: str, hint: str) -> None:
-    """Runs as this user, with this machine's settings of pip. Raises ConfigError."""
+    """Runs as this user, with this machine's settings of pip. Raise ConfigError."""
     argv = [sys.executable, "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check", "--quiet"]
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:

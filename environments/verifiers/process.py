@@ -75,20 +75,20 @@ class PackageProcess:
 
     def load(self) -> dict[str, Any]:
         """`library`, `api`, `rows`, the digests of all problems, `turns`, the most of a rollout (0: it names none), and
-        `tools`, their schemas. Raises ConfigError where the package cannot be an environment, ScoringUnavailable where
+        `tools`, their schemas. Raise ConfigError where the package cannot be an environment, ScoringUnavailable where
         it cannot be loaded here."""
         return dict(self._thread.submit(self._retried, None, 0.0).result())
 
     def row(self, number: int) -> Any:
-        """A problem's text. Raises ScoringUnavailable."""
+        """Return a problem's text. Raise ScoringUnavailable."""
         return self._thread.submit(self._retried, {"do": "row", "with": {"row": number}}, ROW_SECONDS).result()
 
     def score(self, number: int, turns: Sequence[Turn]) -> Any:
-        """What the package says of a rollout. Raises ScoringUnavailable."""
+        """Return what the package says of a rollout. Raise ScoringUnavailable."""
         return self._replayed("score", number, turns)
 
     def reply(self, number: int, turns: Sequence[Turn]) -> Any:
-        """What it says after the turns so far; None where they are the end. Raises ScoringUnavailable."""
+        """Return what it says after the turns so far; None where they are the end. Raise ScoringUnavailable."""
         return self._replayed("reply", number, turns)
 
     def _replayed(self, do: str, number: int, turns: Sequence[Turn]) -> Any:
@@ -158,7 +158,7 @@ class PackageProcess:
         return self._exchange(data, self._asked, seconds)
 
     def _exchange(self, data: bytes, number: int, seconds: float) -> Any:
-        """Raises OSError where the process ends, hangs or answers nonsense."""
+        """Raise OSError where the process ends, hangs or answers nonsense."""
         assert self._process is not None
         process = self._process.process
         assert process.stdin is not None
@@ -215,7 +215,7 @@ def _answer(sink: IO[bytes], source: IO[bytes], data: bytes, seconds: float) -> 
 
 
 def _folders(site: Path) -> list[Path]:
-    """What it may read besides the system's programs."""
+    """Return what it may read besides the system's programs."""
     python = [] if _PYTHON.is_relative_to("/usr") else [_PYTHON.parent.parent]
     return [site, _GUEST, *python]
 

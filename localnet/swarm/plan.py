@@ -10,10 +10,10 @@ from localnet.onboarding import KeyRing
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.environments import EnvironmentConfig
 from protocol.files import write_atomic
-from protocol.swarm.document import SwarmDocument
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from storage.s3 import S3Settings
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
+from swarm.envelope import SwarmDocument
 from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 LEARNING_RATE = 1.5e-4
@@ -123,7 +123,7 @@ def member_config(plan: SwarmPlan, name: str, base: Path, ring: KeyRing) -> Swar
         "max_prompt_tokens": 96,
         "train": TrainConfig(steps=1000, files_per_step=1, minibatches=2, optimizer=optimizer),
         "evaluation": MeasuringConfig(every=max(1, plan.rounds // 2), problems=plan.problems),
-        "pace": plan.pace,
+        "round_seconds": plan.pace,
     }
     return SwarmMemberConfig.model_validate(values)
 

@@ -24,10 +24,10 @@ from localnet.swarm.traces import (
 )
 from protocol.errors import MusterError
 from protocol.files import write_atomic
-from protocol.swarm.envelope import EnvelopeLimits
 from protocol.waits import wait_for
 from runtime.supervisor import Child, Supervisor
 from storage.s3 import Bucket
+from swarm.envelope import EnvelopeLimits
 from swarm.exchange import BucketExchange
 
 _LOOK_SECONDS, _TELL_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0

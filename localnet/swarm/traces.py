@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from localnet.swarm.plan import SwarmPhase
-from protocol.swarm.envelope import EnvelopeLimits, open_envelope
+from swarm.envelope import EnvelopeLimits, open_envelope
 from swarm.exchange import Exchange
-from swarm.journal import JOURNAL, measured, read_journal
+from swarm.state import JOURNAL, measured, read_journal
 
 
 @dataclass

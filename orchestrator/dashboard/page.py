@@ -1,16 +1,13 @@
-"""The pages, from the files in `static/`, each with the policy that lets nothing else load or run.
+"""The HTML pages, from the files in `static/`, each with a Content-Security-Policy that lets nothing else load or run.
 
-The dashboard is one document either way: live it asks the service again and again, as a report the run is embedded in
-it.
+The dashboard is one document. Live, it asks the service; as a report, the run is embedded in it.
 """
 
 import base64
 import gzip
 import hashlib
 import json
-import re
 from functools import lru_cache
-from graphlib import TopologicalSorter
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -22,29 +19,28 @@ from protocol.errors import ConfigError
 
 STATIC = Path(__file__).parents[1] / "static"
 STYLES = ("base.css", "parts.css")
+SCRIPTS = ("library.js", "pages.js")
 _TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
 _NO_FORMS = "base-uri 'none'; form-action 'none'"
-_IMPORT = re.compile(r'^import (\{[^}]+\})\s+from "([^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export ((?:async )?(?:const|function|class) (\w+))", re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
 def live_page() -> tuple[bytes, str]:
-    """The dashboard (compressed by gzip) and its Content-Security-Policy, which lets it ask its own service only."""
+    """Return the dashboard (compressed by gzip) and its policy, which lets it connect to its own service only."""
     policy = _policy("connect-src 'self'")
     return gzip.compress(_page("null", policy).encode(), mtime=0), policy + "; frame-ancestors 'none'"
 
 
 def report_page(documents: BaseModel) -> str:
-    """The report of a run, readable offline."""
+    """Return the report of a run, readable offline."""
     run = json.dumps(documents.model_dump(mode="json"), allow_nan=False)
     # Only "<" can end a script element or begin a comment in it; everything beyond ASCII is escaped by `dumps`.
     return _page(run.replace("<", "\\u003c"), _policy("connect-src 'none'"))
 
 
 def interface_page(document: dict[str, Any]) -> tuple[str, str]:
-    """An OpenAPI document for people, and the page's Content-Security-Policy: nothing in it runs or loads anything.
-    FastAPI's own page loads its scripts from a stranger's server."""
+    """Return an OpenAPI document for people, and the page's policy: nothing in it runs or loads anything. FastAPI's own
+    page loads its scripts from another server."""
     page = _TEMPLATES.get_template("docs.html").render(document)
     return page, f"default-src 'none'; {_NO_FORMS}; frame-ancestors 'none'"
 
@@ -57,36 +53,12 @@ def _page(run: str, policy: str) -> str:
 
 @lru_cache(maxsize=1)
 def script() -> str:
-    """All of the page's own modules as one, for a report opened from a disk may not load modules. Each becomes a
-    function that returns what it exports, in the order of their imports."""
-    sources: dict[str, str] = {}
-    order = TopologicalSorter[str]()
-    waiting = ["app.js"]
-    while waiting:
-        name = waiting.pop()
-        if name in sources:
-            continue
-        sources[name] = (STATIC / name).read_text(encoding="utf-8")
-        needed = [_resolved(name, found[2]) for found in _IMPORT.finditer(sources[name])]
-        order.add(name, *needed)
-        waiting += needed
-    return "const modules = {};\n" + "".join(_as_function(name, sources[name]) for name in order.static_order())
-
-
-def _resolved(importer: str, relative: str) -> str:
-    """The path in `static/` that an import of `importer` names."""
-    return str((STATIC / importer).parent.joinpath(relative).resolve().relative_to(STATIC.resolve()))
-
-
-def _as_function(name: str, text: str) -> str:
-    exported = ", ".join(found[2] for found in _EXPORT.finditer(text))
-    body = _IMPORT.sub(lambda found: f"const {found[1]} = modules[{_resolved(name, found[2])!r}];\n", text)
-    body = _EXPORT.sub(lambda found: found[1], body)
-    return f"modules[{name!r}] = (() => {{\n{body}return {{{exported}}};\n}})();\n"
+    """Return the page's own script: one text, for a report opened from a disk may not load modules."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 def library() -> str:
-    """uPlot, which draws the charts."""
+    """Return uPlot, which draws the charts."""
     return _vendored("uplot/dist/uPlot.iife.min.js")
 
 
@@ -97,7 +69,7 @@ def style() -> str:
 
 
 def _vendored(path: str) -> str:
-    """A file of an npm package: as `make setup` copied it here, else as Node finds packages from here."""
+    """Return a file of an npm package: from where `make setup` copied it, else from `node_modules`."""
     places = [STATIC / "vendor", *(folder / "node_modules" for folder in STATIC.parents)]
     found = next((place / path for place in places if (place / path).is_file()), None)
     if found is None:
@@ -106,7 +78,7 @@ def _vendored(path: str) -> str:
 
 
 def _policy(connect: str) -> str:
-    """Names the page's own scripts and style by their hashes."""
+    """Return a policy that names the page's own scripts and style by their hashes."""
     hashes = [_hash(text) for text in (library(), script(), style())]
     allowed = f"script-src {hashes[0]} {hashes[1]}; style-src {hashes[2]}; {connect}"
     return f"default-src 'none'; {allowed}; {_NO_FORMS}"

@@ -15,9 +15,9 @@ from fastapi import Query as QueryParameter
 from fastapi.responses import StreamingResponse
 
 from chain.indexer.records import Status
+from orchestrator.auth import HttpError, documented
 from orchestrator.dashboard import documents
 from orchestrator.dashboard import views as made
-from orchestrator.errors import HttpError, documented
 from orchestrator.ledger import rows
 from orchestrator.service import Service
 from protocol.api import endpoints, run, views

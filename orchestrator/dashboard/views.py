@@ -16,8 +16,8 @@ from chain.deployment import FOLDER, NetworkConfig
 from chain.indexer.records import Panel, Pool, Round, Status, Submission, Terms, Trial
 from chain.indexer.state import State
 from orchestrator.aggregates import ConsumedFiles
+from orchestrator.auth import HttpError
 from orchestrator.dashboard import documents
-from orchestrator.errors import HttpError
 from orchestrator.heartbeats import Heartbeats
 from orchestrator.ledger import escrow
 from orchestrator.service import Service

@@ -64,7 +64,7 @@ class Get(Generic[A]):
 
 @dataclass(frozen=True)
 class Post(Generic[Q, A]):
-    """A signed request (docs/protocol.md, section 9). An answer has at most `limit` bytes."""
+    """A signed request (docs/reference/protocol.md, section 9). An answer has at most `limit` bytes."""
 
     path: str
     body: type[Q]

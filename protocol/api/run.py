@@ -1,5 +1,4 @@
-"""What was judged in a run besides the first outcomes of its files: disputes, opened canaries, cases against nodes,
-penalties. Times in Unix seconds."""
+"""A run as the orchestrator shows it to everybody: status, dashboard, record. Times are Unix seconds."""
 
 from enum import Enum
 from typing import Annotated
@@ -68,9 +67,6 @@ class CaseEntry(ResponseBody):
     time: int
 
 
-# ~ Who has which policy step's weights, by everybody's own word.
-
-
 class HeldEntry(ResponseBody):
     """How many nodes, validators and relays say that this policy step is the newest whose weights they have."""
 
@@ -78,9 +74,6 @@ class HeldEntry(ResponseBody):
     nodes: int
     validators: int
     relays: int
-
-
-# ~ A run as the orchestrator shows it to everybody: status, dashboard, record. Times in Unix seconds.
 
 
 class NodeState(Enum):

@@ -88,8 +88,7 @@ def _digest(pool: PoolId, evaluation: Evaluation) -> bytes:
     return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, evaluation.step, digest)
 
 
-# ~ Uploads: leave to put one object into the pool's bucket, and the receipt for a rollout file that arrived.
-
+# ---- uploads and receipts
 
 Key = Annotated[str, Field(max_length=100)]
 
@@ -153,8 +152,7 @@ class ReceiptResponse(ResponseBody):
     receipt: UploadReceipt
 
 
-# ~ Leases, heartbeats and the trainer's reports: what those who do the work tell the orchestrator, and are told.
-
+# ---- leases, heartbeats and step reports
 
 MAX_WAITS = 16
 HEARTBEAT_SECONDS = 60.0

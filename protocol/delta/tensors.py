@@ -85,7 +85,7 @@ class FieldReader:
             raise DeltaError(f"the delta has {len(self.data) - self.at} bytes too many")
 
 
-# ---- A segment's changes as steps between neighbouring floats, by the exponent of the base (docs/weights.md)
+# ---- A segment's changes as steps between neighbouring floats, by the exponent of the base (docs/design/weights.md)
 
 
 Elements = NDArray[Any]

@@ -3,7 +3,7 @@
 Each accumulator adds up a sum S and a count N for every problem of a file (or for every block of eight problems). The
 problems of a file are independent draws, the samples of one problem are not, so a bet is settled once per problem. A
 bet (tilt λ, rate c, most b) pays exp(λ·min(S − c·N, b)). The null model is the set of bets: it holds every
-distribution of errors under which each bet pays at most 1 on average. `muster calibrate` finds the rates
+distribution of errors under which each bet pays at most 1 on average. `muster pool calibrate` finds the rates
 (calibration/null_model.py).
 
 The evidence against a node is an e-process over its files. For each bet, wealth is a mixture over the file from which

@@ -1,4 +1,4 @@
-"""Signed HTTP requests (docs/protocol.md, section 9): the pure part, shared by client and server.
+"""Signed HTTP requests (docs/reference/protocol.md, section 9): the pure part, shared by client and server.
 
 A request is bound to its method, path with query, body, receiving service, chain and pools contract, time and nonce.
 """

@@ -1,5 +1,6 @@
-"""How muster's HTTP clients connect and read: deadlines that hold against a peer that drips, and judged addresses."""
+"""How muster's HTTP clients connect and read: deadlines that hold against slow peers, checked addresses, proxies."""
 
+import ipaddress
 import socket
 import ssl
 import time
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import httpcore
 import httpx
@@ -21,17 +23,15 @@ _READ_SECONDS = 30.0
 _IDLE_SECONDS = 5.0
 _PIECE = 64 << 10
 _LARGE = 4 << 20
-"""Of a body with more than this still to come it is cheaper to read the connection than to keep it."""
+"""The rest of a body larger than this is read straight from the connection, which is then closed."""
 _READ = 512 << 10
-_GATHERING = 0.2
-"""Seconds that bytes may wait for more of them."""
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
 
 @contextmanager
 def until(deadline: float) -> Iterator[None]:
-    """Every read, write and connection of a bounded client inside ends at `deadline` (monotonic seconds), or earlier
-    if another deadline holds around it."""
+    """End every read, write and connection of a bounded client in the block at `deadline` (monotonic seconds), or
+    earlier if another deadline holds around it."""
     token = _DEADLINE.set(min(deadline, _DEADLINE.get()))
     try:
         yield
@@ -41,28 +41,78 @@ def until(deadline: float) -> Iterator[None]:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """One for all clients of this process: reading the authorities' certificates takes 45 ms."""
-    return httpx.create_ssl_context(trust_env=False)
+    """Return the context of all clients of this process: reading the authorities' certificates takes 45 ms. The files
+    that SSL_CERT_FILE or SSL_CERT_DIR in the environment name replace the authorities."""
+    return httpx.create_ssl_context(trust_env=True)
 
 
 def bounded_transport(reach: Reach = ANYWHERE, connections: int | None = MOST_CONNECTIONS) -> httpx.HTTPTransport:
-    """A transport that obeys `until`, connects within `reach` only, with at most that many `connections` at once (None:
-    any number), and takes no proxy from the environment."""
+    """Return a transport that obeys `until` and connects within `reach` only, with at most `connections` at once (None:
+    any number). It uses the proxies that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY in the environment name."""
     transport = httpx.HTTPTransport(verify=tls_context(), trust_env=False)
     # httpx has no public way to pass httpcore's network backend on.
-    transport._pool = httpcore.ConnectionPool(
-        ssl_context=tls_context(),
-        max_connections=connections,
-        keepalive_expiry=_IDLE_SECONDS,
-        network_backend=_Backend(reach),
-    )
+    transport._pool = _Pools(reach, connections)  # type: ignore[assignment]
     return transport
 
 
+class _Pools:
+    """Connections that are direct, and those through proxies. Stands for an httpcore pool in httpx's transport."""
+
+    def __init__(self, reach: Reach, connections: int | None) -> None:
+        self._reach = reach
+        options = {"max_connections": connections, "keepalive_expiry": _IDLE_SECONDS, "ssl_context": tls_context()}
+        self._direct = httpcore.ConnectionPool(network_backend=_Backend(reach), **options)  # type: ignore[arg-type]
+        self._proxies: dict[str, httpcore.HTTPProxy] = {}
+        named = getproxies()
+        for scheme in ("http", "https"):
+            url = named.get(scheme) or named.get("all", "")
+            if url.partition("://")[0] in ("http", "https"):
+                proxy = httpx.Proxy(url)
+                self._proxies[scheme] = httpcore.HTTPProxy(
+                    str(proxy.url),
+                    proxy_auth=proxy.raw_auth,
+                    network_backend=_Backend(ANYWHERE),
+                    **options,  # type: ignore[arg-type]
+                )
+
+    def handle_request(self, request: httpcore.Request) -> httpcore.Response:
+        host, scheme = request.url.host.decode("ascii"), request.url.scheme.decode("ascii")
+        proxy = self._proxies.get(scheme)
+        if proxy is None or _is_local(host) or proxy_bypass(host):
+            return self._direct.handle_request(request)
+        if not self._reach.private:
+            # The proxy resolves the name again, and may see another network: a stranger's URL has to be public here.
+            try:
+                self._reach.addresses(host, request.url.port or 0)
+            except OSError as error:
+                raise httpcore.ConnectError(
+                    f"{host} is not known here, and a proxy is not trusted with it: {error}"
+                ) from None
+        return proxy.handle_request(request)
+
+    def close(self) -> None:
+        for pool in (self._direct, *self._proxies.values()):
+            pool.close()
+
+    def __enter__(self) -> "_Pools":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _is_local(host: str) -> bool:
+    """Return whether a host is this machine, which no proxy leads to."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: float) -> httpx.Response:
-    """Send a request and read the whole answer, at most `limit` bytes once unpacked, within `seconds` (if the client
-    has a bounded transport). Raises httpx.HTTPError, or IntegrityError for a longer answer or one that is packed
-    otherwise than by gzip."""
+    """Send a request and return its whole answer, at most `limit` bytes once unpacked, within `seconds` (if the client
+    has a bounded transport). Raises httpx.HTTPError, or IntegrityError for a longer answer or an encoding other than
+    gzip."""
     request.headers["Accept-Encoding"] = "gzip"
     with until(time.monotonic() + seconds):
         answer = client.send(request, stream=True)
@@ -79,10 +129,10 @@ def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: 
 
 
 def pieces(answer: httpx.Response) -> Iterator[bytes | memoryview]:
-    """The body of a streamed answer as it is, a piece at a time, which is overwritten by the next.
+    """Yield the body of a streamed answer as it is; each piece is overwritten by the next.
 
-    httpx copies every byte several times, 64 KiB at a time. What it has not read of a large body of a known length
-    comes straight from the connection, which ends with it. Raises httpx.HTTPError.
+    httpx copies every byte several times, 64 KiB at a time. What it has not read of a large body of known length comes
+    straight from the connection, which ends with it. Raises httpx.HTTPError.
     """
     raw = answer.iter_raw()
     first = next(raw, b"")  # with it, httpx has handed over all that it has read
@@ -90,48 +140,33 @@ def pieces(answer: httpx.Response) -> Iterator[bytes | memoryview]:
     length = "" if "transfer-encoding" in answer.headers else answer.headers.get("content-length", "")
     left = int(length) - len(first) if length.isascii() and length.isdigit() and len(length) < 16 else 0
     stream = answer.extensions.get("network_stream")
-    line = stream.get_extra_info("socket") if left > _LARGE and stream is not None else None
-    if isinstance(line, socket.socket):
-        yield from _straight(line, left, answer.request.extensions.get("timeout", {}).get("read"))
+    connection = stream.get_extra_info("socket") if left > _LARGE and stream is not None else None
+    if isinstance(connection, socket.socket):
+        yield from _straight(connection, left, answer.request.extensions.get("timeout", {}).get("read"))
     else:
         yield from raw
 
 
-def _straight(line: socket.socket, left: int, timeout: float | None) -> Iterator[memoryview]:
-    """The next `left` bytes of a connection."""
-    gathers = not isinstance(line, ssl.SSLSocket)
-    with memoryview(bytearray(_READ)) as room:
+def _straight(connection: socket.socket, left: int, timeout: float | None) -> Iterator[memoryview]:
+    """Yield the next `left` bytes of a connection."""
+    with memoryview(bytearray(_READ)) as buffer:
         while left:
             try:
-                got = _gathered(line, room[:left], timeout) if gathers else 0
-                if not got:
-                    line.settimeout(_left(timeout))
-                    got = line.recv_into(room[:left])
+                connection.settimeout(_left(timeout))
+                size = connection.recv_into(buffer[:left])
             except (TimeoutError, httpcore.ReadTimeout) as error:
                 raise httpx.ReadTimeout(str(error)) from None
             except OSError as error:
                 raise httpx.ReadError(str(error)) from None
-            if not got:
+            if not size:
                 raise httpx.RemoteProtocolError(f"the connection ended {left} bytes before the answer")
-            left -= got
-            yield room[:got]
-
-
-def _gathered(line: socket.socket, room: memoryview, timeout: float | None) -> int:
-    """Fill `room`, as far as that is possible in a moment: every read costs as much as many kilobytes do. 0 if nothing
-    came, or the connection ended."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(room))
-    line.settimeout(min(_GATHERING, _left(timeout)))
-    try:
-        return line.recv_into(room)
-    except TimeoutError:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-        return 0
+            left -= size
+            yield buffer[:size]
 
 
 def _unpacked(answer: httpx.Response) -> Iterator[bytes]:
-    """The answer's bytes, a little at a time: httpx would unpack all of what a few packed bytes stand for at once, and
-    what was packed several times over again."""
+    """Yield the answer's bytes, at most _PIECE at a time: httpx would unpack a bomb at once, and repeatedly packed data
+    repeatedly."""
     packed = answer.headers.get("content-encoding", "identity").strip().lower()
     if packed == "identity":
         yield from answer.iter_raw()
@@ -151,7 +186,7 @@ def _unpacked(answer: httpx.Response) -> Iterator[bytes]:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose every read and write ends at the deadline, however slowly the peer drips."""
+    """A connection whose every read and write ends at the deadline, however slowly the peer sends."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner

@@ -131,7 +131,7 @@ SANDBOX = Sandbox()
 atexit.register(SANDBOX.close)
 
 
-# ---- Write and read rollout files (docs/protocol.md, section 6)
+# ---- Write and read rollout files (docs/reference/protocol.md, section 6)
 
 
 _MAGIC = b"PAR1"

@@ -1,4 +1,4 @@
-"""Merkle tree over rollout rows that OpenZeppelin's MerkleProof verifies (docs/protocol.md, section 6).
+"""Merkle tree over rollout rows that OpenZeppelin's MerkleProof verifies (docs/reference/protocol.md, section 6).
 
 Leaves are hashed twice, pairs are sorted before hashing, an odd node is promoted unchanged.
 """

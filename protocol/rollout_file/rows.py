@@ -1,4 +1,5 @@
-"""The rollout file's vocabulary: header, rollout, limits, and the checks every file must pass (docs/protocol.md, 6)."""
+"""The rollout file's vocabulary: header, rollout, limits, and the checks every file must pass
+(docs/reference/protocol.md, 6)."""
 
 import hashlib
 import struct
@@ -103,7 +104,7 @@ def _checked(fields: object) -> _HeaderFields:
         return _HeaderFields.model_validate(fields)
     except ValidationError as error:
         if error.errors()[0]["type"] in ("missing", "extra_forbidden"):
-            raise MalformedFile("header has not exactly the fields of docs/protocol.md section 6") from None
+            raise MalformedFile("header has not exactly the fields of docs/reference/protocol.md section 6") from None
         field, problem = first_problem(error.errors(), "header")
         raise MalformedFile(f"header `{field}`: {problem}") from None
 
@@ -214,7 +215,7 @@ def _finite32(values: Sequence[float]) -> bool:
         return bool(np.isfinite(np.array(values, dtype=np.float32)).all())
 
 
-# ---- Canonical bytes of one rollout, the content of a Merkle leaf (docs/protocol.md, section 6)
+# ---- Canonical bytes of one rollout, the content of a Merkle leaf (docs/reference/protocol.md, section 6)
 
 
 _HEAD = struct.Struct(">IIQIIfff")

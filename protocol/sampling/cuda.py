@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 # Triton is a language of its own, present only where CUDA is; type checkers cannot follow it.
-"""The protocol's sampling on CUDA: one Triton kernel makes the noise and runs the race (docs/protocol.md, section 4).
+"""The protocol's sampling on CUDA: one Triton kernel makes the noise and runs the race (docs/reference/protocol.md,
+section 4).
 
 Imported only when logits lie on a CUDA device. Marked gpu in the tests. Scores are float64 as in the protocol, so the
 choice agrees with the CPU's, save where the two libraries' logarithms differ in the last bit of a near tie.

@@ -1,4 +1,5 @@
-"""The bytes of a TOPLOC proof: 258 bytes, big-endian u16 modulus and 128 coefficients (docs/protocol.md, section 5)."""
+"""The bytes of a TOPLOC proof: 258 bytes, big-endian u16 modulus and 128 coefficients (docs/reference/protocol.md,
+section 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

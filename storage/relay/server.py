@@ -20,8 +20,8 @@ from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
 from protocol.encoding import Document
 from protocol.http.limits import Buckets, rate_limit_key
 from protocol.http.signing import service_url
-from storage.partial import PartialObject
-from storage.relay.cache import Flight, Flights, RelayShelf
+from storage.partial import PartialDownload
+from storage.relay.cache import InFlightFetch, InFlightFetches, RelayCache
 
 _RANGE = re.compile(r"bytes=([0-9]{1,15})-([0-9]{0,15})")
 
@@ -177,54 +177,54 @@ async def from_disk(path: Path, part: ObjectPart) -> AsyncIterator[FilePiece]:
             yield FilePiece(file, start, min(FILE_CHUNK, part.end - start))
 
 
-async def from_memory(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes]:
+async def from_memory(fetch: InFlightFetch, part: ObjectPart) -> AsyncIterator[bytes]:
     """What could not be kept; for a while that suffices for all but the slowest."""
-    assert flight.data is not None
-    last = flight.ended_at + SILENCE_SECONDS + part.size / LEAST_MEMORY_RATE
+    assert fetch.data is not None
+    last = fetch.ended_at + SILENCE_SECONDS + part.size / LEAST_MEMORY_RATE
     for start in range(part.start, part.end, CHUNK):
         if time.monotonic() > last:
             raise BrokenOffError
-        yield flight.data[start : min(start + CHUNK, part.end)]
+        yield fetch.data[start : min(start + CHUNK, part.end)]
 
 
-async def first_byte(flight: Flight, start: int) -> None:
+async def first_byte(fetch: InFlightFetch, start: int) -> None:
     """Wait until the byte at `start` is here. Raises BrokenOffError or TimeoutError if it does not come."""
 
     def here() -> bool:
-        furthest = flight.furthest()
-        return flight.ended.is_set() or (furthest is not None and len(furthest) > start)
+        furthest = fetch.furthest()
+        return fetch.ended.is_set() or (furthest is not None and len(furthest) > start)
 
-    await _until(flight, here)
-    if flight.ended.is_set() and not flight.came:
+    await _until(fetch, here)
+    if fetch.ended.is_set() and not fetch.complete:
         raise BrokenOffError
 
 
-async def follow(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes | FilePiece]:
+async def follow(fetch: InFlightFetch, part: ObjectPart) -> AsyncIterator[bytes | FilePiece]:
     """The part as it comes. A shard's last byte stays here until the whole has its hash, so that no client ever gets
     all of a wrong one. Raises BrokenOffError when what was sent turns out to be wrong, or no more comes."""
-    at, reading = part.start, _Reading(flight, part.start)
+    at, reading = part.start, _Reading(fetch, part.start)
     while at < part.end:
-        if flight.ended.is_set():
-            if not flight.came or not await asyncio.to_thread(reading.agrees, at):
+        if fetch.ended.is_set():
+            if not fetch.complete or not await asyncio.to_thread(reading.agrees, at):
                 raise BrokenOffError
             reading.end()
             rest = ObjectPart(at, part.end, part.size)
-            async for chunk in from_memory(flight, rest) if flight.path is None else from_disk(flight.path, rest):
+            async for chunk in from_memory(fetch, rest) if fetch.path is None else from_disk(fetch.path, rest):
                 yield chunk
             return
         if reading.is_behind(at):
             await asyncio.to_thread(reading.change, at)
-        chunk = reading.next(at, min(part.end, flight.size - 1))
+        chunk = reading.next(at, min(part.end, fetch.size - 1))
         at += len(chunk)
         if len(chunk):
             yield chunk
         else:
-            await _until(flight, partial(reading.has_news, at))
+            await _until(fetch, partial(reading.has_news, at))
             with suppress(TimeoutError):
-                await _until(flight, partial(reading.has_news, at, FILE_CHUNK), GATHERING)
+                await _until(fetch, partial(reading.has_news, at, FILE_CHUNK), GATHERING)
 
 
-async def _until(flight: Flight, reached: Callable[[], bool], seconds: float = SILENCE_SECONDS) -> None:
+async def _until(fetch: InFlightFetch, reached: Callable[[], bool], seconds: float = SILENCE_SECONDS) -> None:
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
@@ -233,7 +233,7 @@ async def _until(flight: Flight, reached: Callable[[], bool], seconds: float = S
 
     async with asyncio.timeout(seconds):
         while True:
-            flight.when_news(wake)
+            fetch.on_next_change(wake)
             if reached():
                 return
             await news.wait()
@@ -243,17 +243,17 @@ async def _until(flight: Flight, reached: Callable[[], bool], seconds: float = S
 class _Reading:
     """Which request's bytes a client is being sent, from `start` on."""
 
-    def __init__(self, flight: Flight, start: int) -> None:
-        self._flight, self._start = flight, start
-        self._partial: PartialObject | None = None
+    def __init__(self, fetch: InFlightFetch, start: int) -> None:
+        self._fetch, self._start = fetch, start
+        self._partial: PartialDownload | None = None
         self._restarts = 0
 
     def has_news(self, at: int, many: int = 1) -> bool:
-        """Whether the flight ended, there are so many bytes after those that were sent, or all but the shard's last, or
+        """Whether the fetch ended, there are so many bytes after those that were sent, or all but the shard's last, or
         these are in doubt."""
-        if self._flight.ended.is_set():
+        if self._fetch.ended.is_set():
             return True
-        furthest, last = self._flight.furthest(), self._flight.size - 1
+        furthest, last = self._fetch.furthest(), self._fetch.size - 1
         more = furthest is not None and at < last and len(furthest) >= min(at + many, last)
         return more or self._is_void()
 
@@ -262,8 +262,8 @@ class _Reading:
         if self._partial is None:
             return b""
         data: bytes | FilePiece
-        if (place := self._partial.place) is not None:
-            data = FilePiece(place[0], place[1] + at, max(0, min(end, len(self._partial), at + FILE_CHUNK) - at))
+        if (location := self._partial.location) is not None:
+            data = FilePiece(location[0], location[1] + at, max(0, min(end, len(self._partial), at + FILE_CHUNK) - at))
         else:
             data = self._partial.read(at, min(end, at + CHUNK) - at)
         if self._is_void():
@@ -274,13 +274,13 @@ class _Reading:
         """Whether another request has more bytes than those up to `at`, and the present one has not."""
         if self._partial is not None and len(self._partial) > at:
             return False
-        other = self._flight.furthest()
+        other = self._fetch.furthest()
         return other is not None and other is not self._partial and len(other) > at
 
     def change(self, at: int) -> None:
         """Go over to the request that came furthest, if its bytes are the same so far; reads them all, so not in the
         event loop. Raises BrokenOffError."""
-        other = self._flight.furthest()
+        other = self._fetch.furthest()
         if other is None or other is self._partial or len(other) <= at:
             return
         before, restarts = self._partial, other.restarts
@@ -297,12 +297,12 @@ class _Reading:
         """Whether what was sent is part of the object, which came."""
         if self._partial is None:
             return True
-        if self._partial is self._flight.winner:
+        if self._partial is self._fetch.winner:
             return not self._is_void()
-        if (data := self._flight.data) is not None:
+        if (data := self._fetch.data) is not None:
             return self._same(self._partial, lambda start, most: data[start : start + most], at)
         try:
-            with (self._flight.path or Path()).open("rb") as file:
+            with (self._fetch.path or Path()).open("rb") as file:
 
                 def read(start: int, most: int) -> bytes:
                     file.seek(start)
@@ -312,7 +312,7 @@ class _Reading:
         except OSError:
             return False
 
-    def _same(self, sent: PartialObject, other: Callable[[int, int], bytes], at: int) -> bool:
+    def _same(self, sent: PartialDownload, other: Callable[[int, int], bytes], at: int) -> bool:
         """Whether there is the same up to `at` as was sent."""
         for start in range(self._start, at, _COMPARED):
             most = min(_COMPARED, at - start)
@@ -377,9 +377,13 @@ class RelayApp:
     if it announces nothing."""
 
     def __init__(
-        self, shelf: RelayShelf, flights: Flights, limits: RelayLimits, facts: Callable[[], dict[str, Any]] = dict
+        self,
+        cache: RelayCache,
+        fetches: InFlightFetches,
+        limits: RelayLimits,
+        facts: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self._shelf, self._flights, self._limits, self._facts = shelf, flights, limits, facts
+        self._cache, self._fetches, self._limits, self._facts = cache, fetches, limits, facts
         self._buckets = Buckets(limits.rate, limits.burst)
         self._busy: Counter[str] = Counter()
         self.served = Served()
@@ -410,7 +414,7 @@ class RelayApp:
             await answer.short(404, "no such page")
 
     async def _object(self, key: str, wanted: str | None, client: str, answer: RelayAnswer) -> None:
-        size = self._shelf.size(key)
+        size = self._cache.size(key)
         if size is None:
             return await answer.short(404, "no such object here")
         if self._busy[client] >= self._limits.transfers:
@@ -431,30 +435,30 @@ class RelayApp:
         part = part_of(wanted, size)
         if part is None:
             return await answer.short(416, "there are no such bytes", content_range=f"bytes */{size}")
-        path = self._shelf.path(key)
+        path = self._cache.path(key)
         if path is not None:
             return await answer.stream(part, from_disk(path, part))
-        flight = self._flights.bring(key)
-        if flight is None:
+        fetch = self._fetches.start(key)
+        if fetch is None:
             return await answer.short(404, _NOT_NOW)
-        await first_byte(flight, part.start)
-        await answer.stream(part, follow(flight, part))
+        await first_byte(fetch, part.start)
+        await answer.stream(part, follow(fetch, part))
 
     def status(self) -> dict[str, Any]:
-        objects, held = self._shelf.held()
+        objects, held = self._cache.held()
         return {"ok": True, "objects": objects, "bytes": held, "clients": len(self._busy), **self._facts()}
 
     def exposition(self) -> str:
         """Prometheus' text format."""
-        objects, held = self._shelf.held()
+        objects, held = self._cache.held()
         figures = {
             "objects": ("gauge", objects),
             "held_bytes": ("gauge", held),
             "transfers": ("gauge", self._busy.total()),
             "sent_bytes_total": ("counter", self.served.sent),
-            "received_bytes_total": ("counter", self._flights.received),
+            "received_bytes_total": ("counter", self._fetches.received),
             "broken_transfers_total": ("counter", self.served.broken),
-            "failed_fetches_total": ("counter", self._flights.failed),
+            "failed_fetches_total": ("counter", self._fetches.failed),
         }
         lines = [f"# TYPE muster_relay_{name} {kind}\nmuster_relay_{name} {n}" for name, (kind, n) in figures.items()]
         lines.append("# TYPE muster_relay_requests_total counter")

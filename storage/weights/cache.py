@@ -1,4 +1,9 @@
-"""A version's files on their way: every shard is written at its place, so nothing is copied once it is here."""
+"""The cache of a node's weights: folders by manifest digest, and what an unfinished fetch has brought.
+
+`<cache>/<digest>/` holds a complete version, `<cache>/<digest>.json` its manifest, `<cache>/shards/<sha256>` loose
+shards. Shards of complete versions are found inside their files, so nothing is stored twice. A full fetch assembles the
+files in place: every shard is written at its offset, and nothing is copied once it is here.
+"""
 
 import ctypes
 import hashlib
@@ -8,7 +13,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +23,7 @@ from typing import BinaryIO
 from pydantic import ValidationError
 
 from protocol.files import explained, locked, put_folder, write_atomic, write_folder
-from storage.partial import Bytes, Draft, PartialObject, write
+from storage.partial import Bytes, PartFile, PartialDownload, write
 from storage.weights.manifest import Manifest, Shard, WeightFile
 
 _READ = 256 << 10
@@ -27,7 +32,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a shard belongs: the file's number, and the place of its first byte."""
+    """Where a shard belongs: the file's number, and the offset of its first byte."""
 
     shard: Shard
     file: int
@@ -46,8 +51,8 @@ def spots(files: Iterable[WeightFile]) -> dict[str, list[Spot]]:
 
 
 class Assembly:
-    """The `files` of one version in `folder`, where a process that was killed may have left some of their bytes; for
-    one process at a time. Raises OSError; FileExistsError if something else is in the way."""
+    """The `files` of one version in `folder`, where a killed process may have left some of their bytes. For one process
+    at a time. Raises OSError; FileExistsError if something else is in the way."""
 
     def __init__(self, folder: Path, files: tuple[WeightFile, ...]) -> None:
         self.folder, self._open, self._left = folder, ExitStack(), set[int]()
@@ -58,8 +63,8 @@ class Assembly:
         os.utime(folder)
         with ExitStack() as opened:
             self._files = [opened.enter_context(self._file(number, file)) for number, file in enumerate(files)]
-            # The system lets one at a time write to a file; who waits in it for that computes, who waits here sleeps.
-            self._turns = [threading.Lock() for _ in files]
+            # The kernel lets one thread at a time write to a file, and the others spin; here they sleep.
+            self._write_locks = [threading.Lock() for _ in files]
             self._open = opened.pop_all()
 
     def _file(self, number: int, file: WeightFile) -> BinaryIO:
@@ -74,7 +79,7 @@ class Assembly:
         return os.fdopen(handle, "rb+", buffering=0)
 
     def has(self, spot: Spot) -> bool:
-        """Whether the shard is there; reads it where a former process left anything."""
+        """Return whether the shard is there; reads it if an earlier process left anything."""
         if spot.file not in self._left:
             return False
         state, at, end = hashlib.sha256(), spot.offset, spot.offset + spot.shard.size
@@ -83,35 +88,37 @@ class Assembly:
             at += len(data)
         return state.hexdigest() == spot.shard.sha256
 
-    def drafts(self, spot: Spot) -> Callable[[], Draft]:
-        """Makes drafts of the shard, in any thread: one at a time at its very spot, more of them elsewhere."""
-        inside, lock = list[Draft](), threading.Lock()
+    def part_files(self, spot: Spot) -> Callable[[], PartFile]:
+        """Makes part_files of the shard, in any thread: one at a time at its very spot, more of them elsewhere."""
+        inside, lock = list[PartFile](), threading.Lock()
 
-        def made() -> Draft:
+        def part_file() -> PartFile:
             with lock:
                 if inside and not inside[-1].sealed:
-                    return Draft(self.folder.parent / "shards")
-                inside.append(Draft(at=(self._files[spot.file], spot.offset), turns=self._turns[spot.file]))
+                    return PartFile(self.folder.parent / "shards")
+                inside.append(
+                    PartFile(location=(self._files[spot.file], spot.offset), write_lock=self._write_locks[spot.file])
+                )
                 return inside[-1]
 
-        return made
+        return part_file
 
-    def keep(self, spot: Spot, whole: PartialObject) -> None:
-        """The checked shard that one of its drafts has become."""
-        whole.put(self._files[spot.file], spot.offset)
+    def keep(self, spot: Spot, whole: PartialDownload) -> None:
+        """The checked shard that one of its part_files has become."""
+        whole.write_to(self._files[spot.file], spot.offset)
         os.utime(self.folder)
 
     def write(self, spot: Spot, data: Bytes) -> None:
-        """A checked shard from elsewhere."""
-        write(self._files[spot.file], spot.offset, 0, data)
+        """Write a checked shard."""
+        write(self._files[spot.file], spot.offset, data)
         os.utime(self.folder)
 
     def repeat(self, spot: Spot, others: Iterable[Spot]) -> None:
-        """Write a shard that is at `spot` to where else it belongs."""
+        """Copy a shard at `spot` to the other spots where it belongs."""
         for other in others:
             for at in range(0, spot.shard.size, _READ):
                 data = os.pread(self._files[spot.file].fileno(), min(_READ, spot.shard.size - at), spot.offset + at)
-                write(self._files[other.file], other.offset, at, data)
+                write(self._files[other.file], other.offset + at, data)
 
     def __enter__(self) -> "Assembly":
         return self
@@ -123,14 +130,10 @@ class Assembly:
 
 
 def _reserve(handle: int, size: int) -> None:
-    """Have the disk set so much room aside at once: then writing there takes two fifths less of CPU, and nobody else
-    fills it meanwhile. Where it cannot, or has not so much, nothing is lost. `os.posix_fallocate` would write to every
-    block of a disk that cannot."""
+    """Reserve the space at once: writing then takes two fifths less CPU, and no other process fills the disk meanwhile.
+    A disk that cannot, or is full, reserves nothing. `os.posix_fallocate` would write every block of such a disk."""
     if size and hasattr(_LIBC, "fallocate"):
         _LIBC.fallocate(handle, 0, ctypes.c_int64(0), ctypes.c_int64(size))
-
-
-# ---- The cache of a node's weights
 
 
 KEPT_VERSIONS = 5
@@ -169,7 +172,7 @@ class WeightCache:
             return False
 
     def touch(self, digest: bytes) -> None:
-        """Note that a version is used now, so that no process removes it, if it is here."""
+        """Mark a version that is here as used now, so that no process removes it."""
         with suppress(FileNotFoundError):
             os.utime(self.version(digest))
 
@@ -182,8 +185,7 @@ class WeightCache:
         return manifest if manifest.digest == digest else None
 
     def assembly(self, manifest: Manifest) -> Assembly:
-        """The version's files, put together where the next process finds what came; only for whoever has it
-        `locked`."""
+        """Open the version's files where the next process finds what was fetched; only while it is `locked`."""
         folder = self._parts(manifest.digest)
         try:
             return Assembly(folder, manifest.files)
@@ -194,27 +196,28 @@ class WeightCache:
     def _parts(self, digest: bytes) -> Path:
         return self.folder / f".{digest.hex()}{_PARTS}"
 
-    def came(self, digest: bytes) -> int:
-        """Bytes on the disk of the version's assembly."""
+    def assembled_bytes(self, digest: bytes) -> int:
+        """Return how many bytes of the version's assembly are on the disk."""
         parts, total = self._parts(digest), 0
         with suppress(OSError):
             total = sum(path.lstat().st_blocks * 512 for path in parts.iterdir())
         return total
 
-    def keep_shard(self, shard: Shard, whole: PartialObject) -> None:
-        """A checked one that came into a `draft`."""
+    def keep_shard(self, shard: Shard, whole: PartialDownload) -> None:
+        """Keep a checked shard that was fetched into a `part_file`."""
         whole.keep(self.shards / shard.sha256)
 
-    def draft(self) -> Draft:
-        return Draft(self.shards)
+    def part_file(self) -> PartFile:
+        return PartFile(self.shards)
 
     def store_shard(self, shard: Shard, data: bytes) -> None:
-        draft = self.draft()
-        draft.append(data)
-        draft.keep(self.shards / shard.sha256)
+        part = self.part_file()
+        part.append(data)
+        part.keep(self.shards / shard.sha256)
 
-    def read_shard(self, shard: Shard, elsewhere: dict[str, tuple[Path, int]]) -> bytes | None:
-        """The shard's bytes from a loose file or a complete version (`find_shards`), or None; never wrong bytes."""
+    def read_shard(self, shard: Shard, elsewhere: Mapping[str, tuple[Path, int]]) -> bytes | None:
+        """Return the shard's bytes from a loose file or a complete version (`find_shards`), or None; never wrong
+        bytes."""
         loose = self.shards / shard.sha256
         path, offset = elsewhere.get(shard.sha256, (loose, 0))
         for place, start in ((loose, 0), (path, offset)):
@@ -231,8 +234,9 @@ class WeightCache:
         _remove(loose)
         return None
 
-    def copy_shard(self, shard: Shard, elsewhere: dict[str, tuple[Path, int]], out: BinaryIO) -> bool:
-        """`read_shard` to the end of `out`; whether it was anywhere. Raises OSError if `out` does not take it."""
+    def copy_shard(self, shard: Shard, elsewhere: Mapping[str, tuple[Path, int]], out: BinaryIO) -> bool:
+        """Append the shard to `out`, like `read_shard`; return whether it was found. Raises OSError if `out` refuses
+        it."""
         loose, begin = self.shards / shard.sha256, out.tell()
         for place, start in ((loose, 0), elsewhere.get(shard.sha256, (loose, 0))):
             if _pieces(place, start, shard, out):
@@ -242,29 +246,29 @@ class WeightCache:
         return False
 
     def find_shards(self) -> dict[str, tuple[Path, int]]:
-        """Where complete versions hold each shard: SHA-256 → (file, offset). Unchecked."""
-        places: dict[str, tuple[Path, int]] = {}
+        """Return where complete versions hold each shard: SHA-256 → (file, offset). Unchecked."""
+        locations: dict[str, tuple[Path, int]] = {}
         for digest in self.versions():
             manifest = self.manifest(digest)
             for file in manifest.files if manifest else ():
                 offset = 0
                 for shard in file.shards:
-                    places[shard.sha256] = (self.version(digest) / file.name, offset)
+                    locations[shard.sha256] = (self.version(digest) / file.name, offset)
                     offset += shard.size
-        return places
+        return locations
 
     def install(self, manifest: Manifest, fill: Callable[[Path], None]) -> None:
-        """Make the folder into which `fill` writes the version's, at once and for good; loose shards of it go."""
+        """Make the folder that `fill` writes the version's, atomically; its loose shards are deleted."""
         write_folder(self.version(manifest.digest), fill)
         self._installed(manifest)
 
     def complete(self, manifest: Manifest) -> None:
-        """Make the version's folder of its assembly, all shards of which are there."""
+        """Make a complete assembly the version's folder."""
         put_folder(self._parts(manifest.digest), self.version(manifest.digest))
         self._installed(manifest)
 
     def remember(self, manifest: Manifest) -> None:
-        """Note what a complete version holds, if a process died before it could."""
+        """Write the manifest of a complete version, if a process died before it could."""
         if self.manifest(manifest.digest) is None:
             write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
 
@@ -279,8 +283,8 @@ class WeightCache:
             _remove(self.shards / shard.sha256)
 
     def make_room(self, needed: Iterable[Shard], assembled: bytes = b"") -> None:
-        """Remove loose shards that are not `needed`, and assemblies but that of the version `assembled`, of more than
-        an hour ago: fetches that never succeed would fill the disk with what may be of use to them one day."""
+        """Remove loose shards that are not `needed`, and all assemblies but that of the version `assembled`, if they
+        are older than an hour: fetches that never succeed would fill the disk."""
         names, old = {shard.sha256 for shard in needed}, time.time() - _IDLE_SECONDS
         names.add(self._parts(assembled).name)
         for path in (*self.shards.iterdir(), *self.folder.glob(f".*{_PARTS}")):
@@ -288,8 +292,7 @@ class WeightCache:
                 _remove(path)
 
     def sweep(self, digest: bytes) -> None:
-        """Remove what a process that died left of this version, and what is in its way; only for whoever has it
-        `locked`."""
+        """Remove what a dead process left of this version, and what is in its way; only while it is `locked`."""
         for path in self.folder.glob(f".{digest.hex()}.*"):
             if path != self._parts(digest):
                 _remove(path)
@@ -299,13 +302,13 @@ class WeightCache:
                 _remove(path)
 
     def versions(self) -> list[bytes]:
-        """Digests of the complete versions, longest unused first."""
+        """Return the digests of the complete versions, longest unused first."""
         found = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
         return [bytes.fromhex(path.name) for path in sorted(found, key=_modified)]
 
     def prune(self, keep: int = KEPT_VERSIONS, used: bytes = b"") -> None:
-        """Remove all but the `keep` versions used last, the last being `used` whatever the clock says, and what a fetch
-        abandoned a day ago left."""
+        """Remove all but the `keep` versions used last, and what fetches left that were abandoned a day ago. `used`
+        counts as used last, whatever the clock says."""
         versions = sorted(self.versions(), key=lambda digest: digest == used)
         for digest in versions[: max(0, len(versions) - keep)]:
             _remove(self.folder / f"{digest.hex()}.json")
@@ -317,7 +320,7 @@ class WeightCache:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link or a folder, as far as that is possible; another process may be at it too."""
+    """Remove a file, link or folder as far as possible; another process may be removing it too."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -326,8 +329,8 @@ def _remove(path: Path) -> None:
 
 
 def _modified(path: Path) -> float:
-    """When it was last changed, 0 if that is unknown: a time to come was written before the clock was set back, and
-    would keep a version for as long."""
+    """When it was last changed, 0 if unknown. A time in the future was written before the clock was set back; it would
+    keep a version for as long."""
     try:
         stamp = path.stat().st_mtime
     except OSError:
@@ -336,7 +339,7 @@ def _modified(path: Path) -> float:
 
 
 def has_its_shards(path: Path, file: WeightFile) -> bool:
-    """Whether a plain file of that size is at `path`, and every part of it has its shard's hash. Raises OSError."""
+    """Return whether `path` is a plain file of that size, and every part of it has its shard's hash. Raises OSError."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
         return False
     with path.open("rb", buffering=0) as found:
@@ -344,8 +347,8 @@ def has_its_shards(path: Path, file: WeightFile) -> bool:
 
 
 def _pieces(path: Path, start: int, shard: Shard, out: BinaryIO) -> bool:
-    """Write a shard's bytes in pieces; whether they were right. To come by memory for all of them takes longer than to
-    read, hash and write them."""
+    """Write a shard's bytes in pieces, and return whether they were right. Allocating memory for a whole shard takes
+    longer than reading, hashing and writing it."""
     state, left = hashlib.sha256(), shard.size
     try:
         if not path.is_file():
@@ -363,7 +366,7 @@ def _pieces(path: Path, start: int, shard: Shard, out: BinaryIO) -> bool:
 
 
 def _read(file: BinaryIO, most: int) -> bytes:
-    """Nothing where the disk has lost it."""
+    """Empty where the disk has lost it."""
     try:
         return file.read(most)
     except OSError:

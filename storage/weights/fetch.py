@@ -1,7 +1,7 @@
-"""Which way a policy step is had with the fewest bytes: nothing here reads or fetches anything.
+"""Fetch a policy step by the hash on chain, from sources that need not be trusted: every byte is checked.
 
-A way begins with a version that is here, or with the full shards of a snapshot, and goes on by deltas. All that it
-needs is named by signed manifests; whether the bytes are right is found out by those who fetch and rebuild.
+A fetch plan says how to get a step with the fewest bytes: it starts with a version in the cache or with the full shards
+of a snapshot, and continues by deltas. Everything that a plan needs is named by signed manifests.
 """
 
 import errno
@@ -24,7 +24,7 @@ from typing import TypeVar
 from protocol.errors import IntegrityError, MusterError, first_line
 from protocol.waits import WAITS
 from storage.keys import object_key
-from storage.partial import Draft, PartialObject
+from storage.partial import PartFile, PartialDownload
 from storage.weights.cache import KEPT_VERSIONS, Assembly, Spot, WeightCache, has_its_shards, spots
 from storage.weights.manifest import (
     MAX_SHARDS,
@@ -37,21 +37,39 @@ from storage.weights.manifest import (
     unseal,
 )
 
-MAX_LINKS = 16
-"""Deltas one after another."""
+log = logging.getLogger("muster.weights")
+T = TypeVar("T")
+MAX_DELTAS_IN_A_ROW = 16
 MAX_LOOKUPS = 64
+"""Manifests that planning looks at."""
 MAX_LISTED = 4 * MAX_SHARDS
+"""Shards that these manifests may name, all together."""
+PARALLEL = 8
+WASTE_FACTOR = 2
+"""Once useless deltas have cost this many times the full weights, only the full weights are tried."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Link = tuple[bytes, bytes]
 """Digests of the manifests that a delta leads from and to."""
 Lookup = Callable[[StepDelta], Manifest | None]
-"""The manifest that a delta leads from, None if it cannot be had."""
+"""Returns the manifest that a delta leads from, None if it cannot be had."""
+Locations = Mapping[str, tuple[Path, int]]
+"""SHA-256 of a shard → a file that holds it, and its offset there."""
+OpenObject = Callable[[str, int], bytes]
+"""(key, limit in bytes) → the object's bytes, such as `storage.transfers.HttpObjects` or `Bucket.get`."""
+OpenChecked = Callable[[str, int, Callable[[bytes], object]], bytes]
+"""The same with a check of the bytes that raises MusterError: then another source is asked."""
+FetchObject = Callable[[str, int, Callable[[], PartFile]], PartialDownload]
+"""(key, limit in bytes, makes part files) → the object, checked, in one of them, such as `MultiSource.fetch`."""
+
+
+# ---- Planning
 
 
 @dataclass(frozen=True)
-class Way:
-    """`versions`: where the way begins, and where each of its `deltas` leads; the last is the step that is wanted.
-    `digests`: those of the versions' manifests. `held`: the first version is here already, otherwise its files come by
-    their shards."""
+class FetchPlan:
+    """`versions`: where the plan starts, and where each of its `deltas` leads; the last is the wanted step. `digests`
+    are those of the versions' manifests. `held`: the first version is in the cache; otherwise its full shards are
+    fetched."""
 
     versions: tuple[Manifest, ...]
     digests: tuple[bytes, ...]
@@ -64,70 +82,70 @@ class Way:
 
     @property
     def shards(self) -> list[Shard]:
-        """All that the way takes."""
+        """All shards that the plan takes."""
         start = [] if self.held else self.versions[0].shards()
-        return [*start, *(shard for delta in self.deltas for shard in _shards(delta))]
+        return [*start, *(shard for delta in self.deltas for shard in _delta_shards(delta))]
 
     def deltas_of(self, name: str) -> list[FileDelta]:
-        """The deltas of one file in order; steps that leave it as it is have none."""
+        """The deltas of one file in order; steps that leave it unchanged have none."""
         return [file for delta in self.deltas for file in delta.files if file.name == name]
 
     def bytes(self, present: Collection[str]) -> int:
-        """How many bytes have to be fetched, where shards of the SHA-256 in `present` are here."""
-        return _bytes(self.shards, present)
+        """How many bytes have to be fetched if shards of the SHA-256 in `present` are here."""
+        return _total_bytes(self.shards, present)
 
-    def after(self, parent: Manifest, delta: StepDelta) -> "Way":
-        """The way that begins with `parent` and goes on by `delta`, which leads to where this one begins."""
+    def after(self, parent: Manifest, delta: StepDelta) -> "FetchPlan":
+        """The plan that starts with `parent` and continues with `delta`, which leads to where this one starts."""
         digest = bytes.fromhex(delta.parent)
-        return Way((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
+        return FetchPlan((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
 
 
-def shortest(
+def cheapest_plan(
     wanted: Manifest,
     lookup: Lookup,
     held: Mapping[bytes, int] = MappingProxyType({}),
     present: Collection[str] = (),
     refused: Collection[Link] = (),
-) -> Way:
-    """The way to `wanted` with the fewest bytes; the full shards if there is no other.
+) -> FetchPlan:
+    """Return the plan for `wanted` with the fewest bytes; its full shards if there is no other.
 
-    `held`: digests and steps of the versions that are here; `present`: SHA-256 of the shards that are; `refused`:
-    deltas that turned out to be of no use. Looks at most at MAX_LOOKUPS manifests, at no more shards than MAX_LISTED
-    in all of them, and at ways of at most MAX_LINKS deltas.
+    `held`: digests and steps of the versions in the cache; `present`: SHA-256 of the shards that are here; `refused`:
+    deltas that turned out useless. Looks at no more than MAX_LOOKUPS manifests and MAX_LISTED shards, and at plans of
+    at most MAX_DELTAS_IN_A_ROW deltas.
     """
     tickets, lookups, listed, seen = itertools.count(), 0, 0, set[bytes]()
-    full = Way((wanted,), (wanted.digest,))
+    full = FetchPlan((wanted,), (wanted.digest,))
     heap = [(0, True, next(tickets), full)]
     while heap:
-        cost, open_end, _, way = heapq.heappop(heap)
-        if not open_end:
-            return way
-        first, digest = way.versions[0], way.digests[0]
+        cost, is_open, _, plan = heapq.heappop(heap)
+        if not is_open:
+            return plan
+        first, digest = plan.versions[0], plan.digests[0]
         if digest in seen:
             continue
         seen.add(digest)
         if digest in held:
-            heapq.heappush(heap, (cost, False, next(tickets), replace(way, held=True)))
+            heapq.heappush(heap, (cost, False, next(tickets), replace(plan, held=True)))
             continue
         if first.snapshot:
-            heapq.heappush(heap, (cost + _bytes(first.shards(), present), False, next(tickets), way))
-        for delta in _usable(way, held, refused):
+            heapq.heappush(heap, (cost + _total_bytes(first.shards(), present), False, next(tickets), plan))
+        for delta in _usable_deltas(plan, held, refused):
             if lookups == MAX_LOOKUPS or listed > MAX_LISTED:
                 break
             lookups += 1
             parent = lookup(delta)
             listed += len(parent.every_shard()) if parent is not None else 0
             if parent is not None and _leads(parent, delta, first):
-                more = _bytes(_shards(delta), present)
-                heapq.heappush(heap, (cost + more, True, next(tickets), way.after(parent, delta)))
+                more = _total_bytes(_delta_shards(delta), present)
+                heapq.heappush(heap, (cost + more, True, next(tickets), plan.after(parent, delta)))
     return full
 
 
-def _usable(way: Way, held: Mapping[bytes, int], refused: Collection[Link]) -> list[StepDelta]:
-    """Those of the first version's deltas that may make the way shorter: what begins with full shards anyway is no
-    shorter for beginning earlier."""
-    first, digest = way.versions[0], way.digests[0]
-    if len(way.deltas) >= MAX_LINKS:
+def _usable_deltas(plan: FetchPlan, held: Mapping[bytes, int], refused: Collection[Link]) -> list[StepDelta]:
+    """The first version's deltas that may save bytes: a plan that needs full shards gains nothing by starting earlier
+    than the last snapshot."""
+    first, digest = plan.versions[0], plan.digests[0]
+    if len(plan.deltas) >= MAX_DELTAS_IN_A_ROW:
         return []
     return [
         delta
@@ -138,7 +156,7 @@ def _usable(way: Way, held: Mapping[bytes, int], refused: Collection[Link]) -> l
 
 
 def _leads(parent: Manifest, delta: StepDelta, after: Manifest) -> bool:
-    """Whether the delta has all that differs between the two, and nothing else changes but bytes."""
+    """Whether the delta covers everything that differs between the two, and only bytes change."""
     named = {file.name for file in delta.files}
     before = {file.name: file for file in parent.files}
     if parent.step != delta.step or parent.pool_id != after.pool_id or set(before) != {one.name for one in after.files}:
@@ -149,96 +167,19 @@ def _leads(parent: Manifest, delta: StepDelta, after: Manifest) -> bool:
     )
 
 
-def _shards(delta: StepDelta) -> list[Shard]:
+def _delta_shards(delta: StepDelta) -> list[Shard]:
     return [shard for file in delta.files for shard in file.shards]
 
 
-def _bytes(shards: Iterable[Shard], present: Collection[str]) -> int:
+def _total_bytes(shards: Iterable[Shard], present: Collection[str]) -> int:
     return sum({shard.sha256: shard.size for shard in shards if shard.sha256 not in present}.values())
 
 
-# ---- Make a version's folder along a way whose shards are in the cache
+# ---- Fetching
 
 
-Places = dict[str, tuple[Path, int]]
-
-
-def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
-    """Write every file of the way's last version into `folder`.
-
-    Raises IntegrityError if a file does not come out with its hash, MusterError if a shard or a version vanished
-    meanwhile, OSError.
-    """
-    first, last, places = way.versions[0], way.versions[-1], cache.find_shards()
-    for file in first.files:
-        target = folder / file.name
-        if way.held:
-            _copy(cache.version(way.digests[0]) / file.name, target, file.size)
-        else:
-            _join(file.shards, target, cache, places)
-        _apply(target, way.deltas_of(file.name), cache, places)
-    for file in last.files:
-        if not has_its_shards(folder / file.name, file):
-            raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
-
-
-def prepare() -> None:
-    """Load what applies deltas, which takes a second. Raises whatever a machine that cannot compile raises."""
-    from storage.weights.warm import load_decoder
-
-    load_decoder()
-
-
-def _copy(source: Path, target: Path, size: int) -> None:
-    try:
-        if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
-            raise MusterError(f"{source} is damaged", "fetch again")
-        shutil.copyfile(source, target)
-    except FileNotFoundError:
-        raise MusterError("a version vanished from the weights cache", "fetch again") from None
-
-
-def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, places: Places) -> None:
-    """Write the shards one after another."""
-    with target.open("wb") as out:
-        for shard in shards:
-            if not cache.copy_shard(shard, places, out):
-                raise MusterError("a shard vanished from the weights cache", "fetch again")
-
-
-def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, places: Places) -> None:
-    if not deltas:
-        return
-    with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
-        found = []
-        for number, delta in enumerate(deltas):
-            path = Path(name) / str(number)
-            _join(delta.shards, path, cache, places)
-            found.append((bytes.fromhex(delta.index), path))
-        try:
-            from storage.weights.delta import apply_file
-
-            apply_file(target, found)
-        except (MusterError, OSError):
-            raise
-        except Exception as error:  # the codec's own trouble, a machine that cannot compile it: there are full shards
-            raise IntegrityError(f"cannot apply a delta to {target.name}: {first_line(error)}") from error
-
-
-# ---- Fetch a policy step by the hash on chain, from sources that need not be trusted
-
-
-log = logging.getLogger("muster.weights")
-T = TypeVar("T")
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OpenObject = Callable[[str, int], bytes]
-"""(key, limit in bytes) → the object's bytes; `storage.transfers.HttpObjects` and `Bucket.get` are such."""
-OpenChecked = Callable[[str, int, Callable[[bytes], object]], bytes]
-"""The same, and what has to be true of the bytes, or it raises a MusterError: then another source is asked."""
-BringObject = Callable[[str, int, Callable[[], Draft]], PartialObject]
-"""(key, limit in bytes, what makes drafts) → the object, checked, in one of them; `SpreadSources.bring` is such."""
-PARALLEL = 8
-WASTE = 2
+class DiskFullError(MusterError):
+    """There is no room for the weights (now)."""
 
 
 def fetch(
@@ -250,25 +191,25 @@ def fetch(
     keep: int = KEPT_VERSIONS,
     parallel: int = PARALLEL,
     open_manifest: OpenChecked | None = None,
-    bring: BringObject | None = None,
+    fetch_object: FetchObject | None = None,
 ) -> Path:
-    """The folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
+    """Return the folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
-    It is had with the fewest bytes: by deltas from a version in the cache, or from the full shards of this or an
-    earlier step. A delta that is of no use, for whatever reason, is left aside, and the log says so. Shards already in
-    the cache (from an interrupted fetch or another version) are not fetched again; damaged cache entries are found and
+    The step is fetched with the fewest bytes. A useless delta is set aside, and the log says so. Shards already in the
+    cache, from an interrupted fetch or another version, are not fetched again; damaged cache entries are found and
     replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last stay.
 
-    `open_manifest`, if there are several sources, asks another one for a manifest that the owner did not sign. `bring`,
-    if there is one, gives shards without passing their bytes through memory.
+    `open_manifest`, if there are several sources, asks another one for a manifest that the owner did not sign.
+    `fetch_object` fetches shards without passing their bytes through memory.
 
-    Raises IntegrityError if the source serves other bytes, MusterError if the disk is full, or what `open_object`
-    raises; what was fetched stays.
+    Raises IntegrityError if the source serves other bytes, DiskFullError, or what `open_object` raises; what was
+    fetched stays.
     """
     cache = WeightCache(cache_dir)
-    with _disk(cache.folder, 0), cache.locked(manifest_hash):
-        bringing = _Bringing(cache, open_object, open_manifest or _then_checked(open_object), bring, scope, parallel)
-        manifest = bringing.manifest(manifest_hash)
+    with _disk_errors(cache.folder, 0), cache.locked(manifest_hash):
+        checked = open_manifest or _then_checked(open_object)
+        fetcher = _Fetcher(cache, open_object, checked, fetch_object, scope, parallel)
+        manifest = fetcher.manifest(manifest_hash)
         if step is not None and manifest.step != step:
             raise IntegrityError(
                 f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner"
@@ -276,7 +217,7 @@ def fetch(
         cache.touch(manifest_hash)
         if not cache.is_intact(manifest):
             cache.sweep(manifest_hash)
-            bringing.version(manifest)
+            fetcher.version(manifest)
         cache.remember(manifest)
         cache.touch(manifest_hash)
         cache.prune(keep, manifest_hash)
@@ -292,29 +233,25 @@ def _then_checked(open_object: OpenObject) -> OpenChecked:
     return opened
 
 
-class DiskFullError(MusterError):
-    """There is no room for the weights (now)."""
-
-
-class _Bringing:
-    """One fetch: what it reads from, where to, and whom it believes."""
+class _Fetcher:
+    """One fetch into `cache` from `open_object` and `fetch_object`, believing manifests of `scope`."""
 
     def __init__(
         self,
         cache: WeightCache,
         open_object: OpenObject,
         open_manifest: OpenChecked,
-        bring: BringObject | None,
+        fetch_object: FetchObject | None,
         scope: ManifestScope,
         parallel: int,
     ) -> None:
         self._cache, self._open, self._scope, self._parallel = cache, open_object, scope, parallel
-        self._open_manifest, self._bring = open_manifest, bring
+        self._open_manifest, self._fetch_object = open_manifest, fetch_object
         self._parents: dict[str, Manifest | None] = {}
-        self._came: list[int] = []
+        self._fetched_sizes: list[int] = []
 
     def manifest(self, digest: bytes) -> Manifest:
-        """The manifest, checked against its hash, and the pool and owner it must be of.
+        """The manifest, checked against its hash and the pool and owner that it must be of.
 
         The signature of one in the cache was checked when it was fetched; its hash is checked again.
         """
@@ -325,32 +262,31 @@ class _Bringing:
         return manifest
 
     def version(self, wanted: Manifest) -> None:
-        """Bring a version into the cache, the shortest way that works. Ways that were of no use cost at most about
-        WASTE times the full weights before only these are left."""
+        """Fetch a version into the cache by the cheapest plan that works."""
         every = {(bytes.fromhex(delta.parent), wanted.digest) for delta in wanted.deltas}
         full = sum(file.size for file in wanted.files)
-        short: MusterError | None = None
+        disk_full: MusterError | None = None
         cache, refused, tried = self._cache, set[Link](), list[Shard]()
         kept = ((digest, cache.manifest(digest)) for digest in cache.versions() if digest != wanted.digest)
         held = {digest: manifest.step for digest, manifest in kept if manifest is not None}
         while True:
             present = {*cache.find_shards(), *(path.name for path in cache.shards.iterdir())}
-            way = shortest(wanted, self._parent, held, present, refused)
-            tried += way.shards
+            plan = cheapest_plan(wanted, self._parent, held, present, refused)
+            tried += plan.shards
             try:
-                self._go(way, way.bytes(present), complain=bool(refused))
+                self._execute(plan, plan.bytes(present), after_failure=bool(refused))
                 cache.forget(tried)
                 return
             except MusterError as error:
-                short = error if isinstance(error, DiskFullError) else short
-                if not way.links:
-                    raise short or error from None
-                if way.held and not cache.is_intact(way.versions[0]):
-                    log.warning("step %d is damaged in the cache: it is no base", way.versions[0].step)
-                    del held[way.digests[0]]
+                disk_full = error if isinstance(error, DiskFullError) else disk_full
+                if not plan.links:
+                    raise disk_full or error from None
+                if plan.held and not cache.is_intact(plan.versions[0]):
+                    log.warning("step %d is damaged in the cache: it is no base", plan.versions[0].step)
+                    del held[plan.digests[0]]
                     continue
-                log.warning("the delta to step %d is of no use: %s; trying another way", wanted.step, error)
-                refused |= every if sum(self._came) > WASTE * full else set(way.links)
+                log.warning("the delta to step %d is useless: %s; trying another plan", wanted.step, error)
+                refused |= every if sum(self._fetched_sizes) > WASTE_FACTOR * full else set(plan.links)
 
     def _parent(self, delta: StepDelta) -> Manifest | None:
         if delta.parent not in self._parents:
@@ -360,124 +296,189 @@ class _Bringing:
             except MusterError as error:
                 log.info("no manifest of step %d, from which a delta leads: %s", delta.step, error)
             if found is not None and len(found.every_shard()) > MAX_LISTED // MAX_LOOKUPS:
-                return found  # too large to be kept in memory for the next way
+                return found  # too large to be kept in memory for the next plan
             self._parents[delta.parent] = found
         return self._parents[delta.parent]
 
-    def _go(self, way: Way, size: int, complain: bool) -> None:
-        """Fetch the `size` bytes that are missing for a way, and go it."""
-        wanted = way.versions[-1]
-        steps = "a delta" if len(way.links) == 1 else f"{len(way.links)} deltas"
-        how = f"{steps} from step {way.versions[0].step}" if way.links else "its full shards"
+    def _execute(self, plan: FetchPlan, size: int, after_failure: bool) -> None:
+        """Fetch the `size` bytes that a plan lacks, and build its last version."""
+        wanted = plan.versions[-1]
+        steps = "a delta" if len(plan.links) == 1 else f"{len(plan.links)} deltas"
+        how = f"{steps} from step {plan.versions[0].step}" if plan.links else "its full shards"
         log.info("fetching step %d: %s, %.1f MB", wanted.step, how, size / 1e6)
-        what = f"weights of step {wanted.step} by {how}" + (", as a delta was of no use" if complain else "")
-        # A file's deltas are put together beside it before they are applied.
-        aside = max(sum(delta.size for delta in way.deltas_of(file.name)) for file in wanted.files)
+        what = f"weights of step {wanted.step} by {how}" + (", after a useless delta" if after_failure else "")
+        # A file's deltas are joined beside it before they are applied.
+        aside = max(sum(delta.size for delta in plan.deltas_of(file.name)) for file in wanted.files)
         needed = size + aside + sum(file.size for file in wanted.files)
-        if not way.links:
-            needed = max(0, sum(file.size for file in wanted.files) - self._cache.came(way.digests[0]))
+        if not plan.links:
+            needed = max(0, sum(file.size for file in wanted.files) - self._cache.assembled_bytes(plan.digests[0]))
         if shutil.disk_usage(self._cache.folder).free < needed:
-            self._cache.make_room(way.shards, b"" if way.links else way.digests[0])
-        with WAITS.on(what), _disk(self._cache.folder, needed):
-            if not way.links:
+            self._cache.make_room(plan.shards, b"" if plan.links else plan.digests[0])
+        with WAITS.on(what), _disk_errors(self._cache.folder, needed):
+            if not plan.links:
                 self._assemble(wanted)
                 return
             with ThreadPoolExecutor(1, thread_name_prefix="codec") as codec:
-                codec.submit(prepare)  # what is wrong with it is said when a delta is applied
-                self._fetch_shards(way.shards)
-            if way.held:
-                self._cache.touch(way.digests[0])
-            self._cache.install(wanted, partial(rebuild, way, self._cache))
+                codec.submit(_load_decoder)  # its errors surface when a delta is applied
+                self._fetch_shards(plan.shards)
+            if plan.held:
+                self._cache.touch(plan.digests[0])
+            self._cache.install(wanted, partial(rebuild, plan, self._cache))
 
     def _fetch_shards(self, shards: list[Shard]) -> None:
-        """Bring every shard into the cache."""
-        cache, places = self._cache, self._cache.find_shards()
+        """Fetch every shard into the cache."""
+        cache, locations = self._cache, self._cache.find_shards()
 
-        def bring(shard: Shard) -> None:
-            if cache.read_shard(shard, places) is not None:
+        def fetch_one(shard: Shard) -> None:
+            if cache.read_shard(shard, locations) is not None:
                 return
-            if self._bring is not None:
-                cache.keep_shard(shard, _of_its_size(shard, self._bring(shard.key, shard.size, cache.draft)))
+            if self._fetch_object is not None:
+                whole = self._fetch_object(shard.key, shard.size, cache.part_file)
+                cache.keep_shard(shard, _of_its_size(shard, whole))
             else:
                 cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
-            self._came.append(shard.size)
+            self._fetched_sizes.append(shard.size)
 
-        self._in_parallel(bring, {shard.sha256: shard for shard in shards}.values())
+        self._in_parallel(fetch_one, {shard.sha256: shard for shard in shards}.values())
 
     def _assemble(self, wanted: Manifest) -> None:
-        """Bring every full shard to its place in the files, and make them a version."""
-        cache, places = self._cache, self._cache.find_shards()
+        """Fetch every full shard to its place in the files, and make them a version."""
+        cache, locations = self._cache, self._cache.find_shards()
         with cache.assembly(wanted) as assembly:
 
-            def bring(all_spots: list[Spot]) -> None:
+            def fetch_one(all_spots: list[Spot]) -> None:
                 spot, *others = all_spots
                 if not assembly.has(spot):
-                    self._to_its_spot(assembly, spot, places)
+                    self._fetch_to_spot(assembly, spot, locations)
                 assembly.repeat(spot, others)
 
-            self._in_parallel(bring, spots(wanted.files).values())
+            self._in_parallel(fetch_one, spots(wanted.files).values())
         cache.complete(wanted)
 
-    def _to_its_spot(self, assembly: Assembly, spot: Spot, places: dict[str, tuple[Path, int]]) -> None:
+    def _fetch_to_spot(self, assembly: Assembly, spot: Spot, locations: Locations) -> None:
         shard = spot.shard
-        if (data := self._cache.read_shard(shard, places)) is not None:
+        if (data := self._cache.read_shard(shard, locations)) is not None:
             assembly.write(spot, data)
             return
-        if self._bring is not None:
-            assembly.keep(spot, _of_its_size(shard, self._bring(shard.key, shard.size, assembly.drafts(spot))))
+        if self._fetch_object is not None:
+            whole = self._fetch_object(shard.key, shard.size, assembly.part_files(spot))
+            assembly.keep(spot, _of_its_size(shard, whole))
         else:
             assembly.write(spot, _checked(shard, self._open(shard.key, shard.size)))
-        self._came.append(shard.size)
+        self._fetched_sizes.append(shard.size)
 
-    def _in_parallel(self, bring: Callable[[T], None], what: Iterable[T]) -> None:
-        """The first failure ends it, after what is under way has come."""
+    def _in_parallel(self, job: Callable[[T], None], items: Iterable[T]) -> None:
+        """Run the job for all items. The first failure ends it, after the running jobs have ended."""
         failed = threading.Event()
 
-        def unless_failed(one: T) -> None:
+        def unless_failed(item: T) -> None:
             if failed.is_set():
                 return
             try:
-                bring(one)
+                job(item)
             except BaseException:
                 failed.set()
                 raise
 
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="shards") as pool:
-            jobs = [pool.submit(unless_failed, one) for one in what]
-        errors = [error for job in jobs if (error := job.exception()) is not None]
+            jobs = [pool.submit(unless_failed, item) for item in items]
+        errors = [error for one in jobs if (error := one.exception()) is not None]
         if errors:
             raise errors[0]
 
 
 def _checked(shard: Shard, data: bytes) -> bytes:
     if len(data) != shard.size or hashlib.sha256(data).hexdigest() != shard.sha256:
-        raise _other_bytes(shard)
+        raise _wrong_bytes(shard)
     return data
 
 
-def _of_its_size(shard: Shard, whole: PartialObject) -> PartialObject:
-    """What has the shard's hash: whatever size its owner signed, what is behind its bytes is nobody's."""
+def _of_its_size(shard: Shard, whole: PartialDownload) -> PartialDownload:
+    """Check the size of bytes that have the shard's hash: the owner may have signed another."""
     if len(whole) != shard.size:
         whole.drop()
-        raise _other_bytes(shard)
+        raise _wrong_bytes(shard)
     return whole
 
 
-def _other_bytes(shard: Shard) -> IntegrityError:
+def _wrong_bytes(shard: Shard) -> IntegrityError:
     return IntegrityError(f"shard {shard.sha256[:16]}… came with other bytes", "fetch it from another source")
 
 
 @contextmanager
-def _disk(folder: Path, needed: int) -> Iterator[None]:
-    """Raises DiskFullError if there are not `needed` bytes of room, or no longer; other errors of the disk become a
-    MusterError."""
-    hint = "make room, or choose another `cache`; what came stays, and it is tried again"
+def _disk_errors(folder: Path, needed: int) -> Iterator[None]:
+    """Raise DiskFullError if fewer than `needed` bytes are free, now or later; other disk errors become MusterError."""
+    hint = "make room, or choose another `cache`; what was fetched stays, and the fetch is repeated"
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DiskFullError(f"the weights need {needed >> 20} MiB in {folder}, where {free >> 20} MiB are free", hint)
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in _DISK_FULL:
             raise DiskFullError(f"cannot write the weights to {folder}: {error.strerror}", hint) from None
         raise MusterError(f"cannot keep the weights in {folder}: {error}", "look at that disk") from None
+
+
+# ---- Rebuilding a version from a plan whose shards are in the cache
+
+
+def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
+    """Write every file of the plan's last version into `folder`.
+
+    Raises IntegrityError if a file lacks its hash, MusterError if a shard or a version vanished meanwhile, OSError.
+    """
+    first, last, locations = plan.versions[0], plan.versions[-1], cache.find_shards()
+    for file in first.files:
+        target = folder / file.name
+        if plan.held:
+            _copy(cache.version(plan.digests[0]) / file.name, target, file.size)
+        else:
+            _join(file.shards, target, cache, locations)
+        _apply(target, plan.deltas_of(file.name), cache, locations)
+    for file in last.files:
+        if not has_its_shards(folder / file.name, file):
+            raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
+
+
+def _load_decoder() -> None:
+    """Load the code that applies deltas, which takes a second, while shards are in flight."""
+    from storage.weights.warm import load_decoder
+
+    load_decoder()
+
+
+def _copy(source: Path, target: Path, size: int) -> None:
+    try:
+        if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
+            raise MusterError(f"{source} is damaged", "fetch again")
+        shutil.copyfile(source, target)
+    except FileNotFoundError:
+        raise MusterError("a version vanished from the weights cache", "fetch again") from None
+
+
+def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, locations: Locations) -> None:
+    """Write the shards one after another."""
+    with target.open("wb") as out:
+        for shard in shards:
+            if not cache.copy_shard(shard, locations, out):
+                raise MusterError("a shard vanished from the weights cache", "fetch again")
+
+
+def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, locations: Locations) -> None:
+    if not deltas:
+        return
+    with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
+        joined = []
+        for number, delta in enumerate(deltas):
+            path = Path(name) / str(number)
+            _join(delta.shards, path, cache, locations)
+            joined.append((bytes.fromhex(delta.index), path))
+        try:
+            from storage.weights.delta import apply_file  # lazy: it brings a compiler
+
+            apply_file(target, joined)
+        except (MusterError, OSError):
+            raise
+        except Exception as error:  # such as a machine that cannot compile the codec: there are full shards
+            raise IntegrityError(f"cannot apply a delta to {target.name}: {first_line(error)}") from error

@@ -1,5 +1,5 @@
 """The manifest of a policy step: which files, cut into which shards, and from which earlier steps a delta leads to it,
-signed by the owner (docs/protocol.md, 8)."""
+signed by the owner (docs/reference/protocol.md, 8)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -79,8 +79,8 @@ class WeightFile(_Part):
 
 
 class FileDelta(_Part):
-    """How a file follows from the same file of an earlier step (docs/weights.md). `index` is the digest of the index of
-    its tensors afterwards, which holds a hash of each; the shards in order make the delta."""
+    """How a file follows from the same file of an earlier step (docs/design/weights.md). `index` is the digest of the
+    index of its tensors afterwards, which holds a hash of each; the shards in order make the delta."""
 
     name: FileName
     index: Hex64

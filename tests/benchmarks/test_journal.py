@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.genesys_pool import slices
 from benchmarks.journal import append, lines, resumed
 
 
@@ -13,7 +12,7 @@ def test_half_a_line_is_left_out_and_nothing_is_written_behind_it(tmp_path: Path
     journal = tmp_path / "slices.jsonl"
     append(journal, {"done": 1})
     journal.write_text(journal.read_text() + cut)
-    assert lines(journal) == slices(tmp_path) == [{"done": 1}]
+    assert lines(journal) == [{"done": 1}]
     assert journal.read_text().endswith(cut)
     assert resumed(journal) == [{"done": 1}]
     append(journal, {"done": 3})

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.journal import lines
-from benchmarks.rehearsal import opened, prepare, summary
+from benchmarks.rehearsal import prepare, served, summary
 from benchmarks.rehearsal_machines import BASE, COARSE, FLOAT32, QUICK_PLACES, Machine, RehearsalCase, case, policy
 from benchmarks.rehearsal_roles import Doing, journal
 from protocol.verdict import Code
 from runtime.process import EngineConfig
 from tests.validator import tiny
-from validator.retention import FileServer
 
 ENGINE = EngineConfig(batch=8)
 MACHINES = (
@@ -36,12 +35,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def work(folder: Path) -> None:
-    server = FileServer("127.0.0.1:0", lambda sha256: opened(folder, sha256))
-    try:
+    with served(folder) as url:
         for place in QUICK_PLACES:
-            Doing(CASE, folder, place, CASE.files).run(f"http://127.0.0.1:{server.port}")
-    finally:
-        server.stop()
+            Doing(CASE, folder, place, CASE.files).run(url)
 
 
 def test_rehearsal_and_seats_agree_on_right_and_on_wrong_machines(measured: Path) -> None:

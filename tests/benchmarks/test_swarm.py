@@ -1,14 +1,24 @@
-"""The simulation is a swarm: the mixes train on as much, what one shares others take, and the same seed repeats."""
+"""The simulated swarm is a swarm, poisoners share what the others would train on, and the table compares like with
+like."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import swarm
-from benchmarks.swarm import spread, summary
-from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
+from attacks.swarm import POISONS
+from benchmarks.swarm import (
+    ATTACKS,
+    UNDEFENDED,
+    MemoryExchange,
+    Simulation,
+    keep,
+    kept,
+    nine_sums,
+    poison_run,
+    summary,
+    table,
+)
 from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder
@@ -27,67 +37,52 @@ def test_nine_tasks_of_distinct_names() -> None:
 
 
 def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path) -> None:
-    case = SwarmCase(2, 2, members=3, rounds=10)
-    runs = []
+    mix, runs = UNDEFENDED.model_copy(update={"own": 2, "shared": 2, "fill": False}), []
     for attempt in range(2):
-        members = make_members(case, base, 1, tmp_path / str(attempt))
-        runs.append([member.round(number) for number in range(case.rounds) for member in members])
+        simulation = Simulation(base, tmp_path / str(attempt), 1, mix, 10, 1.5e-4, MemoryExchange())
+        members = [simulation.member(number) for number in range(3)]
+        runs.append([member.round(number) for number in range(10) for member in members])
     assert runs[0] == runs[1]
     assert all(one.own == 2 and len(one.shared) <= 2 for one in runs[0])
     assert any(one.shared for one in runs[0])
 
 
-def test_all_mixes_are_measured_alike_and_by_what_members_learnt(base: Path, tmp_path: Path) -> None:
-    found = []
-    for own, shared in ((1, 1), (3, 0)):
-        case, folder = SwarmCase(own, shared, members=2, rounds=1), tmp_path / str(own)
-        members, measure = make_members(case, base, 1, folder), HeldOutMeasure(case, base, folder)
-        found.append(measure())
-        for number, member in enumerate(members):
-            member.round(0)
-            weights = folder / str(number) / "policy" / "model.safetensors"
-            weights.write_bytes((base / "model.safetensors").read_bytes())
-        found.append(measure())
-    assert len(set(found)) == 1
+@pytest.mark.parametrize("attack", [ATTACKS[0], ATTACKS[-1]], ids=lambda attack: attack.name)
+def test_without_defences_poison_is_trained_on(base: Path, attack: Any) -> None:
+    row = poison_run(attack, False, 7, print, members=3, rounds=4, problems=4, base=base)
+    assert row["hostile_groups"] > 0
+    assert set(row["shown"]) == set(POISONS)
 
 
-def test_spread_is_what_oscillates() -> None:
-    assert spread([0.5] * 30) == 0
-    assert spread([0.4, 0.6] * 15) > 0.09
+def row(attack: str, defended: bool, success: float, cumulative: float, seed: int = 7) -> dict[str, Any]:
+    return {
+        "attack": attack, "defended": defended, "seed": seed, "members": 8, "hostile": 2 if attack else 0,
+        "success": success, "shown": dict.fromkeys(POISONS, success), "cumulative": cumulative,
+        "hostile_groups": 30 if attack else 0, "shared_groups": 40,
+    }  # fmt: skip
 
 
-def test_finished_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+def test_the_table_compares_with_the_same_members_without_the_attack() -> None:
+    rows = [row("", True, 0.0, 2.0), row("", False, 0.01, 4.0), row("phrase", True, 0.0, 1.9)]
+    rows += [row("phrase", False, 0.4, 1.0), row("phrase", True, 0.0, 1.9, seed=8)]
+    (one,) = table(rows)["attacks"]
+    assert (one["success"], one["success_undefended"], one["without_undefended"]) == (0.0, 0.4, 0.01)
+    assert (one["reward_ratio"], one["reward_ratio_undefended"], one["hostile_share"]) == (0.95, 0.25, 0.75)
+    assert (one["seeds"], one["seeds_undefended"]) == (1, 1), "half a comparison is none"
+    assert (table(rows)["share"], table(rows)["reward_ratio"]) == (0.25, 0.95)
 
-    def one_run(case: SwarmCase, seed: int, progress: object) -> dict[str, Any]:
-        made.append(f"{case.name} {seed}")
-        if len(made) == 3:
-            raise KeyboardInterrupt
-        return {
-            "mix": case.name,
-            "seed": seed,
-            "rounds": case.rounds,
-            "cumulative": float(len(made)),
-            "held_out": [(40, 0.5)],
-        }
 
-    monkeypatch.setattr(swarm, "one_run", one_run)
-    monkeypatch.setattr(swarm, "KEPT", tmp_path / "swarm.json")
-    monkeypatch.setattr(swarm, "KEPT_RUNS", tmp_path / "swarm_runs.jsonl")
-    monkeypatch.setattr(swarm, "KEPT_HOSTILE", tmp_path / "swarm_hostile.json")
-    with pytest.raises(KeyboardInterrupt):
-        swarm.run(False, print, resume=True)
-    assert json.loads((tmp_path / "swarm.json").read_bytes())["mixes"] == {"8/0": [1.0], "4/4": [2.0]}
-    assert (tmp_path / "swarm_runs.jsonl").read_bytes().count(b"\n") == 2
-    with (tmp_path / "swarm_runs.jsonl").open("ab") as file:
-        file.write(b'{"mix": "6/2", "seed": 7, "rou')
-    found = swarm.run(False, print, resume=True)
-    assert swarm.kept(tmp_path / "swarm_runs.jsonl") == json.loads(json.dumps(found["runs"]))
-    assert made == [*made[:3], made[2], *made[4:]]
-    assert len(made) == 13
-    assert found == summary(found["runs"])
-    attacks = {"share": 0.25, "reward_ratio": 1.0, "attacks": []}
-    (tmp_path / "swarm_hostile.json").write_text(json.dumps({"hostile": attacks | {"rows": [1]}}))
-    again = swarm.run(False, print, resume=True)
-    assert again == json.loads(json.dumps(found)) | {"hostile": attacks}
-    assert {name: len(values) for name, values in found["mixes"].items()} == dict.fromkeys(found["mixes"], 3)
+def test_the_summary_lists_every_seed() -> None:
+    runs = [{"mix": "4/4", "cumulative": value, "held_out": [(0, 0.0), (40, value / 10)]} for value in (1.0, 2.0)]
+    found = summary(runs, [])
+    assert (found["mixes"], found["held_out"]) == ({"4/4": [1.0, 2.0]}, {"4/4": [0.1, 0.2]})
+    assert "hostile" not in found
+
+
+def test_a_line_that_a_kill_cut_off_costs_that_line_alone(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    keep(path, {"mix": "8/0"})
+    with path.open("a") as file:
+        file.write('{"mix": "4/')
+    keep(path, {"mix": "6/2"})
+    assert kept(path) == [{"mix": "8/0"}, {"mix": "6/2"}]

@@ -1,4 +1,4 @@
-"""`muster calibrate` on a tiny real model: measured, signed, checked, applied, and sharp enough."""
+"""`muster pool calibrate` on a tiny real model: measured, signed, checked, applied, and sharp enough."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 from attacks.weights import altered, noisy
 from calibration.document import Calibration
 from calibration.measuring import context_of, evidence_config
-from cli.pool_file import pool_file
+from cli.pool_config import pool_file
 from engines.hf import TransformersEngine
 from engines.runtime import arithmetic_of
 from environments.pool import PoolEnvironments
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.timeout(600)
 def measure(muster: Muster, key: Key, batches: tuple[int, ...], *options: object) -> None:
     decoded = [word for batch in batches for word in ("--batch", batch)]
     asked = ("--weights", tiny.model_folder(), *decoded, *key.options, *options)
-    done = muster.run("calibrate", *asked, timeout=400)
+    done = muster.run("pool", "calibrate", *asked, timeout=400)
     assert done.code == 0, done.err
 
 
@@ -86,14 +86,14 @@ def test_thresholds_pass_honest_files_and_see_noise(
 
 def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> None:
     muster, key, home = place
-    shown = muster.ok("calibrate", "--verify", home / "made.json", "--signer", key.address, "--json").json
+    shown = muster.ok("pool", "calibrate", "--verify", home / "made.json", "--signer", key.address, "--json").json
     assert shown["signer"] == key.address
     assert shown["heldout"] == {"files": shown["heldout"]["files"], "over": 0, "bound": 3 / shown["heldout"]["files"]}
     assert shown["pairs"][0]["files"] + shown["heldout"]["files"] == 24
     (law,) = shown["evidence"]
     assert (law["worker"], law["verifier"], law["of"]) == (*[f"transformers:float32:{arithmetic_of('cpu')}"] * 2, 45)
     assert law["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
-    assert "reject at" in muster.ok("calibrate", "--verify", home / "made.json").out
+    assert "reject at" in muster.ok("pool", "calibrate", "--verify", home / "made.json").out
 
 
 def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Path], tmp_path: Path) -> None:
@@ -101,18 +101,18 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     mine, other = tmp_path / "mine.json", tmp_path / "other.json"
     pool(mine, CONFIG)
     pool(other, tiny.CONFIG)
-    muster.ok("calibrate", "--verify", home / "made.json", "--apply", mine)
+    muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", mine)
     wanted = json.loads((home / "made.json").read_text())["thresholds"]
     assert wanted.items() <= PoolConfig.load(mine).checks.model_dump().items()
     commented = tmp_path / "mine.toml"
     commented.write_text(pool_file(CONFIG, {}))
     comments = [line for line in commented.read_text().splitlines() if line.startswith("# ")]
-    muster.ok("calibrate", "--verify", home / "made.json", "--apply", commented)
+    muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", commented)
     assert PoolConfig.load(commented) == PoolConfig.load(mine)
     assert [line for line in commented.read_text().splitlines() if line.startswith("# ")] == comments
     assert _evidence(mine).own_engine, "the law has the worker's engine by itself"
     mine.write_bytes(json.dumps(_declining(json.loads(mine.read_bytes()))).encode())
-    muster.ok("calibrate", "--verify", home / "made.json", "--apply", mine)
+    muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", mine)
     assert not _evidence(mine).own_engine, "what the owner asked of jurors stays"
     before = other.read_text()
     assert "another model, task or work" in muster.refused(
@@ -144,10 +144,10 @@ def test_changed_measurements_are_found(place: tuple[Muster, Key, Path], tmp_pat
     document = json.loads((home / "made.json").read_text())
     document["thresholds"]["sampling_gap_reject"] *= 2
     (tmp_path / "changed.json").write_text(json.dumps(document))
-    assert "is not signed by" in muster.refused("calibrate", "--verify", tmp_path / "changed.json")
+    assert "is not signed by" in muster.refused("pool", "calibrate", "--verify", tmp_path / "changed.json")
 
 
-def test_a_law_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) -> None:
+def test_a_null_model_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) -> None:
     """Also where its signer bent it: a lower rate would accuse honest nodes."""
     _, _, home = place
     made = Calibration.load(home / "made.json")
@@ -156,7 +156,7 @@ def test_a_law_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) ->
     bent = tuple(bet.model_copy(update={"rate": bet.rate - 0.1}) for bet in bets["unexplained"])
     law = made.evidence[0].model_copy(update={"bets": bets | {"unexplained": bent}})
     update = {"evidence": (law,), "signer": account.address}
-    with pytest.raises(IntegrityError, match="law of evidence does not follow"):
+    with pytest.raises(IntegrityError, match="null models do not follow"):
         made.model_copy(update=update).signed(account).check()
 
 
@@ -187,5 +187,5 @@ def test_wrong_options_are_said_in_one_line(
     if options and not {"--verify", "--pool-config"} & set(options):
         base = ("--pool-config", home / "pool.json", "--weights", tiny.model_folder(), "--out", home / "new.json")
         base += key.options
-    assert said in muster.refused("calibrate", *base, *options)
+    assert said in muster.refused("pool", "calibrate", *base, *options)
     assert not (home / "new.json").exists()

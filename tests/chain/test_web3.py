@@ -1,4 +1,4 @@
-"""What our chain code and web3 are to each other: docs/architecture.md says why not all goes through web3."""
+"""What our chain code and web3 are to each other: docs/design/architecture.md says why not all goes through web3."""
 
 import subprocess
 import sys

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from chain.suite import Suite
-from cli.faucet import LocalFaucet
-from cli.terms import load_terms
+from cli.pool_config import load_terms
+from cli.up import LocalFaucet
 from protocol.api.run import PoolAccess
 from runtime import keystore
 from tests.cli.actors import TERMS

@@ -41,4 +41,4 @@ class Stage:
         self.muster.ok("governance", "mint", *self.key("deployer").options, *to, "--yes")
 
     def tokens(self, name: str) -> int:
-        return int(self.muster.ok("keys", "balance", "--keystore", self.key(name).path, "--json").json["base_units"])
+        return int(self.muster.ok("keys", "show", "--keystore", self.key(name).path, "--json").json["base_units"])

@@ -9,15 +9,19 @@ import pytest
 from filelock import FileLock
 
 from chain.indexer.records import Lane, Seat, Slash, Step
-from cli.answers import QUESTIONS, FiveAnswers, StatusPart
-from cli.last_seen import LastSeen
-from cli.looks import look_at_process, look_at_service
-from cli.views.answers_node import NodeLook, node_answers
-from cli.views.answers_pool import PoolLook, pool_answers
-from cli.views.answers_seats import SeatsLook, seats_answers
-from cli.views.nodes import node_view
-from cli.views.pools import pool_view
-from cli.views.seats import open_rounds, seat_view
+from cli.answers import (
+    QUESTIONS,
+    FiveAnswers,
+    NodeLook,
+    PoolLook,
+    SeatsLook,
+    StatusPart,
+    node_answers,
+    pool_answers,
+    seats_answers,
+)
+from cli.diagnose import LastSeen, look_at_process, look_at_service
+from cli.views import node_view, open_rounds, pool_view, seat_view
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
 from runtime.presence import last_line
@@ -133,7 +137,7 @@ def test_with_everything_down_there_are_still_five_answers() -> None:
     ("facts", "words"),
     [
         ({"view": None}, "register and join: muster node up"),
-        ({"least": 600}, "add 0.0000001 tokens to the stake: muster node stake"),
+        ({"least": 600}, "add 0.0000001 tokens to the stake: muster node join --stake"),
         ({"wei": 0}, "gas for fewer than 20 files is left: send 0.000001 ETH to"),
     ],
 )
@@ -185,8 +189,8 @@ def test_a_validator_is_answered_five_questions() -> None:
         "seat 5 lost 0.00000001 tokens at file 0 of pool 1: it accepted a file that was reject: weights",
     )
     todo = flat(answers.todo)
-    assert "seat 5 lacks 0.00000001 tokens of its bond: muster validator top-up --seat 5" in todo
-    assert "take the bond of seat 6: muster validator withdraw --seat 6" in todo
+    assert "seat 5 lacks 0.00000001 tokens of its bond: muster validator bond --seat 5" in todo
+    assert "take the bond of seat 6: muster validator leave --seat 6" in todo
     assert "gas for fewer than 10 lanes is left" in todo
 
 
@@ -246,7 +250,7 @@ def test_an_owner_is_answered_whichever_part_is_down() -> None:
     assert "the service: training" in flat(never.doing)
     no_service = pool_answers(pool_look(parts=(UP[0], SERVICE_DOWN)))
     assert "the service: training" not in flat(no_service.doing)
-    assert "bring the service back: muster orchestrator run" in flat(no_service.todo)
+    assert "bring the service back: muster pool serve" in flat(no_service.todo)
     nothing = pool_answers(PoolLook(1, NOW, (CHAIN_DOWN, SERVICE_DOWN), None, None))
     assert all(getattr(nothing, key) for key in QUESTIONS)
 

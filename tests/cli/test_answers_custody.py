@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.views.answers_seats import seats_answers
+from cli.answers import seats_answers
 from tests.cli.test_answers import NOW, PROCESS, flat, seats_look
 
 
@@ -30,14 +30,14 @@ def test_a_validator_is_told_with_which_engines_it_judges() -> None:
 
 
 def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cli.doctor.participant import look_at_engines
+    from cli.checks import validator_checks
     from cli.profile import Profile, ProfileKey
     from validator.judging import pipeline
 
     def said(**fields: Any) -> tuple[str, str]:
         key = ProfileKey(keystore=tmp_path)
         profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=key, **fields)
-        (found,) = look_at_engines(profile)
+        (found,) = validator_checks(profile)
         return found.state, found.detail
 
     monkeypatch.setattr(pipeline, "vllm_installed", lambda: True)

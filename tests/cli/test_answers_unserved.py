@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cli.views.answers_seats import seats_answers
+from cli.answers import seats_answers
 from tests.cli.test_answers import CHAIN_DOWN, PROCESS, PROCESS_DOWN, UP, flat, seats_look
 
 

@@ -48,7 +48,7 @@ def test_a_wrong_password_loses_nothing(muster: Muster, key: Key, tmp_path: Path
 def test_a_damaged_key_file_is_named(muster: Muster, key: Key, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_bytes(key.path.read_bytes()[:-40])
-    said = muster.refused("keys", "balance", "--keystore", broken)
+    said = muster.refused("keys", "show", "--keystore", broken)
     assert f"{broken} is not a version 3 key file" in said
 
 
@@ -57,7 +57,7 @@ def test_a_damaged_key_file_is_named(muster: Muster, key: Key, tmp_path: Path) -
 
 def test_another_chain_is_refused_before_a_password_is_asked(muster: Muster, key: Key, wrong_chain: str) -> None:
     muster.rpc = wrong_chain
-    assert "serves chain 1, not 31337" in muster.refused("status")
+    assert "serves chain 1, not 31337" in muster.refused("pool", "list")
     assert "serves chain 1, not 31337" in muster.refused("pool", "pause", "--pool", "1", "--keystore", key.path)
     assert "serves chain 1, not 31337" in muster.refused("deploy", "--network", "local", *key.options)
     done = muster.run("doctor", "--data", muster.home)
@@ -70,27 +70,27 @@ def test_a_fresh_chain_with_the_same_id_is_not_the_deployments(muster: Muster, t
     document = json.loads((muster.deployment / "deployment.json").read_text())
     muster.deployment = tmp_path / "other.json"
     muster.deployment.write_text(json.dumps(document | {"genesis": "0x" + "ab" * 32}))
-    assert "another chain with id 31337" in muster.refused("status")
+    assert "another chain with id 31337" in muster.refused("pool", "list")
 
 
 def test_what_is_no_rpc_url_is_refused(muster: Muster) -> None:
     muster.rpc = "localhost:8545"
-    assert "is not an http(s) URL" in muster.refused("status")
+    assert "is not an http(s) URL" in muster.refused("pool", "list")
 
 
 def test_an_unreachable_orchestrator_is_named(tmp_path: Path) -> None:
-    said = Muster(tmp_path).refused("status", "--orchestrator", CLOSED)
-    assert f"the orchestrator {CLOSED}/v1/status does not answer" in said
+    said = Muster(tmp_path).refused("node", "up", "--pool", CLOSED)
+    assert f"the service {CLOSED}/v1/pool does not answer" in said
 
 
 # ---- A corrupt cache, corrupt configurations
 
 
 def test_a_damaged_cache_of_events_costs_time_only(muster: Muster) -> None:
-    first = muster.ok("status", "--json").json
+    first = muster.ok("pool", "list", "--json").json
     (cache,) = muster.home.glob(".cache/muster/events/*.sqlite")
     cache.write_bytes(b"not a database at all" * 100)
-    assert muster.ok("status", "--json").json["nodes"] == first["nodes"]
+    assert muster.ok("pool", "list", "--json").json["pools"] == first["pools"]
 
 
 def test_a_damaged_deployment_file_is_named(muster: Muster, tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_a_damaged_deployment_file_is_named(muster: Muster, tmp_path: Path) -> N
     good = (muster.deployment / "deployment.json").read_text()
     broken = tmp_path / "deployment.json"
     muster.deployment = broken
-    assert "deploy first, or name the right file" in muster.refused("status")
+    assert "deploy first, or name the right file" in muster.refused("pool", "list")
     broken.write_text(good[:300])
-    assert f"{broken}: " in muster.refused("status")
+    assert f"{broken}: " in muster.refused("pool", "list")
     broken.write_text(good.replace('"chain_id": 31337', '"chain_id": "x"'))
-    assert "`chain_id`" in muster.refused("status")
+    assert "`chain_id`" in muster.refused("pool", "list")
 
 
 def test_a_pool_is_not_created_from_bad_files(muster: Muster, key: Key, tmp_path: Path) -> None:
@@ -158,12 +158,12 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_sent(muster
     ("order", "said"),
     [
         ("nod", "no such command 'nod'. Did you mean 'node'?; see `muster --help`"),
-        ("node stake --amount 1", "missing option '--node'; see `muster node stake --help`"),
-        ("node stake --nod 1", "no such option: --nod (Possible options: --node); see `muster node stake --help`"),
-        ("node stake --node", "option '--node' requires an argument; see `muster node stake --help`"),
+        ("node claim --pool 1", "missing option '--node'; see `muster node claim --help`"),
+        ("node claim --nod 1", "no such option: --nod (Possible options: --node); see `muster node claim --help`"),
+        ("node claim --node", "option '--node' requires an argument; see `muster node claim --help`"),
         ("demo --steps many", "invalid value for '--steps': "),
-        ("worker run --config nothing", "invalid value for '--config': file 'nothing' does not exist; see "),
-        ("keys balance x", "got unexpected extra argument(s) (x); see `muster keys balance --help`"),
+        ("node up --config nothing", "invalid value for '--config': file 'nothing' does not exist; see "),
+        ("keys show x", "got unexpected extra argument(s) (x); see `muster keys show --help`"),
         ("node status --node 0x12", "--node: '0x12' is not an address; "),
     ],
 )
@@ -178,4 +178,4 @@ def test_wrong_usage_is_one_line(tmp_path: Path, order: str, said: str) -> None:
 def test_an_unknown_log_level_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSTER_LOG", "loud")
     monkeypatch.setattr("tests.cli.muster.PASSED_ON", (*PASSED_ON, "MUSTER_LOG"))
-    assert "MUSTER_LOG is LOUD; set it to one of DEBUG, " in Muster(tmp_path, installed=True).refused("status")
+    assert "MUSTER_LOG is LOUD; set it to one of DEBUG, " in Muster(tmp_path, installed=True).refused("pool", "list")

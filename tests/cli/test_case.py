@@ -1,4 +1,4 @@
-"""`muster case open, show, conclude` on a real chain."""
+"""`muster challenge open, show, conclude` on a real chain."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import CaseOutcome
-from cli.commands.case import named_run, newest, refuse_cut
+from cli.challenge import named_run, newest, refuse_cut
 from protocol.accounts import Account
 from protocol.errors import ConfigError
 from protocol.verdict import Code
@@ -16,7 +16,7 @@ from runtime.keystore import store
 from tests.chain.game import begin, work
 from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
-from tests.validator.test_case_verdict import OPENED, final
+from tests.validator.test_challenges import OPENED, final
 
 SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
 
@@ -68,7 +68,7 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     deployed.chain.fund(accuser)
     deployed.suite(deployed.governance).token.mint(accuser, 10 * TOKEN).send()
     acting = ["--keystore", tmp_path / "key.json", "--password-file", tmp_path / "password", "--yes"]
-    opening = ["case", "open", "--node", node.address, "--evidence", tmp_path / "found.json", *acting]
+    opening = ["challenge", "open", "--node", node.address, "--evidence", tmp_path / "found.json", *acting]
 
     assert "has no accepted and final files there" in muster.refused(*opening)
     deployed.chain.later(61)
@@ -86,9 +86,9 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     game.try_case(case.trial, Code.REJECT_WEIGHTS)
     muster.ok("case", "conclude", 1, *acting)
     assert game.state.cases[1].outcome is CaseOutcome.UPHELD
-    shown = muster.ok("case", "show", 1, "--json").json
+    shown = muster.ok("challenge", "show", 1, "--json").json
     assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * TOKEN, bond)
     assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
-    assert "upheld" in muster.ok("case", "show").out
+    assert "upheld" in muster.ok("challenge", "show").out
     assert "ejected (reject: weights, node case 1)" in muster.ok("node", "status", "--node", node.address).out
-    assert "there is no case 7" in muster.refused("case", "show", 7)
+    assert "there is no case 7" in muster.refused("challenge", "show", 7)

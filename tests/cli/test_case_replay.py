@@ -1,5 +1,5 @@
-"""`muster verify case` on a real chain, after validators judged a case: by the documents that they published, from a
-bucket that is honest, swaps a document, or has lost them."""
+"""`muster verify challenge` on a real chain, after validators judged a case: by the documents that they published,
+from a bucket that is honest, swaps a document, or has lost them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import CaseOutcome
-from cli import case_replay
-from cli.case_replay import _ours
-from cli.views.case_replay import case_replay_text
+from cli import verify
+from cli.verify import challenge_text
 from protocol.encoding import keccak
 from protocol.errors import MusterError
 from protocol.verdict import Code
@@ -22,7 +21,7 @@ from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
-from tests.validator.test_case_replay import on, tried
+from tests.validator.test_challenges import on, tried
 from tests.validator.test_node_case_jury import CONFIG, RATE, WINDOWS, Figures, accepted, accuse, concluded, submitted
 
 
@@ -61,10 +60,10 @@ def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed
         trial = world.game.state.trials[world.game.state.cases[1].trial]
     deployed.deployment.save(tmp_path / "deployment.json")
     muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
-    asked = ["verify", "case", 1, "--published", "--pool", pool]
+    asked = ["verify", "challenge", 1, "--published"]
 
     with bucket(objects) as url:
-        found = muster.ok(*asked, "--orchestrator", url, "--json").json
+        found = muster.ok(*asked, "--pool", f"{pool}@{url}", "--json").json
         assert (found["follows"], found["outcome"], found["majority"]) == (True, "upheld", "reject: sampling")
         assert found["slashed"] == 100 * TOKEN
         assert found["jury"]["seed_block"] > found["jury"]["block"]
@@ -73,47 +72,45 @@ def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed
             assert vote["document"]["nats"]["misses"] > vote["document"]["limit"]
             assert vote["document"]["accused"]
             assert vote["document"]["engines"] == ["transformers 5.1 float32 cpu"]
-        assert "the outcome follows from the votes; nothing is wrong" in case_replay_text(found)
-        assert "there is no case 7; cases are 1 to 1" in muster.refused(
-            "verify", "case", 7, "--orchestrator", url, "--published"
-        )
-        other = muster.refused("verify", "case", 1, "--orchestrator", url, "--pool", pool + 1)
-        assert f"case 1 is of pool {pool}; pass --pool {pool}" in other
+        assert "the outcome follows from the votes; nothing is wrong" in challenge_text(found)
+        seven = muster.refused("verify", "challenge", 7, "--pool", f"{pool}@{url}", "--published")
+        assert "there is no challenge 7; challenges are 1 to 1" in seven
+        other = muster.refused("verify", "challenge", 1, "--pool", f"{pool + 1}@{url}")
+        assert f"challenge 1 is of pool {pool}; pass --pool {pool}" in other
 
     digest = trial.reveals[0][1]
     swapped = objects | {object_key("verdicts", digest): b'{"verdicts":[]}'}
     with bucket(swapped) as url:
-        done = muster.run(*asked, "--orchestrator", url)
+        done = muster.run(*asked, "--pool", f"{pool}@{url}")
         assert (done.code, done.err.count("Traceback")) == (1, 0)
         assert "its verdict document is not the one it voted with" in done.out
 
     lost = {key: data for key, data in objects.items() if not key.startswith("verdicts")}
     with bucket(lost) as url:
-        assert "nobody has the verdict documents of jury" in muster.refused(*asked, "--orchestrator", url)
+        assert "nobody has the verdict documents of jury" in muster.refused(*asked, "--pool", f"{pool}@{url}")
 
 
 def test_what_cannot_be_asked_is_said_in_one_line(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
     deployed.deployment.save(tmp_path / "deployment.json")
     muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
-    url = ["--orchestrator", "http://127.0.0.1:1"]
-    for words in (["case"], ["case", "x"], ["case", "1", "2"], ["case", "0"]):
-        assert "`verify case` takes the number of one case" in muster.refused("verify", *words, *url)
-    assert "--null-model is for a node" in muster.refused("verify", "case", 1, "--null-model", tmp_path, *url)
-    assert "no node was ever accused" in muster.refused("verify", "case", 1, *url)
+    url = ["--pool", "1@http://127.0.0.1:1"]
+    for words in ([], ["x"], ["1", "2"], ["0"]):
+        assert "muster verify challenge --help" in muster.refused("verify", "challenge", *words, *url)
+    assert "no node was ever accused" in muster.refused("verify", "challenge", 1, *url)
 
 
 def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
     record: Any = tried()
     verdicts = {file.sequence: on(file, 1, record.trial.seed) for file in record.files}
-    monkeypatch.setattr(case_replay, "_measured", lambda *_: verdicts)
+    monkeypatch.setattr(verify, "_measured", lambda *_: verdicts)
     config: Any = SimpleNamespace(orchestrator="https://pool.example")
-    ours = _ours(Any, config, record)  # type: ignore[arg-type]
+    ours = verify._ours(Any, config, record)  # type: ignore[arg-type]
     assert ours is not None
     assert ours.code is Code.REJECT_SAMPLING
     verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
     with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
-        _ours(Any, config, record)  # type: ignore[arg-type]
-    no_null_model = _ours(Any, config, tried(model=None))  # type: ignore[arg-type]
+        verify._ours(Any, config, record)  # type: ignore[arg-type]
+    no_null_model = verify._ours(Any, config, tried(model=None))  # type: ignore[arg-type]
     assert no_null_model is not None
     assert no_null_model.code is Code.ACCEPT

@@ -26,8 +26,8 @@ def test_a_file_is_screened_kept_and_the_rest_is_named(tmp_path: Path) -> None:
     given.write_text("\n".join(lines))
     config.write_bytes(pool_config(1, 1).canonical())
     fitting = ("--pool-config", config, "--weights", tokenizer_folder())
-    assert "--weights go together" in muster.refused("data", "screen", given, "--out", out, *fitting[:2])
-    found = muster.ok("data", "screen", given, "--out", out, *fitting, "--keep", "--json").json
+    assert "--weights go together" in muster.refused("env", "screen", given, "--out", out, *fitting[:2])
+    found = muster.ok("env", "screen", given, "--out", out, *fitting, "--keep", "--json").json
     content = hashlib.sha256(out.read_bytes()).hexdigest()
     assert out.read_text().splitlines() == lines[:3]
     assert (found["rows"], found["kept"], found["content"]) == (6, 3, content)
@@ -35,7 +35,7 @@ def test_a_file_is_screened_kept_and_the_rest_is_named(tmp_path: Path) -> None:
     assert (tmp_path / ".cache/muster/environments" / content).read_bytes() == out.read_bytes()
     bad = [json.loads(line)["row"] for line in (tmp_path / "rows.jsonl.refused.jsonl").read_text().splitlines()]
     assert bad == [3, 4, 5]
-    said = muster.ok("data", "screen", given, "--out", out).out
+    said = muster.ok("env", "screen", given, "--out", out).out
     assert "4 of 6 rows" in said
     given.write_text("no row\n")
-    assert "no row that a pool can use" in muster.refused("data", "screen", given, "--out", out)
+    assert "no row that a pool can use" in muster.refused("env", "screen", given, "--out", out)

@@ -1,20 +1,18 @@
 """What `muster doctor` makes of what it measured: every failure says what, why, and how to fix it."""
 
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.doctor import chain, clock, hardware, participant, storage
-from cli.doctor.base import WHY, Prerequisite
-from cli.doctor.chain import RpcLook, judge_rpc
-from cli.doctor.examine import Examination, examine
-from cli.hardware import GIB, Gpu
+from cli import checks
+from cli.checks import GIB, WHY, Check, RpcLook, judge_rpc
+from cli.doctor import Examination, examine
+from cli.hardware import Gpu
+from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey
+from cli.speeds import judge_speed
 from tests.cli.muster import CLOSED, make_key
 from tests.conftest import TOKEN, Deployed
 
@@ -24,9 +22,8 @@ LOCAL = RpcLook("http://rpc", 31337, 1000, (0.001,), NOW)
 CARD = Gpu("H", 80 * GIB, "550")
 
 
-def rpc(**changes: Any) -> Prerequisite:
-    (found,) = judge_rpc(replace(PUBLIC, **changes), 84532)
-    return found
+def rpc(**changes: Any) -> Check:
+    return judge_rpc(replace(PUBLIC, **changes), 84532)
 
 
 @pytest.mark.parametrize(
@@ -36,33 +33,33 @@ def rpc(**changes: Any) -> Prerequisite:
         (rpc(chain_id=1), "failed", "is chain 1, expected 84532"),
         (rpc(took=(1.0, 1.5, 2.0)), "failed", "1500 ms, chain 84532, too slowly"),
         (rpc(block_time=int(NOW) - 90), "failed", "its newest block is 2 min old"),
-        (next(judge_rpc(LOCAL, None)), "ok", "chain 31337"),
-        (clock.judge_clock(PUBLIC, 4.0), "ok", "4 s off the service's"),
-        (clock.judge_clock(PUBLIC, 42.0), "failed", "42 s ahead of the service's"),
-        (clock.judge_clock(None, -42.0), "failed", "42 s behind the service's"),
-        (clock.judge_clock(RpcLook("u", 1, int(NOW) + 31, (1,), NOW), None), "failed", "31 s in its future"),
-        (clock.judge_clock(PUBLIC, None), "ok", "newest block is 4 s old by it"),
-        (clock.judge_clock(LOCAL, None), "note", "nothing to compare it with"),
-        (hardware.judge_disk(Path("/d"), 6 * GIB, 100 * MIB), "ok", "6.0 GiB free, written at 100 MiB/s"),
-        (hardware.judge_disk(Path("/d"), 4 * GIB, 100 * MIB), "failed", "4.0 GiB free"),
-        (hardware.judge_disk(Path("/d"), 6 * GIB, 5 * MIB), "failed", "at 5 MiB/s"),
-        (hardware.judge_gpu("cpu", [], 0), "ok", "none is wanted"),
-        (hardware.judge_gpu("cpu", [CARD], 0), "note", "computes on the CPU"),
-        (hardware.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
-        (hardware.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
-        (hardware.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
-        (storage.judge_speed("down", 16 * MIB, 1.0), "ok", "down: 16.0 MiB/s (16.0 MiB)"),
-        (storage.judge_speed("up", 4 * MIB, 40.0), "failed", "up: 0.1 MiB/s"),
-        (storage.judge_speed("down", 1000, 1.0), "ok", "down: 0.0 MiB/s"),
-        (participant.judge_gas(participant.Purse("node", "0x1", 5, 4)), "ok", "the node's key 0x1 has"),
-        (participant.judge_gas(participant.Purse("node", "0x1", 0, 10**15)), "failed", "has 0.000000 ETH"),
-        (participant.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
-        (participant.judge_stake("0x1", 199 * TOKEN, 200 * TOKEN), "failed", "the pool wants 200"),
-        (participant.judge_version("0.1.3", "0.1.0"), "ok", "muster 0.1.3"),
-        (participant.judge_version("0.1.0", "0.2.0"), "failed", "the pool's service 0.2.0"),
+        (judge_rpc(LOCAL, None), "ok", "chain 31337"),
+        (checks.judge_clock(PUBLIC, 4.0), "ok", "4 s off the service's"),
+        (checks.judge_clock(PUBLIC, 42.0), "failed", "42 s ahead of the service's"),
+        (checks.judge_clock(None, -42.0), "failed", "42 s behind the service's"),
+        (checks.judge_clock(RpcLook("u", 1, int(NOW) + 31, (1,), NOW), None), "failed", "31 s in its future"),
+        (checks.judge_clock(PUBLIC, None), "ok", "newest block is 4 s old by it"),
+        (checks.judge_clock(LOCAL, None), "note", "nothing to compare it with"),
+        (checks.judge_disk(Path("/d"), 6 * GIB, 100 * MIB), "ok", "6.0 GiB free, written at 100 MiB/s"),
+        (checks.judge_disk(Path("/d"), 4 * GIB, 100 * MIB), "failed", "4.0 GiB free"),
+        (checks.judge_disk(Path("/d"), 6 * GIB, 5 * MIB), "failed", "at 5 MiB/s"),
+        (checks.judge_gpu("cpu", [], 0), "ok", "none is wanted"),
+        (checks.judge_gpu("cpu", [CARD], 0), "note", "computes on the CPU"),
+        (checks.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
+        (checks.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
+        (checks.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
+        (judge_speed("down", 16 * MIB, 1.0), "ok", "down: 16.0 MiB/s (16.0 MiB)"),
+        (judge_speed("up", 4 * MIB, 40.0), "failed", "up: 0.1 MiB/s"),
+        (judge_speed("down", 1000, 1.0), "ok", "down: 0.0 MiB/s"),
+        (checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
+        (checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
+        (checks.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
+        (checks.judge_stake("0x1", 199 * TOKEN, 200 * TOKEN), "failed", "the pool wants 200"),
+        (checks.judge_version("0.1.3", "0.1.0"), "ok", "muster 0.1.3"),
+        (checks.judge_version("0.1.0", "0.2.0"), "failed", "the pool's service 0.2.0"),
     ],
 )
-def test_each_measurement_is_judged(found: Prerequisite, state: str, words: str) -> None:
+def test_each_measurement_is_judged(found: Check, state: str, words: str) -> None:
     assert (found.state, words in found.detail) == (state, True), found
     assert found.why
     if state == "failed":
@@ -71,49 +68,17 @@ def test_each_measurement_is_judged(found: Prerequisite, state: str, words: str)
 
 
 def test_the_gas_that_is_missing_is_said() -> None:
-    assert participant.judge_gas(participant.Purse("node", "0x1", 10**14, 10**15)).hint == "send it 0.000900 ETH"
+    assert checks.judge_gas("node", "0x1", 10**14, 10**15).hint == "send it 0.000900 ETH"
 
 
 def test_a_disk_is_really_written_and_left_empty(tmp_path: Path) -> None:
-    assert hardware.write_speed(tmp_path) > 0
+    assert checks.write_speed(tmp_path) > 0
     assert list(tmp_path.iterdir()) == []
-    assert hardware.disk(tmp_path / "not" / "there").check == "disk"
-
-
-class OldClock(BaseHTTPRequestHandler):
-    """A service that lives a minute ago."""
-
-    def do_HEAD(self) -> None:
-        self.send_response(404)
-        self.end_headers()
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        import time
-
-        return super().date_time_string(time.time() - 60)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def old_clock() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), OldClock)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_services_date_is_read(old_clock: str) -> None:
-    found = clock.look(None, old_clock)
-    assert found.state == "failed"
-    assert "s ahead of the service's" in found.detail
-    assert clock.service_offset(CLOSED) is None
+    assert checks.disk(tmp_path / "not" / "there").check == "disk"
 
 
 def test_the_first_endpoint_that_answers_counts(shared_suite: Deployed) -> None:
-    lines, said = chain.look(f"{CLOSED}, {shared_suite.chain.url}", 31337)
+    lines, said = checks.rpc_checks(f"{CLOSED}, {shared_suite.chain.url}", 31337)
     assert [line.state for line in lines] == ["failed", "ok"]
     assert said is not None
     assert said.chain_id == 31337
@@ -130,27 +95,27 @@ def profile_of(folder: Path, deployed: Deployed) -> Profile:
 
 def test_keys_and_passwords_are_private_and_have_gas(tmp_path: Path, shared_suite: Deployed) -> None:
     profile = profile_of(tmp_path, shared_suite)
-    assert [found.state for found in participant.look_at_keys(profile)] == ["ok"] * 4
+    assert [found.state for found in checks.profile_keys(profile)] == ["ok"] * 4
     assert profile.key.password_file is not None
     profile.key.password_file.chmod(0o644)
     profile.key.keystore.chmod(0o640)
-    found = [one for one in participant.look_at_keys(profile) if one.state == "failed"]
+    found = [one for one in checks.profile_keys(profile) if one.state == "failed"]
     assert [one.hint for one in found] == [
         f"chmod 600 {profile.key.keystore}",
         f"chmod 600 {profile.key.password_file}",
     ]
-    money = list(participant.look_at_money(profile))
+    money = list(checks.money(profile))
     assert [(one.check, one.state) for one in money] == [("gas", "failed"), ("gas", "failed")]
     profile.key.keystore.unlink()
-    assert "muster node up" in next(iter(participant.look_at_keys(profile))).detail
+    assert "muster node up" in next(iter(checks.profile_keys(profile))).detail
 
 
 def test_everything_down_is_named_and_nothing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "profile.toml"
     path.write_text("role = 7")
     monkeypatch.setenv("MUSTER_PROFILE", str(path))
-    found = list(examine(Examination(rpc=CLOSED, orchestrator=CLOSED, s3=tmp_path / "none.json", data=tmp_path)))
+    found = list(examine(Examination(rpc=CLOSED, pool=PoolRef(1, CLOSED), s3=tmp_path / "none.json", data=tmp_path)))
     failed = {one.check for one in found if one.state == "failed"}
-    assert {"profile", "rpc", "orchestrator", "storage", "s3"} <= failed
+    assert {"profile", "rpc", "service", "storage", "s3"} <= failed
     assert {one.check for one in found} <= set(WHY)
     assert {"disk", "gpu", "clock", "version"} <= {one.check for one in found}

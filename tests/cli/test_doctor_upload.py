@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.doctor import upload
-from cli.doctor.upload import SIZE, probe, promised
+from cli import speeds
 from cli.profile import Profile
+from cli.speeds import SIZE, probe, promised
 from protocol.api.work import UploadTicket
 from protocol.http.reach import Reach
 from runtime import keystore
@@ -56,7 +56,7 @@ def test_a_ticket_that_does_not_count_is_named(bucket: Bucket, client: httpx.Cli
 
 
 def test_a_slow_way_up_ends_in_time_and_is_named(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "_MOST_SECONDS", 0.5)
+    monkeypatch.setattr(speeds, "_UP_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         ticket = UploadTicket(
@@ -100,7 +100,7 @@ def test_a_bucket_that_checks_no_hash_is_named(client: httpx.Client) -> None:
 
 
 def test_without_a_nodes_key_it_says_with_what_it_is_measured(tmp_path: Path) -> None:
-    assert "node's key" in upload.up("http://127.0.0.1:9", None).detail
+    assert "node's key" in speeds.up_with_ticket("http://127.0.0.1:9", None).detail
     profile = Profile.model_validate(
         {
             "role": "operator",
@@ -111,7 +111,7 @@ def test_without_a_nodes_key_it_says_with_what_it_is_measured(tmp_path: Path) ->
             "node": {"keystore": tmp_path / "n.json"},
         }
     )
-    assert "password file" in upload.up("http://127.0.0.1:9", profile).detail
+    assert "password file" in speeds.up_with_ticket("http://127.0.0.1:9", profile).detail
 
 
 def test_a_member_measures_with_a_ticket_of_its_own(game: Game, process: Process, tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_a_member_measures_with_a_ticket_of_its_own(game: Game, process: Process
     service = OrchestratorClient(process.url, node, pool_of(game))
     lease_of(service, 0)  # the service has seen that the node joined
     service.close()
-    assert upload.up(process.url, profile).detail.endswith(" MiB/s (4.0 MiB)")
+    assert speeds.up_with_ticket(process.url, profile).detail.endswith(" MiB/s (4.0 MiB)")
     stranger = game.deployed.chain.account()
     keystore.store(tmp_path / "s.json", bytes(stranger.key), password, work_factor=1024)
     values["node"] = {"keystore": tmp_path / "s.json", "password_file": tmp_path / "pw"}
-    found = upload.up(process.url, Profile.model_validate(values))
+    found = speeds.up_with_ticket(process.url, Profile.model_validate(values))
     assert (found.state, "once the node is in the pool" in found.detail) == ("note", True)

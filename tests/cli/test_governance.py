@@ -91,5 +91,5 @@ def test_tokens_are_minted_by_whoever_owns_the_token(muster: Muster, keys: dict[
     to = ("--to", keys["guardian"].address, "--amount", "12.5")
     assert "OwnableUnauthorizedAccount" in muster.refused("governance", "mint", *to, *keys["guardian"].options, "--yes")
     muster.ok("governance", "mint", *to, *keys["governor"].options, "--yes")
-    held = muster.ok("keys", "balance", "--address", keys["guardian"].address, "--json").json
+    held = muster.ok("keys", "show", "--address", keys["guardian"].address, "--json").json
     assert held["base_units"] == 25 * TOKEN // 2

@@ -20,12 +20,12 @@ finally:
 
 def test_help_imports_no_heavy_library() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60, check=True)
-    assert "withdraw" in done.stdout
+    assert "dry-run" in done.stdout
     assert done.stderr.splitlines()[-1] == "[]"
 
 
 def test_a_noun_alone_shows_its_help(tmp_path: Path) -> None:
     done = Muster(tmp_path, installed=True).run("node")
     assert done.code == 2
-    assert "withdraw" in done.out
+    assert "dry-run" in done.out
     assert done.err == ""

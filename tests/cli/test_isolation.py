@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.doctor import isolation as doctor
-from cli.profile import Profile, load_profile
-from cli.profile_defaults import option_values
-from cli.profile_file import profile_text
-from cli.up.isolation import isolation_values, isolation_words, with_isolation
+from cli import checks as doctor
+from cli.process import isolation_words, with_isolation
+from cli.profile import Profile, load_profile, option_values, profile_text
 from protocol.errors import ConfigError
 from sandbox import launch as choosing
 from sandbox.launch import Probed
@@ -28,12 +26,13 @@ def profile(folder: Path, text: str = "") -> Profile:
 
 
 def test_a_new_operators_profile_asks_for_what_works_best(tmp_path: Path) -> None:
-    assert isolation_values(profile(tmp_path)) == {"isolation": "auto", "isolation_image": ""}
+    made = profile(tmp_path)
+    assert (made.isolation, made.isolation_image) == ("auto", "")
 
 
 def test_a_profile_names_mode_and_image(tmp_path: Path) -> None:
     made = profile(tmp_path, f'isolation = "container"\nisolation_image = "{IMAGE}"')
-    assert isolation_values(made) == {"isolation": "container", "isolation_image": IMAGE}
+    assert (made.isolation, made.isolation_image) == ("container", IMAGE)
     assert option_values(made)["isolation_image"] == IMAGE
 
 
@@ -68,7 +67,7 @@ def test_the_plain_mode_is_announced_with_what_it_leaves_open(tmp_path: Path, mo
 
 def test_the_doctor_has_one_line_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "try_mode", nothing_works)
-    found = doctor.look("")
+    found = doctor.isolation("")
     assert found.state == "note"
     assert "not be kept apart from this machine (podman: no podman here; docker: no docker here;" in found.line()
     assert "apt-get install bubblewrap" in found.line()
@@ -77,6 +76,6 @@ def test_the_doctor_has_one_line_for_it(monkeypatch: pytest.MonkeyPatch) -> None
         return Probed() if mode is Mode.BUBBLEWRAP else Probed("no image is named")
 
     monkeypatch.setattr(choosing, "try_mode", only_bubblewrap)
-    found = doctor.look("")
+    found = doctor.isolation("")
     assert found.state == "ok"
     assert found.detail.startswith("bubblewrap works, limits per process only: no cgroup can be made (podman: no image")

@@ -30,7 +30,7 @@ def test_a_created_key_opens_and_its_file_is_private(muster: Muster, tmp_path: P
     made = muster.ok("keys", "create", "--keystore", path, "--password-file", password, "--json").json
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert keystore.load(path, "correct horse").address == made["address"]
-    assert muster.ok("keys", "address", "--keystore", path).out.strip() == made["address"]
+    assert muster.ok("keys", "show", "--keystore", path).out.strip() == made["address"]
     again = muster.refused("keys", "create", "--keystore", path, "--password-file", password)
     assert "already holds a key" in again
     assert keystore.address_of(path) == made["address"]
@@ -56,8 +56,10 @@ def test_what_is_no_class_makes_no_key(muster: Muster, tmp_path: Path, typed: st
 
 def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, tmp_path: Path) -> None:
     path, password = tmp_path / "key.json", password_file(tmp_path, "p", "correct horse")
-    assert muster.run("keys", "import", KEY, "--keystore", path).code == 2
-    made = muster.ok("keys", "import", "--keystore", path, "--password-file", password, "--json", stdin=f"0x{KEY}\n")
+    assert muster.run("keys", "create", "--import", KEY, "--keystore", path).code == 2
+    made = muster.ok(
+        "keys", "create", "--import", "--keystore", path, "--password-file", password, "--json", stdin=f"0x{KEY}\n"
+    )
     assert made.json["address"] == ADDRESS
     assert KEY not in path.read_text() + made.out + made.err
 
@@ -65,7 +67,9 @@ def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, 
 @pytest.mark.parametrize("typed", ["", "12", "zz" * 32, "0" * 64, "f" * 64, KEY + "00"])
 def test_what_is_no_key_is_not_stored(muster: Muster, tmp_path: Path, typed: str) -> None:
     path, password = tmp_path / "key.json", password_file(tmp_path, "p", "correct horse")
-    said = muster.refused("keys", "import", "--keystore", path, "--password-file", password, stdin=typed + "\n")
+    said = muster.refused(
+        "keys", "create", "--import", "--keystore", path, "--password-file", password, stdin=typed + "\n"
+    )
     assert "not a private key" in said
     assert typed == "" or typed not in said
     assert not path.exists()
@@ -95,4 +99,4 @@ def test_without_a_terminal_or_a_file_there_is_no_password(muster: Muster, tmp_p
 
 
 def test_a_key_file_must_be_named(muster: Muster) -> None:
-    assert "--keystore" in muster.refused("keys", "address")
+    assert "--keystore" in muster.refused("keys", "show")

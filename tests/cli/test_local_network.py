@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.follow import LogTail, last_lines
-from cli.views.local_network import LocalNetwork, all_well, process_table
-from localnet.background import LastingSettings, NetworkFolder, NetworkPhase, NetworkState, ProcessEntry, ProcessState
+from cli.local import LocalNetwork, LogTail, all_well, last_lines, process_table
+from localnet.background import NetworkFolder, NetworkPhase, NetworkSettings, NetworkState, ProcessEntry, ProcessState
 from tests.cli.muster import Muster
 
 NOW = 1_000_000.0
@@ -56,7 +55,7 @@ def test_the_commands_name_what_is_missing(tmp_path: Path) -> None:
     muster, folder = Muster(tmp_path), tmp_path / "net"
     for command in ("ps", "logs", "down"):
         assert "`muster up` makes one" in muster.refused(command, "--folder", folder)
-    NetworkFolder(folder).make(LastingSettings(port=2000))
+    NetworkFolder(folder).make(NetworkSettings(port=2000))
     done = muster.run("ps", "--json", "--folder", folder)
     assert done.code == 1
     assert json.loads(done.out)["phase"] is None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Round
-from cli.no_null_model import pool_without_null_model, refuse_no_null_model
-from cli.node_case import case_text, named_null_model, published_case
+from cli.pool_document import pool_without_null_model, refuse_no_null_model
+from cli.verify import history_text, named_null_model, published_history
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, EvidenceConfig, PairNullModel
@@ -17,7 +17,7 @@ from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG
 from tests.storage.mirror import mirror, send
-from tests.validator.test_node_evidence import PAIR, document, file
+from tests.validator.test_challenges import PAIR, document, file
 
 LAW = PairNullModel(
     worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
@@ -55,7 +55,7 @@ def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
         send(handler, *((200, found) if found is not None else (404,)))
 
     with mirror(serve) as service:
-        return published_case(state, 1, "0x" + "11" * 20, service)
+        return published_history(state, 1, "0x" + "11" * 20, service)
 
 
 def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> None:
@@ -67,7 +67,7 @@ def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> 
     assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
     assert pair["documents"] == 20
     assert pair["rates"]["unexplained"] == {"rate": pytest.approx(0.1), "honest": 0.01}
-    text = case_text(case)
+    text = history_text(case)
     assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
     assert "to the bound" in text
     honest = served(misses=0, files=20)
@@ -79,15 +79,15 @@ def test_an_accused_node_is_told_with_the_run_that_a_case_should_name() -> None:
     run = case["run"]
     assert 1 < run["files"] < 20, "no more than it takes"
     assert run["nats"] > LIMIT_NATS
-    named = f"muster case open --first {run['first']} --last {run['last']}: {run['files']} files"
-    assert named in case_text(case)
-    assert "no case shows it safely" in case_text(case | {"run": None})
+    named = f"muster challenge open --first {run['first']} --last {run['last']}: {run['files']} files"
+    assert named in history_text(case)
+    assert "no case shows it safely" in history_text(case | {"run": None})
 
 
 def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
     case = served(misses=1, files=20, code=Code.REJECT_SAMPLING)
     assert (case["accused"], case["engines"]) == (False, [])
-    text = case_text(case)
+    text = history_text(case)
     assert "20 decided, figures of 0 of them" in text
     assert "not counted: figures of files that were not accepted" in text
 
@@ -122,13 +122,13 @@ def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[
 def test_nobody_opens_a_case_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
     said, refused, _ = seen_at(CONFIG, CONFIG, capsys)
     assert said == "the pool's configuration names no null model"
-    assert refused.startswith(f"{said}: its juries refute every case, and the bond would be lost")
+    assert refused.startswith(f"{said}: its juries refute every challenge, and the bond would be lost")
     assert seen_at(NAMED, NAMED, capsys) == ("", "", "")
     # What cannot be had, or is another pool's, says nothing.
     said, refused, told = seen_at(NAMED, CONFIG, capsys)
     assert (said, refused) == ("", "")
     assert "pool 1: whether it names a null model was not checked" in told
-    assert pool_without_null_model("http://127.0.0.1:1", {"config": ""}) == "", "an older program's facts"
+    assert pool_without_null_model("http://127.0.0.1:1", {}) == "", "the chain never answered"
 
 
 @pytest.mark.parametrize(

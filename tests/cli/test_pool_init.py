@@ -7,9 +7,7 @@ from typing import get_args
 
 import pytest
 
-from cli.commands.pool_init import model_config, parameter, pool_config, task_parameters
-from cli.pool_fields import EXPLAINED, MACHINE_WRITTEN
-from cli.pool_file import pool_file
+from cli.pool_config import EXPLAINED, MACHINE_WRITTEN, model_config, parameter, pool_config, pool_file, task_parameters
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import Document, parse_document
 from protocol.errors import ConfigError
@@ -112,11 +110,11 @@ def test_init_then_check(tmp_path: Path) -> None:
     muster, out = Muster(tmp_path), tmp_path / "pool.toml"
     model = folder(tmp_path / "model")
     order = ("pool", "init", "--model", model, "--out", out)
-    assert "has no parameter `min_turms`" in muster.refused(*order, "--task", ENVIRONMENT, "--param", "min_turms=3")
+    assert "has no parameter `min_turms`" in muster.refused(*order, "--env", ENVIRONMENT, "--param", "min_turms=3")
     assert not out.exists()
-    made = muster.ok(*order, "--task", ENVIRONMENT, "--param", "min_terms=3", "--json").json
+    made = muster.ok(*order, "--env", ENVIRONMENT, "--param", "min_terms=3", "--json").json
     assert made["config_hash"] == PoolConfig.load(out).digest.hex()
     assert (
         "this pool can work" in muster.ok("pool", "check", "--config", out, "--terms", "local", "--budget", "1000").out
     )
-    assert "--force" in muster.refused(*order, "--task", ENVIRONMENT)
+    assert "--force" in muster.refused(*order, "--env", ENVIRONMENT)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, warnings, world_problems
-from cli.terms import load_terms
+from cli.pool_config import contradictions, costs, curriculum_lines, load_terms, missing_model, warnings, world_problems
 from localnet.plan import BUDGET, pool_config, pool_terms
 from protocol.amounts import TOKEN
 from protocol.config import DataConfig, PoolConfig
@@ -112,7 +111,7 @@ def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
     assert other.what.startswith("the pool's null model is of audit rate 65536, and its terms say 4096, so cheats")
     unnamed, none = warnings(CONFIG, terms)
     assert "names no `scoring_versions`" in unnamed.what
-    assert "muster calibrate … --apply" in none.hint
+    assert "muster pool calibrate … --apply" in none.hint
 
 
 def test_what_is_said_of_a_slow_program_helps() -> None:

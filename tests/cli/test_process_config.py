@@ -1,4 +1,4 @@
-"""`muster worker|validator|trainer|orchestrator run` without a file: the configuration comes from the profile."""
+"""The configuration of a process from the profile."""
 
 import json
 from pathlib import Path
@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
+from cli.process import joined_config, profile_config
 from cli.profile import load_profile, profile_path
-from cli.up import process_config
-from cli.up.keys import ensure_key
-from cli.up.process_config import joined_config, profile_config
-from cli.up.start import open_up_profile
+from cli.up import open_up_profile
 from orchestrator.config import OrchestratorConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
-from runtime.keystore import address_of
+from runtime.keystore import address_of, ensure_key
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import CLOSED, Muster, s3_settings
 from tests.conftest import Deployed
@@ -31,7 +29,7 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
     pool: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_config, "fetch_pool_config", lambda url, digest: BF16)
+    monkeypatch.setattr("cli.process.fetch_pool_config", lambda url, digest: BF16)
     for role in ("operator", "validator"):
         open_up_profile(role, service.url, None)
     worker = load_document(profile_config("worker"), WorkerConfig)
@@ -76,7 +74,7 @@ def owner_profile(folder: Path, suite: Deployed, **changes: Any) -> Path:
 
 def test_an_owner_runs_service_and_trainer_from_one_profile(home: Path, shared_suite: Deployed) -> None:
     profile = load_profile(owner_profile(home, shared_suite))
-    ensure_key(profile.key)
+    ensure_key(profile.key.keystore, profile.key.password_file)
     served = load_document(profile_config("orchestrator"), OrchestratorConfig)
     assert (served.port, served.public_url) == (8799, "https://pool.example")
     assert served.owner == address_of(profile.key.keystore)
@@ -93,5 +91,5 @@ def test_what_the_profile_lacks_is_named(home: Path, shared_suite: Deployed) -> 
 
 
 def test_without_file_and_profile_it_says_what_to_do(tmp_path: Path) -> None:
-    said = Muster(tmp_path).refused("worker", "run")
-    assert "pass --config FILE, or: muster init operator" in said
+    said = Muster(tmp_path).refused("pool", "train")
+    assert "pass --config FILE, or: muster init owner" in said

@@ -1,4 +1,4 @@
-"""`muster node rehearse`: real files of a tiny model, judged by the real pipeline, before any stake."""
+"""`muster node dry-run`: real files of a tiny model, judged by the real pipeline, before any stake."""
 
 import threading
 import time
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
-from cli.alone import alone
-from cli.commands.node_rehearse import engines
-from cli.terms import load_terms
-from cli.views.rehearsal import rehearsal_text, rehearsal_view
+from cli.dry_run import alone, dry_run_text, dry_run_view
+from cli.node import engines
+from cli.pool_config import load_terms
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
@@ -39,8 +38,8 @@ def rehearsed(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tupl
     work, pool_weights = tiny.work_of(), tiny.model_folder()
     made = make_file(tiny.CONFIG, maker, weights or pool_weights, work)
     judged = judge_file(tiny.CONFIG, ENGINE, pool_weights, work, made, DRAW)
-    view = rehearsal_view(work, made, judged, MONEY, tiny.CONFIG.checks)
-    return view, rehearsal_text(view)
+    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG.checks)
+    return view, dry_run_text(view)
 
 
 def test_an_honest_file_is_accepted_with_every_figure_and_its_pay() -> None:
@@ -75,7 +74,7 @@ def test_a_forced_end_is_measured_the_other_way_round() -> None:
     work, folder = tiny.work_of(), tiny.model_folder()
     made = make_file(tiny.CONFIG, ENGINE, folder, work)
     judged = judge_file(tiny.CONFIG, ENGINE, folder, work, made, DRAW)
-    view = rehearsal_view(work, made, judged, MONEY, tiny.CONFIG.checks)
+    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG.checks)
     (eos,) = [one for one in view["findings"] if one["check"] == "eos"]
     (figure,) = eos["figures"]
     assert figure["limit"] == tiny.CONFIG.checks.eos_probability_min
@@ -141,7 +140,7 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     suite = shared_suite.suite(owner)
     (tmp_path / "terms.toml").write_text(TERMS)
     number = suite.pools.create_pool(load_terms(tmp_path / "terms.toml", tiny.CONFIG.digest), 500 * TOKEN).send()
-    order = ("node", "rehearse", "--pool", number, "--orchestrator", url, "--worker", "transformers")
+    order = ("node", "dry-run", "--pool", number, "--pool", url, "--worker", "transformers")
     assert "has published no weights yet" in muster.refused(*order)
     objects[object_key("configs", tiny.CONFIG.digest)] = tiny.CONFIG.canonical()
     scope = ManifestScope(PoolId(shared_suite.chain.chain_id, suite.pools.address, number), str(owner.address))
@@ -155,8 +154,8 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     assert done.code == 1
     assert "verdict: reject: weights" in done.out
     assert f"there is no pool {number + 900}" in muster.refused(*order, "--pool", number + 900)
-    fetch, cache = ("weights", "fetch", "--pool", number, "--orchestrator", url), tmp_path / "cache"
+    fetch, cache = ("weights", "fetch", "--pool", number, "--pool", url), tmp_path / "cache"
     got = muster.ok(*fetch, "--cache", cache, "--json").json
     assert (got["step"], got["manifest"]) == (0, manifest.digest.hex())
-    assert muster.ok("weights", "verify", "0", "--cache", cache, "--json").json[0]["intact"]
+    assert muster.ok("weights", "list", "--check", "0", "--cache", cache, "--json").json[0]["intact"]
     assert "has no policy step 3; steps are 0 to 0" in muster.refused(*fetch, "3", "--cache", cache)

@@ -1,4 +1,4 @@
-"""`muster relay run` against a real chain: from the URL of a pool's service to a source of its weights."""
+"""`muster weights serve` against a real chain: from the URL of a pool's service to a source of its weights."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
     options += ["--home", str(tmp_path / "relay"), "--keystore", str(tmp_path / "key.json")]
     options += ["--password-file", str(tmp_path / "password"), "--allow-private-sources"]
     log = (tmp_path / "log").open("wb")
-    command = [sys.executable, "-m", "cli.main", "relay", "run", *options]
+    command = [sys.executable, "-m", "cli.main", "weights", "serve", *options]
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"HOME": str(tmp_path)})
 
     def health() -> dict[str, int]:
@@ -86,7 +86,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
         wait_for("it follows the chain", lambda: health()["step"] == 1)
         wait_for("it holds the second", lambda: health()["objects"] == objects(*published.steps))
         before = service.asked.copy()
-        fetch = ("weights", "fetch", "--pool", published.number, "--orchestrator", root, "--cache", tmp_path / "cache")
+        fetch = ("weights", "fetch", "--pool", published.number, "--pool", root, "--cache", tmp_path / "cache")
         got = muster.ok(*fetch, "--json").json
         assert contents(Path(got["folder"])) == contents(published.folder / "v1")
         assert service.asked == before, "the service was not needed"
@@ -98,8 +98,8 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
 
 
 def test_what_is_missing_for_a_relay_is_said(muster: Muster, published: Published, tmp_path: Path) -> None:
-    assert "pass --pool URL" in muster.refused("relay", "run")
-    order = ("relay", "run", "--pool", published.url, "--home", tmp_path / "relay")
+    assert "pass --pool URL" in muster.refused("weights", "serve")
+    order = ("weights", "serve", "--pool", published.url, "--home", tmp_path / "relay")
     assert "pass --keystore" in muster.refused(*order, "--public-url", "http://relay.example")
     assert "not the URL of a service" in muster.refused(
         *order, "--public-url", "ftp://relay.example", "--keystore", tmp_path / "key.json"
@@ -162,7 +162,7 @@ def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(publishe
     try:
         assert _peak(lambda: peer.step_weights(1)) < size / 2
         peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
-        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own shelf"
+        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own cache"
     finally:
         tracemalloc.stop()
         peer.close()
@@ -195,7 +195,7 @@ def test_announced_sources_that_are_hostile_or_private(published: Published, tmp
             client = PoolClient(config, None)
             client.refresh()
             assert contents(client.step_weights(0)) == contents(published.folder / "v0")
-            assert not any("forged" in name for name in client.sources.spread.paces)
+            assert not any("forged" in name for name in client.sources.spread.stats)
             client.close()
             assert bool(asked) == private
             asked.clear()
@@ -227,10 +227,10 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
         before = published.service.asked.copy()
         relay = PoolRelay(client, serve, None)
         relay.start()
-        wait_for("all is here", lambda: relay.shelf.held()[0] == len(kept))
+        wait_for("all is here", lambda: relay.cache.held()[0] == len(kept))
         relay.stop()
         client.close()
-        files = {f"{path.parent.name}/{path.name}" for path in relay.shelf.folder.rglob("*") if path.is_file()}
+        files = {f"{path.parent.name}/{path.name}" for path in relay.cache.folder.rglob("*") if path.is_file()}
         assert files == kept
         return {path for path, count in published.service.asked.items() if count > before[path] and OBJECTS in path}
 

@@ -11,6 +11,13 @@ from localnet.plan import pool_config
 from tests.cli.muster import CLOSED, Key, Muster, s3_settings
 from tests.conftest import Deployed, free_port
 
+COMMANDS = {
+    "worker": ("node", "up"),
+    "validator": ("validator", "up"),
+    "orchestrator": ("pool", "serve"),
+    "trainer": ("pool", "train"),
+}
+
 
 def process_configs(folder: Path, suite: Deployed, key: Key) -> dict[str, dict[str, Any]]:
     """A configuration per role that is right except that there is no pool 999 and no S3."""
@@ -44,7 +51,7 @@ def run_roles(muster: Muster, configs: dict[str, Any]) -> dict[str, str]:
     def one(role: str) -> str:
         path = muster.home / f"{role}-config.json"
         path.write_text(json.dumps(configs[role]) if isinstance(configs[role], dict) else configs[role])
-        return muster.refused(role, "run", "--config", path, timeout=150.0)
+        return muster.refused(*COMMANDS[role], "--config", path, timeout=150.0)
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(configs, pool.map(one, configs), strict=True))
@@ -89,7 +96,7 @@ def test_commands_and_roles_name_an_unreachable_chain(muster: Muster, configs: d
     for role, said in run_roles(muster, chosen).items():
         assert f"the chain does not answer at {CLOSED}" in said, role
     muster.rpc = CLOSED
-    assert f"the chain does not answer at {CLOSED}" in muster.refused("status")
+    assert f"the chain does not answer at {CLOSED}" in muster.refused("pool", "list")
 
 
 def test_the_orchestrator_names_a_taken_port_and_a_missing_pool(

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from chain.suite import Suite
-from cli.faucet import LocalFaucet
-from cli.terms import load_terms
+from cli.pool_config import load_terms
+from cli.up import LocalFaucet
 from protocol.config import PoolConfig
 from protocol.environments import EnvironmentConfig
 from tests.cli.actors import TERMS
@@ -51,14 +51,14 @@ def test_a_slow_pool_is_refused_in_one_line(muster: Muster, key: Key, make_pool:
 
 
 def test_a_quick_one_is_not_and_neither_is_leaving(muster: Muster, key: Key, make_pool: MakePool) -> None:
-    said = muster.refused("validator", "opt-in", *key.options, "--pool", make_pool(0.013, "stub"))
+    said = muster.refused("validator", "judge", *key.options, "--pool", make_pool(0.013, "stub"))
     assert "no seat of yours is left to change" in said
-    said = muster.refused("validator", "opt-out", *key.options, "--pool", make_pool(0.5, "stub"))
+    said = muster.refused("validator", "judge", "--stop", *key.options, "--pool", make_pool(0.5, "stub"))
     assert "no seat of yours is left to change" in said
 
 
 def test_what_could_not_be_looked_at_is_said(muster: Muster, key: Key, make_pool: MakePool) -> None:
     pool = make_pool(0.5, "")
-    said = muster.run("validator", "opt-in", *key.options, "--pool", pool).err
+    said = muster.run("validator", "judge", *key.options, "--pool", pool).err
     assert f"pool {pool}: whether it can be judged in time was not checked: its owner announced no service" in said
     assert "no seat of yours is left to change" in said

@@ -52,7 +52,7 @@ def test_an_owner_creates_and_funds_a_pool_that_no_seat_judges_yet(stage: Stage)
     config, terms = write_pool_files(stage.folder)
     order = ("pool", "create", *owner.options, "--config", config, "--terms", terms, "--budget", "500.5")
     stage.muster.ok(*order, "--dry-run")
-    named = ("--service", stage.key("service").address, "--url", "https://pool.example/")
+    named = ("--service-key", stage.key("service").address, "--url", "https://pool.example/")
     assert "is not the URL of a service" in stage.muster.refused(*order, "--url", "pool.example", "--yes")
     made = stage.muster.ok(*order, *named, "--yes", "--json").json
     assert (made["pool"], made["budget"], len(made["sent"])) == (1, 500_500_000_000, 4)
@@ -69,11 +69,11 @@ def test_an_owner_replaces_the_services_key(stage: Stage) -> None:
     change = ("pool", "set-service", "--pool", 1, *stage.key("owner").options)
     assert "nothing to set is named" in stage.muster.refused(*change)
     new = stage.key("new-service").address
-    stage.muster.ok(*change, "--service", new, "--url", "https://other.example")
+    stage.muster.ok(*change, "--service-key", new, "--url", "https://other.example")
     service = stage.muster.ok("pool", "status", "--pool", 1, "--json").json["service"]
     assert service == {"key": new, "url": "https://other.example"}
-    assert "TooSoon" in stage.muster.refused(*change, "--service", stage.key("service").address)
-    foreign = ("pool", "set-service", "--pool", 1, *stage.key("operator").options, "--service", new)
+    assert "TooSoon" in stage.muster.refused(*change, "--service-key", stage.key("service").address)
+    foreign = ("pool", "set-service", "--pool", 1, *stage.key("operator").options, "--service-key", new)
     assert "NotOwner" in stage.muster.refused(*foreign)
 
 
@@ -106,34 +106,34 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
 def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     validator = stage.key("validator")
     seats = [own.seat for voter in stage.voters for own in stage.actors.state().seats_of_voter(voter.address)]
-    out = ("validator", "opt-out", *validator.options, "--group", "qwen3-0.6b")
+    out = ("validator", "judge", "--stop", *validator.options, "--group", "qwen3-0.6b")
     stage.muster.ok(*out, "--seat", seats[0], "--seat", seats[1])
     stage.muster.ok(*out)  # the other nine
     assert "no seat of yours is left to change" in stage.muster.refused(*out)
-    rehearsed = ("validator", "opt-in", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
+    rehearsed = ("validator", "judge", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
     assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*rehearsed).out
     state = stage.actors.state()
     assert all(state.seats[seat].groups == (1,) for seat in seats)
-    stage.muster.ok("validator", "opt-out", *validator.options, "--pool", 1, "--seat", seats[0])
+    stage.muster.ok("validator", "judge", "--stop", *validator.options, "--pool", 1, "--seat", seats[0])
     text = stage.muster.ok("validator", "status", "--address", validator.address).out
-    assert "nothing: muster validator opt-in" in text
+    assert "nothing: muster validator judge" in text
     assert "pool 1: pools 1" in text
     assert "understaffed: 10 of 11" in stage.muster.ok("pool", "status", "--pool", 1).out
-    stage.muster.ok("validator", "opt-in", *validator.options, "--pool", 1)
+    stage.muster.ok("validator", "judge", *validator.options, "--pool", 1)
     assert stage.actors.state().seats[seats[0]].groups == (1,)
 
 
 def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
     owner = stage.key("owner")
     stage.chain.mine(10)
-    assert "muster pool review" in stage.muster.ok("pool", "status", "--pool", 1).out
-    stage.muster.ok("pool", "review", "--pool", 1, *owner.options)
+    assert "muster pool set-service --count-seats" in stage.muster.ok("pool", "status", "--pool", 1).out
+    stage.muster.ok("pool", "set-service", "--count-seats", "--pool", 1, *owner.options)
     text = stage.muster.ok("pool", "status", "--pool", 1).out
     assert "waiting for its owner to publish policy step 0" in text
     assert "11 of 11 needed judge pool 1, of 1 owners" in text
     stage.muster.ok("pool", "pause", *owner.options, "--pool", 1)
     assert "paused" in stage.muster.ok("status").out
-    stage.muster.ok("pool", "resume", *owner.options, "--pool", 1)
+    stage.muster.ok("pool", "pause", "--end", *owner.options, "--pool", 1)
 
 
 def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
@@ -146,13 +146,13 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     )
     assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * TOKEN)
     with_key = ("--node-keystore", node.path, "--node-password-file", node.password_file)
-    order = ("node", "register", *operator.options, "--stake", "250")
+    order = ("node", "join", *operator.options, "--stake", "250")
     assert "is not registered on this chain" in stage.muster.ok("node", "status", "--node", node.address).out
     assert "consent is missing" in stage.muster.refused(*order, "--yes")
     stage.muster.ok(*order, *with_key, "--dry-run")
     stage.muster.ok(*order, *with_key, "--yes")
     assert "AlreadyRegistered" in stage.muster.refused(*order, *with_key, "--yes")
-    stage.muster.ok("node", "stake", *operator.options, "--node", node.address, "--amount", "0.5", "--yes")
+    stage.muster.ok("node", "join", *operator.options, "--node", node.address, "--amount", "0.5", "--yes")
     view = stage.muster.ok("node", "status", "--node", node.address, "--json").json
     assert (view["operator"], view["stake"]) == (operator.address, 250_500_000_000)
     assert stage.tokens("operator") == 749_500_000_000
@@ -161,7 +161,7 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
 def test_a_second_node_is_registered_by_a_paper(stage: Stage) -> None:
     operator, other, paper = stage.key("operator"), stage.key("other"), stage.folder / "consent.json"
     stage.muster.ok("node", "consent", *other.options, "--operator", operator.address, "--out", paper)
-    order = ("node", "register", "--stake", "210", "--approve", "--consent", paper)
+    order = ("node", "join", "--stake", "210", "--approve", "--consent", paper)
     foreign = stage.muster.refused(*order, *stage.key("validator").options, "--yes")
     assert "is for operator" in foreign
     stage.muster.ok(*order, *operator.options, "--yes")
@@ -235,12 +235,12 @@ def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
     validator = stage.key("validator")
     view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
     first, other = view["seats"][0]["seat"], stage.key("spare").address
-    stage.muster.ok("validator", "set-voter", *validator.options, "--seat", first, "--voter", other, "--yes")
+    stage.muster.ok("validator", "bond", *validator.options, "--seat", first, "--voter", other, "--yes")
     again = ("validator", "status", "--address", validator.address, "--json")
     assert stage.muster.ok(*again).json["seats"][0]["voter"] == other
     former = view["seats"][0]["voter"]
-    stage.muster.ok("validator", "set-voter", *validator.options, "--seat", first, "--voter", former, "--yes")
-    complete = stage.muster.refused("validator", "top-up", *validator.options, "--seat", first, "--yes")
+    stage.muster.ok("validator", "bond", *validator.options, "--seat", first, "--voter", former, "--yes")
+    complete = stage.muster.refused("validator", "bond", *validator.options, "--seat", first, "--yes")
     assert f"the bond of seat {first} is complete" in complete
 
 
@@ -250,7 +250,7 @@ def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
     actors.attest(stage.key("new-service"), 1, 1)
     actors.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
     shown = ("node", "status", "--node", node.address, "--json")
-    account = stage.muster.ok(*shown, "--orchestrator", "http://127.0.0.1:1").json["accounts"][0]
+    account = stage.muster.ok(*shown, "--pool", "http://127.0.0.1:1").json["accounts"][0]
     last = account["submissions"][-1]
     assert (last["status"], last["reason"].split(" (")[0]) == ("rejected", "reject: weights")
     assert last["evidence"][0].startswith("no evidence: the orchestrator http://127.0.0.1:1")
@@ -266,7 +266,7 @@ def test_everybody_leaves_with_their_money(stage: Stage) -> None:
     paper = stage.folder / "other.invite"
     stage.muster.ok("pool", "invite", "--pool", 1, "--node", other.address, "--out", paper, *owner.options)
     stage.muster.ok("node", "join", "--pool", 1, "--node", other.address, "--invite", paper, *operator.options)
-    withdraw = ("node", "withdraw", "--node", other.address, *operator.options)
+    withdraw = ("node", "leave", "--node", other.address, *operator.options)
     assert "muster node leave --pool 1" in stage.muster.refused(*withdraw)
     stage.muster.ok("node", "leave", "--pool", 1, "--node", other.address, *operator.options, "--yes")
     assert "unlocks at" in stage.muster.refused(*withdraw)
@@ -274,7 +274,7 @@ def test_everybody_leaves_with_their_money(stage: Stage) -> None:
     state = stage.actors.state()
     # A seat of the disputed file's committee stays until the jury has spoken: another one leaves.
     seat = next(own.seat for voter in stage.voters for own in state.seats_of_voter(voter.address) if not own.frozen)
-    bond = ("validator", "withdraw", "--seat", seat, *validator.options)
+    bond = ("validator", "leave", "--seat", seat, *validator.options)
     assert "has not left" in stage.muster.refused(*bond)
     stage.muster.ok("validator", "leave", "--seat", seat, *validator.options, "--yes")
     assert "can unbond in epoch" in stage.muster.refused(*bond)
@@ -294,10 +294,10 @@ def test_a_pool_is_closed_and_settled(stage: Stage) -> None:
     owner, node = stage.key("owner"), stage.key("node")
     stage.muster.ok("pool", "remove-node", "--pool", 1, "--node", node.address, *owner.options, "--yes")
     stage.muster.ok("pool", "close", "--pool", 1, *owner.options, "--yes")
-    assert "can be settled at" in stage.muster.refused("pool", "settle", "--pool", 1, *owner.options)
+    assert "can be settled at" in stage.muster.refused("pool", "close", "--pool", 1, *owner.options)
     stage.chain.later(3600 * 24 * 30)
     before = stage.tokens("owner")
-    stage.muster.ok("pool", "settle", "--pool", 1, *owner.options)
+    stage.muster.ok("pool", "close", "--pool", 1, *owner.options)
     assert stage.tokens("owner") > before
     text = stage.muster.ok("pool", "status", "--pool", 1).out
     assert "settled" in text

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.support.bundle import cleaned, tail, write_bundle
-from cli.support.secrets import REMOVED, known_secrets, remaining, removed
+from cli.bundle import REMOVED, cleaned, known_secrets, pack, remaining, removed, tail
 from protocol.errors import IntegrityError
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
@@ -80,7 +79,7 @@ def test_known_values_are_found_however_they_are_written(tmp_path: Path) -> None
 
 
 def test_nothing_is_written_when_the_second_look_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.support.bundle.removed", lambda text, known: text)
+    monkeypatch.setattr("cli.bundle.removed", lambda text, known: text)
     with pytest.raises(IntegrityError, match="line 2 holds a private key") as error:
         cleaned({"logs/worker.log": f"a\n{PRIVATE}\n"}, {}, [])
     assert PRIVATE not in str(error.value)
@@ -94,7 +93,7 @@ def test_the_newest_lines_of_a_log(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_its_owners_alone(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "x.tar.gz", {"a.json": "{}"})
+    pack(tmp_path / "x.tar.gz", {"a.json": "{}"})
     assert (tmp_path / "x.tar.gz").stat().st_mode & 0o777 == 0o600
 
 
@@ -122,7 +121,7 @@ def test_secrets_planted_everywhere_are_nowhere_in_the_bundle(tmp_path: Path, mo
     monkeypatch.setattr(
         "tests.cli.muster.PASSED_ON", ("PATH", "PYTHONPATH", "MUSTER_PROFILE", "MUSTER_API_TOKEN", "AWS_SECRET")
     )
-    Muster(tmp_path).ok("support", "bundle", "--out", out)
+    assert Muster(tmp_path).run("doctor", "--data", tmp_path, "--bundle", out).code == 1
     with tarfile.open(out) as archive:
         found = {entry.name: archive.extractfile(entry).read().decode() for entry in archive}  # type: ignore[union-attr]
     assert {os.path.basename(name) for name in found} == {

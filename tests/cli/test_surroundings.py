@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from cli import surroundings
-from cli.answers import StatusPart
-from cli.surroundings import Around, chores, look_around
-from cli.views.answers_node import node_answers
-from cli.views.answers_pool import pool_answers
-from cli.views.answers_seats import seats_answers
+from cli import diagnose
+from cli.answers import StatusPart, alarm_lines, node_answers, pool_answers, seats_answers
+from cli.diagnose import Around, Surroundings, look_around
 from runtime.diagnose import Facts, WatchLimits
 from runtime.diagnose import surroundings as alarms_around
 from runtime.presence import STALLED
@@ -23,7 +20,7 @@ UP, GIB = StatusPart("service"), 1 << 30
 
 
 def said(service: FailingService, part: StatusPart = UP, **at: object) -> str:
-    return "\n".join(chores(look_around(Around(service.url, ADDRESS, **at), part)))  # type: ignore[arg-type]
+    return "\n".join(alarm_lines(look_around(Around(service.url, ADDRESS, **at), part).alarms))  # type: ignore[arg-type]
 
 
 def test_a_healthy_surrounding_says_nothing(service: FailingService, tmp_path: Path) -> None:
@@ -47,7 +44,7 @@ def test_a_service_that_was_silent_or_is_none_is_not_asked_again(service: Failin
     assert said(service, StatusPart("service", "no answer", silent=True)) == ""
     service.documents["/health"] = []
     assert said(service) == ""
-    assert look_around(Around("no url"), UP) == look_around(Around(None), UP) == ()
+    assert look_around(Around("no url"), UP) == look_around(Around(None), UP) == Surroundings()
 
 
 def test_a_full_disk_and_a_device_that_hangs_are_named(
@@ -56,7 +53,7 @@ def test_a_full_disk_and_a_device_that_hangs_are_named(
     home = tmp_path / "operator"
     assert said(service, home=home) == "", "a home that is not there yet"
     home.mkdir()
-    monkeypatch.setattr(surroundings, "free_bytes", lambda path: GIB)
+    monkeypatch.setattr(diagnose, "free_bytes", lambda path: GIB)
     lock = FileLock(home / "events.sqlite.lock")
     lock.acquire()
     (home / STALLED).write_text(f"{time.time() - 9:.0f} a step of the model does not end")
@@ -78,10 +75,10 @@ def test_an_owner_is_told_why_a_process_ended_and_whom_a_slash_touches() -> None
     down = (StatusPart("chain"), StatusPart("service", "http://pool does not answer"))
     gone = {"orchestrator": "it does not run; it said last: port 8700 is in use", "trainer": "it does not run"}
     todo = "\n".join(pool_answers(pool_look(parts=down, gone=gone)).todo)
-    assert "muster orchestrator run (it does not run; it said last: port 8700 is in use)" in todo
-    assert "muster trainer run (it does not run)" in todo
+    assert "muster pool serve (it does not run; it said last: port 8700 is in use)" in todo
+    assert "muster pool train (it does not run)" in todo
     look = pool_look(gone=gone, service={**pool_look().service, "phase": "finished"})  # type: ignore[dict-item]
-    assert "muster trainer run" not in "\n".join(pool_answers(look).todo)
+    assert "muster pool train" not in "\n".join(pool_answers(look).todo)
     assert look.chain is not None
     look.chain["slashed"] = [{"who": ADDRESS, "sequence": 4, "amount": 20 * 10**9}]
     refused = "\n".join(pool_answers(look).refused)

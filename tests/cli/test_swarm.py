@@ -7,7 +7,7 @@ import pytest
 
 from runtime.keystore import store
 from swarm.config import SwarmMemberConfig
-from swarm.journal import JOURNAL, STATUS
+from swarm.state import JOURNAL, STATUS
 from tests.cli.muster import Muster
 
 DOCUMENT = {
@@ -72,7 +72,7 @@ def test_status(muster: Muster, place: Path) -> None:
     home = place / "me"
     assert "no round yet" in muster.refused("swarm", "status", "--home", home)
     record = {"true": 5, "breaches": 1, "unfit": 2}
-    status = {"member": "0xabc", "round": 1, "alone": True, "offers": 3, "unsent": 2, "sharers": {"0xdef": record}}
+    status = {"member": "0xabc", "round": 1, "alone": True, "offers": 3, "unsent": 2, "peers": {"0xdef": record}}
     (home / STATUS).write_text(json.dumps({**status, "reward": 0.5, "seconds": 1.0}))
     lines: list[dict[str, object]] = [
         {"round": number, "reward": 0.25 + number / 4, "own": 4, "shared": ["a/0/1"] * number} for number in (0, 1)

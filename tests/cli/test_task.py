@@ -1,4 +1,4 @@
-"""`muster task`: a program to start from, and what keeps an environment from being fit for a pool."""
+"""`muster env`: a program to start from, and what keeps an environment from being fit for a pool."""
 
 import hashlib
 from pathlib import Path
@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from cli.pool_plan import world_problems
+from cli.pool_config import world_problems
 from environments.registry import data_folder
 from localnet.plan import pool_config
 from protocol.environments import EnvironmentConfig
@@ -36,16 +36,16 @@ def program(folder: Path, source: str) -> Path:
 
 def checked(muster: Muster, *args: object, code: int = 0) -> CompletedCommand:
     """It starts two processes with sandboxes of their own."""
-    done = muster.run("task", "check", *args, timeout=300)
+    done = muster.run("env", "check", *args, timeout=300)
     assert done.code == code, done.out + done.err
     return done
 
 
 def test_from_the_template_to_a_pools_configuration(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "words.py"
-    assert f"next: muster task check {path}" in muster.ok("task", "new", path).out
-    assert "exists" in muster.refused("task", "new", path)
-    muster.ok("task", "new", path, "--force")
+    assert f"next: muster env check {path}" in muster.ok("env", "new", path).out
+    assert "exists" in muster.refused("env", "new", path)
+    muster.ok("env", "new", path, "--force")
     done = checked(muster, path, *SOME, "--keep").out
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     assert f'content = "{content}"' in done
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_program_is_named(muster: Muster, tmp_path: Path, s
     ],
 )
 def test_what_cannot_be_checked_is_refused(muster: Muster, given: tuple[str, ...], said: str) -> None:
-    assert said in muster.refused("task", "check", *given)
+    assert said in muster.refused("env", "check", *given)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_cannot_be_checked_is_refused(muster: Muster, given: tuple[str, ...
 )
 def test_the_users_own_file_is_named(muster: Muster, tmp_path: Path, name: str, data: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(data)
-    told = muster.refused("task", "check", tmp_path / name)
+    told = muster.refused("env", "check", tmp_path / name)
     assert said.format(path=tmp_path / name) in told
     assert hashlib.sha256(data).hexdigest()[:16] not in told
 
@@ -125,20 +125,20 @@ def test_from_a_package_to_a_pools_configuration(muster: Muster, tmp_path: Path)
     library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(ROWS + scored)}, "verifiers")
     lock = tmp_path / "own.lock"
-    installing = "task", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock
+    installing = "env", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock
     done = muster.run(*installing, timeout=300)
     assert done.code == 0, done.out + done.err
     content = hashlib.sha256(lock.read_bytes()).hexdigest()
     assert f'name = "verifiers"\ncontent = "{content}"\nrows = 4' in done.out
-    assert f"next: muster task check {lock}" in done.out
+    assert f"next: muster env check {lock}" in done.out
     assert f'content = "{content}"' in checked(muster, lock, *SOME).out
-    refused = muster.run("task", "install", own, "--wheel", library, "--arg", "many=4", "--json", timeout=300)
+    refused = muster.run("env", "install", own, "--wheel", library, "--arg", "many=4", "--json", timeout=300)
     assert refused.code
     assert "many" in refused.err
 
 
 def test_a_hostile_text_that_is_the_right_answer_wins_nothing(muster: Muster) -> None:
     """`True` is what some of these problems ask for."""
-    done = muster.run("task", "check", "reasoning_gym/ransom_note", "--problems", "2", "--json")
+    done = muster.run("env", "check", "reasoning_gym/ransom_note", "--problems", "2", "--json")
     (found,) = done.json["environments"]
     assert (done.code, found["won"], found["hostile"]) == (0, 0, 48), found["findings"]

@@ -7,7 +7,7 @@ import pytest
 from chain import deploy
 from chain.contracts import Params
 from chain.deployment import FOLDER, NetworkConfig
-from cli.terms import load_terms
+from cli.pool_config import load_terms
 from localnet.plan import pool_config, pool_terms
 from protocol.errors import ConfigError
 from tests.conftest import CHAIN_ID, Chain

@@ -8,17 +8,12 @@ from typing import Any
 
 import pytest
 
-from cli.access import ask_access, check_access
-from cli.faucet import LocalFaucet
+from cli.process import UpProcess
 from cli.profile import find_profile, load_profile, profile_path
-from cli.session import open_session
-from cli.up.node import NodeUp
-from cli.up.node_steps import next_step
-from cli.up.process import UpProcess
-from cli.up.start import open_up_profile
-from cli.up.steps import UpDo
-from cli.up.validator import ValidatorUp
-from cli.up.validator_steps import next_step as next_validator_step
+from cli.session import ask_access, check_access, open_session
+from cli.steps import UpDo, next_node_step
+from cli.steps import next_validator_step as next_validator_step
+from cli.up import LocalFaucet, NodeUp, ValidatorUp, open_up_profile
 from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from tests.cli.joining import CONFIG, StubService
@@ -37,9 +32,9 @@ def test_up_takes_every_step_once_whenever_it_is_interrupted(
 ) -> None:
     taken = []
     for _ in range(20):  # every round is a new process to whom only files and chain are known
-        way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
+        way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
         facts = way.facts()
-        step = next_step(facts)
+        step = next_node_step(facts)
         taken.append(step.do)
         if step.do is UpDo.RUN:
             break
@@ -68,8 +63,8 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
         processes.append(way.process)
 
     monkeypatch.setattr(ValidatorUp, "start", start)
-    monkeypatch.setattr("cli.up.validator._LOOK_SECONDS", 0.0)
-    way = ValidatorUp(open_up_profile("validator", service.url, None), pool, yes=True)
+    monkeypatch.setattr("cli.up._WARM_SECONDS", 0.0)
+    way = ValidatorUp(open_up_profile("validator", service.url, None), yes=True)
     taken: list[UpDo] = []
     while (step := next_validator_step(facts := way.facts())).do is not UpDo.RUN:
         taken.append(step.do)
@@ -84,7 +79,7 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
     assert len(processes) == 1
     (seat,) = [one for one in way.session.state().seats.values() if one.owner == facts.owner]
     assert (seat.groups, seat.voter) == ((pool,), facts.voters[0][0])
-    again = ValidatorUp(open_up_profile("validator", None, None), pool, yes=True)
+    again = ValidatorUp(open_up_profile("validator", None, None), yes=True)
     assert next_validator_step(again.facts()).do is UpDo.WARM, "after a restart nothing is bonded twice"
 
 
@@ -93,7 +88,7 @@ def test_what_a_bond_risks_is_shown_before_it_is_asked_for(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr("cli.plan.confirm", asked.append)
-    way = ValidatorUp(open_up_profile("validator", service.url, None), pool)
+    way = ValidatorUp(open_up_profile("validator", service.url, None))
     for expected in (UpDo.MAKE_KEYS, UpDo.ASK):
         step = next_validator_step(facts := way.facts())
         assert step.do is expected
@@ -107,21 +102,21 @@ def test_what_a_bond_risks_is_shown_before_it_is_asked_for(
 
 
 def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, service: StubService, pool: int) -> None:
-    way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
     facts = way.prepare()
     view = muster.ok("node", "status", "--json").json
     assert (view["node"], view["accounts"][0]["pool"]) == (facts.node, pool)
-    assert muster.ok("keys", "address").out.strip() == facts.operator
-    assert "has 0 tokens and needs 0.5" in muster.refused("node", "stake", "--amount", "0.5", "--yes")
+    assert muster.ok("keys", "show").out.strip() == facts.operator
+    assert "has 0 tokens and needs 0.5" in muster.refused("node", "join", "--stake", "0.5", "--yes")
 
 
 def test_a_dry_run_says_what_it_would_cost(muster: Muster, service: StubService, pool: int) -> None:
-    way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
     facts = way.prepare()
     faucet = LocalFaucet.of(way.session.suite)
     assert faucet is not None
     faucet.tokens(facts.operator, TOKEN)
-    order = ("node", "stake", "--amount", "0.5", "--dry-run")
+    order = ("node", "join", "--stake", "0.5", "--dry-run")
     cost = muster.ok(*order, "--json").json
     first, deposit, *_ = cost["plan"]
     assert (cost["base_units"], deposit["base_units"], deposit["gas"]) == (TOKEN // 2, TOKEN // 2, None)
@@ -171,7 +166,7 @@ def test_a_profile_of_another_role_or_pool_is_named(
     path.write_text(path.read_text().replace('role = "operator"', 'role = "owner"'))
     assert "profile of an owner" in muster.refused("node", "up", "--yes")
     path.write_text("role = 7\n")
-    assert f"{path}: `role`" in muster.refused("keys", "address")
+    assert f"{path}: `role`" in muster.refused("keys", "show")
 
 
 def test_a_service_tells_public_urls_and_never_its_own(shared_suite: Deployed) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from chain.indexer.state import State
+from cli.process import UpProcess
 from cli.profile import Profile, ProfileKey
-from cli.up.process import UpProcess
-from cli.up.reports import earned_line
+from cli.up import earned_line
 from protocol.errors import MusterError
 from runtime.entry import Exit
 
@@ -33,7 +33,7 @@ SLEEPING = "import time\nprint('up', flush=True)\ntime.sleep(300)\n"
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The loop takes signals for itself; afterwards they are as before. It looks ten times as often as usual."""
-    monkeypatch.setattr("cli.up.process._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("cli.process._POLL_SECONDS", 0.1)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -63,8 +63,8 @@ def test_a_process_that_dies_is_started_again_until_it_is_done(
     assert up.run(lambda: None, 10.0) == 0
     assert starts.read_text() == "3"
     said = capsys.readouterr().out
-    assert "worker died (exit 1), restart in 0.5 s" in said
-    assert "worker died (exit 2), restart in 1.0 s" in said
+    assert "worker died (exit 1); restart in 0.5 s" in said
+    assert "worker died (exit 2); restart in 1.0 s" in said
     assert said.count("worker restarted") == 2
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from eth_utils.crypto import keccak
 
-from cli.commands import verify
+from cli import verify
 from cli.options import EngineOptions
 from protocol.errors import ConfigError
 from protocol.verdict import BallotDocument, Code, Finding
-from tests.validator.test_compare import verdict
+from tests.validator.test_replay import verdict
 from validator.replay import Opened, Replayed
 
 OURS = verdict(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.001}))

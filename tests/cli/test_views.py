@@ -6,10 +6,7 @@ import pytest
 
 from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
 from chain.indexer.state import State, group_number
-from cli.views.nodes import account_view, node_view, standing
-from cli.views.pools import phase, pool_view
-from cli.views.progress import reason, waiting
-from cli.views.seats import due, seat_view
+from cli.views import account_view, due, node_view, pool_phase, pool_view, reason, seat_view, standing, waiting
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
@@ -160,7 +157,7 @@ def test_a_pool_says_what_it_is_doing() -> None:
     def words() -> str:
         view = pool_view(state, 1, 0)
         assert view is not None
-        return phase(view)
+        return pool_phase(view)
 
     assert words() == "waiting for its owner to publish policy step 0"
     pool.steps.append(Step(0, bytes(32), bytes(32), 1, 1, 1, ""))
@@ -169,7 +166,7 @@ def test_a_pool_says_what_it_is_doing() -> None:
     assert words() == "understaffed: 0 of 11 seats judge pool 1, it takes no work"
     for number in range(11):
         state.seats[number] = Seat(number, OWNER, NODE, 100, 1, groups=(1,))
-    assert "muster pool review" in words()
+    assert "muster pool set-service --count-seats" in words()
     state.seats[0].left_epoch = 9
     assert words() == "understaffed: 10 of 11 seats judge pool 1, it takes no work"
     pool.status = "open"

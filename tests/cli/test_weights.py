@@ -20,25 +20,27 @@ def origin(tmp_path: Path) -> Origin:
 
 def test_what_is_here_is_listed_verified_and_removed(origin: Origin, tmp_path: Path) -> None:
     muster, cache = Muster(tmp_path), ("--cache", tmp_path / "cache")
-    assert "there is no folder" in muster.refused("weights", "ls", "--cache", tmp_path / "none")
+    assert "there is no folder" in muster.refused("weights", "list", "--cache", tmp_path / "none")
     assert not (tmp_path / "none").exists(), "looking makes nothing"
     (tmp_path / "empty").mkdir()
-    assert f"no policy step is in {tmp_path / 'empty'}" in muster.ok("weights", "ls", "--cache", tmp_path / "empty").out
-    rows = muster.ok("weights", "ls", *cache, "--json").json
+    assert (
+        f"no policy step is in {tmp_path / 'empty'}" in muster.ok("weights", "list", "--cache", tmp_path / "empty").out
+    )
+    rows = muster.ok("weights", "list", *cache, "--json").json
     assert [row["manifest"] for row in rows] == [one.digest.hex() for one in origin.manifests]
     assert [sorted(row["delta_bytes"]) for row in rows] == [[], ["0"], ["0", "1"]]
-    assert "as signed" in muster.ok("weights", "verify", *cache).out
+    assert "as signed" in muster.ok("weights", "list", "--check", *cache).out
     path = tmp_path / "cache" / origin.manifests[1].digest.hex() / NAMES[0]
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    done = muster.run("weights", "verify", *cache)
+    done = muster.run("weights", "list", "--check", *cache)
     assert done.code == 1
     assert [line.split()[1] for line in done.out.splitlines() if "DAMAGED" in line] == ["1"]
-    muster.ok("weights", "verify", "0", "2", *cache)
-    assert "step 7 is not in" in muster.refused("weights", "verify", "7", *cache)
-    gone = muster.ok("weights", "gc", "--keep", "1", *cache, "--json").json
+    muster.ok("weights", "list", "--check", "0", "2", *cache)
+    assert "step 7 is not in" in muster.refused("weights", "list", "--check", "7", *cache)
+    gone = muster.ok("weights", "list", "--prune", "1", *cache, "--json").json
     assert [row["step"] for row in gone["removed"]] == [0, 1]
-    assert [row["step"] for row in muster.ok("weights", "ls", *cache, "--json").json] == [2]
-    assert muster.ok("weights", "gc", "--keep", "0", *cache, "--json").json["kept"] == 0
+    assert [row["step"] for row in muster.ok("weights", "list", *cache, "--json").json] == [2]
+    assert muster.ok("weights", "list", "--prune", "0", *cache, "--json").json["kept"] == 0
 
 
 def test_a_step_whose_manifest_is_damaged_is_told_and_counted(origin: Origin, tmp_path: Path) -> None:
@@ -46,11 +48,11 @@ def test_a_step_whose_manifest_is_damaged_is_told_and_counted(origin: Origin, tm
     digest = origin.manifests[1].digest.hex()
     (tmp_path / "cache" / f"{digest}.json").write_text("junk")
     size = sum(file.size for file in origin.manifests[1].files)
-    (row,) = [row for row in muster.ok("weights", "ls", *cache, "--json").json if row["manifest"] == digest]
+    (row,) = [row for row in muster.ok("weights", "list", *cache, "--json").json if row["manifest"] == digest]
     assert (row["step"], row["bytes"]) == (None, size)
-    done = muster.run("weights", "verify", *cache)
+    done = muster.run("weights", "list", "--check", *cache)
     assert done.code == 1
     assert [digest[:12] in line for line in done.out.splitlines() if "DAMAGED" in line] == [True]
-    gone = muster.ok("weights", "gc", "--keep", "0", *cache, "--json").json
+    gone = muster.ok("weights", "list", "--prune", "0", *cache, "--json").json
     assert gone["freed"] == 3 * size
     assert not list((tmp_path / "cache").glob("*.json"))

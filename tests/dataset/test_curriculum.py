@@ -18,7 +18,7 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code, Finding
-from runtime.solve_rates import StepNotSeenError, counted
+from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from tests.chain.game import begin
@@ -203,10 +203,10 @@ def objects(pool: LearningPool) -> Iterator[str]:
 
 
 def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -> CompletedCommand:
-    """`muster dataset curriculum STEP`."""
+    """`muster verify curriculum STEP`."""
     deployed = pool.game.deployed
     muster = Muster(home, deployed.folder, deployed.chain.url)
-    return muster.run("dataset", "curriculum", step, "--pool", pool.game.pool, "--orchestrator", objects, *more)
+    return muster.run("verify", "curriculum", step, "--pool", pool.game.pool, "--pool", objects, *more)
 
 
 def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:
     step = pool.publish(forged=replace(honest, left_out=(sequence, 999)))
     assert pool.check(step).findings.messages == [
         f"file {sequence} is left out as unavailable, and can be had",
-        "file 999 is said to be left out, but does not count for this step",
+        "file 999 is listed as left out, but does not count for this step",
     ]
 
 

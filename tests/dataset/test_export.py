@@ -133,10 +133,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     ),
     "dropped": (lambda rows: [*rows[:3], *rows[4:]], "jsonl: row 3 of submission 0 is missing"),
     "dropped file": (lambda rows: rows[6:], "jsonl: row 0 and 5 more of submission 0 are missing"),
-    "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) is there twice"),
+    "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) appears twice"),
     "reordered": (
         lambda rows: [rows[1], rows[0], *rows[2:]],
-        "row 1 (submission 0, row 0) stands after submission 0, row 1",
+        "row 1 (submission 0, row 0) comes after submission 0, row 1",
     ),
     "renumbered": (
         lambda rows: [swapped(rows[0], rows[1]), swapped(rows[1], rows[0]), *rows[2:]],

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.genesys_altered import alter, named
-from benchmarks.genesys_rows import tasks
-from cli.task_target import keep_file
+from cli.env_target import keep_file
 from dataset.document import Format
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
@@ -24,6 +22,7 @@ from protocol.verdict import Code
 from storage.s3 import Bucket
 from tests.chain.game import begin
 from tests.conftest import Chain, deploy_on
+from tests.dataset.altered import alter, named
 from tests.dataset.world import SoldWork
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator import tiny
@@ -54,8 +53,7 @@ class RealWork(SoldWork):
 def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolConfig:
     """A pool of tasks that the tiny model never always solves, of rows of which some were spoilt."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    rows, _ = tasks(print, ("packaging",), gym=0)
-    rows = rows[:TASKS]
+    rows = [_task(number) for number in range(TASKS)]
     rows[1] |= {"problem_id": rows[0]["problem_id"]}
     rows[2] |= {"task_type": "llm_judgeable"}
     rows[3] |= {"prompt": rows[3]["prompt"] * 9}
@@ -77,6 +75,18 @@ def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolConfig:
     kept = run_filter(tiny.engine(0), config, tiny.model_folder(), plan, tmp_path / "tries.jsonl")
     chosen = environment.model_copy(update={"problems": kept.problems})
     return config.model_copy(update={"environments": (chosen,)})
+
+
+def _task(number: int) -> dict[str, Any]:
+    truth = number * (number + 7)
+    return {
+        "problem_id": f"product-{number}",
+        "source": "muster",
+        "task_type": "code_output_prediction",
+        "prompt": f"What does `print({number} * {number + 7})` print? Answer as JSON with the key `output`.",
+        "gold_standard_solution": json.dumps({"output": truth}),
+        "verification_info": {"ground_truth": truth},
+    }
 
 
 def lined(row: dict[str, Any]) -> bytes:

@@ -102,7 +102,13 @@ def test_a_commit_record_of_other_members_is_refused(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.until(3)
     right = commits(world.coordinator.transport)[3]
-    for change in ({"members": [], "waiting": right.members}, {"made_of": {}}, {"previous": 0}, {"step": 4}):
+    changes: tuple[dict[str, Any], ...] = (
+        {"members": [], "waiting": right.members},
+        {"made_of": {}},
+        {"previous": 0},
+        {"step": 4},
+    )
+    for change in changes:
         assert right.previous is not None
         log = Log.at(world.coordinator.transport, right.previous)
         while (found := log.transport.next_entry(log.number, log.tip)) is not None and found[0].commit is None:

@@ -50,7 +50,8 @@ def payloads_of(state: OuterState, gradients: Gradients, settings: DilocoConfig)
             data = codec.encode_shard(expected.origin(worker), number, bodies)
             files[sha256_hex(data)] = data
             entries.append(ShardEntry(sha256=sha256_hex(data), size=len(data)))
-        contributions[worker] = Contribution.model_construct(worker=worker, shards=entries)
+        values: dict[str, Any] = {"worker": worker, "shards": entries}
+        contributions[worker] = Contribution.model_construct(**values)
     return Payloads(state, expected, contributions, lambda entry: files[entry.sha256])
 
 

@@ -41,9 +41,8 @@ def short_names() -> Iterator[None]:
 def a_run(quorum: int = 1, assigned: bool = False) -> DilocoRun:
     admission = AdmissionConfig(minimum=quorum, cosine=None)
     config = DilocoConfig(shards=2, admission=admission)
-    return DilocoRun.model_construct(
-        name="run", workers=tuple(NAMES), seed="00" * 32, assigned=assigned, settings=config
-    )
+    fields: dict[str, Any] = {"name": "run", "workers": tuple(NAMES), "seed": "00" * 32}
+    return DilocoRun.model_construct(**fields, assigned=assigned, settings=config)
 
 
 def event(kind: type[Any], **fields: Any) -> Any:
@@ -142,7 +141,8 @@ class OuterSteps(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def join(self, worker: str) -> None:
         """From an old disk, or from nothing, up to the newest state; then it asks."""
-        state = self.caught_up(self.alive.pop(worker, None) or self.kept.pop(worker, None) or START)
+        kept = self.kept.pop(worker, START)
+        state = self.caught_up(self.alive.pop(worker, kept))
         self.alive[worker] = state
         self.tell(joined(worker, state.digest.hex()))
 
@@ -511,7 +511,7 @@ def test_two_that_leave_and_come_back_in_turn_do_not_keep_the_others_from_a_step
     for worker in (BAD, WORSE) * 5:
         run.now = tell(run.now, left(worker), joined(worker, run.now.digest))
     assert run.now.attempt <= 2
-    assert (run.now.members, run.now.waiting) == (set(HONEST), {BAD, WORSE})
+    assert (run.now.members, run.now.waiting) == (frozenset(HONEST), frozenset({BAD, WORSE}))
 
 
 def test_where_too_few_others_are_left_an_excluded_worker_comes_back() -> None:

@@ -69,7 +69,7 @@ def check_tables(plan: DemoPlan) -> None:
     resting = []
     for step in range(STEPS + 1):
         done = muster(
-            "dataset", "curriculum", str(step), "--pool", str(POOL), "--orchestrator", plan.http_url,
+            "verify", "curriculum", str(step), "--pool", str(POOL), "--pool", plan.http_url,
             "--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json",
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

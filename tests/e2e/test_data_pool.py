@@ -45,7 +45,7 @@ def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
 def check_export(plan: DemoPlan, folder: Path) -> None:
     """Written and verified by the command line."""
     chain = ["--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json"]
-    where = ["--pool", str(POOL), "--orchestrator", plan.http_url, "--out", str(folder)]
+    where = ["--pool", str(POOL), "--pool", plan.http_url, "--out", str(folder)]
     made = answer("dataset", "export", *where, *chain)
     assert (made["rows"], made["submissions"]) == (384, 3)
     found = answer("dataset", "verify", str(folder), *chain)

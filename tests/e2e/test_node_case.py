@@ -98,7 +98,7 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
         acting = ("--keystore", accuser.keystore, "--password-file", accuser.password_file, "--yes")
 
         had = token.balance_of(accuser.address)
-        upheld, refuted = (demo.ok("case", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
+        upheld, refuted = (demo.ok("challenge", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
         state = demo.wait(
             monitor, lambda state: all(case.outcome is not CaseOutcome.OPEN for case in state.cases.values())
         )
@@ -118,9 +118,9 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
 
 def check_recomputed(demo: CaseDemo, upheld: int, refuted: int) -> None:
     """A build that no validator had comes to the same as every juror of either build, and so do the documents."""
-    where = ("--orchestrator", demo.plan.http_url, "--cache", demo.plan.root / "verify")
+    where = ("--pool", demo.plan.http_url, "--cache", demo.plan.root / "verify")
     for number, engine in ((upheld, "transformers"), (refuted, FAST)):
-        found = demo.ok("verify", "case", number, *where, "--engine", engine, "--batch", "5")
+        found = demo.ok("verify", "challenge", number, *where, "--engine", engine, "--batch", "5")
         assert found["follows"], found["faults"]
         assert len(found["votes"]) == 5
         assert all(vote["agrees"] for vote in found["votes"]), found["votes"]
@@ -128,17 +128,17 @@ def check_recomputed(demo: CaseDemo, upheld: int, refuted: int) -> None:
         assert found["ours"]["accused"] is (number == upheld)
         built = {name.split()[0] for vote in found["votes"] for name in vote["document"]["engines"]}
         assert built <= {"transformers", FAST}
-        published = demo.ok("verify", "case", number, *where, "--published")
+        published = demo.ok("verify", "challenge", number, *where, "--published")
         assert (published["follows"], published["ours"]) == (True, None)
 
 
 def check_alone(demo: CaseDemo, upheld: int) -> None:
     """The node's whole life says so too, and no file of it alone was refused."""
-    words = ("--orchestrator", demo.plan.http_url, "--published", "--deployment", str(demo.plan.deployment))
+    words = ("--pool", demo.plan.http_url, "--published", "--deployment", str(demo.plan.deployment))
     node = demo.ring["node-mallory"].address
     cache = str(demo.plan.root / "verify")
     done = muster("verify", "node", node, *words, "--rpc", demo.plan.rpc_url, "--cache", cache, "--json")
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["accused"]
-    shown = demo.ok("case", "show", upheld)
+    shown = demo.ok("challenge", "show", upheld)
     assert set(shown["votes"].values()) == {"reject: weights"}

@@ -66,7 +66,7 @@ def check_replay(run: Run) -> None:
     """`muster verify`, with an engine and batch that no validator had, comes to every committee's outcome, and to every
     vote of those who looked, but for the outcome and votes that the colluders bent."""
     deployment, cache = run.folder / "deployment" / "deployment.json", run.folder / "verify"
-    where = ["--deployment", str(deployment), "--rpc", rpc(run), "--orchestrator", run.url, "--cache", str(cache)]
+    where = ["--deployment", str(deployment), "--rpc", rpc(run), "--pool", run.url, "--cache", str(cache)]
     engine = "vllm" if vllm_installed() else "transformers"
     done = muster("verify", *where, "--engine", engine, "--batch", "5", "--json", timeout=180)
     document = json.loads(done.stdout)

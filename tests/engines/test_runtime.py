@@ -3,11 +3,18 @@
 import importlib.util
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import torch
 
 from engines import factory, runtime
+from engines.hf import TransformersEngine
+from engines.runtime import StepPace, arithmetic_of
 from protocol.errors import ConfigError, MusterError
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from runtime.process import EngineConfig
+from validator.judging.pipeline import LoadedEngine, OtherEngines
 
 
 def test_unknown_name() -> None:
@@ -49,3 +56,116 @@ def test_importing_interfaces_does_not_import_torch() -> None:
     modules = "engines.base, engines.factory, engines.runtime"
     code = f"import sys, {modules}, protocol.toploc.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+class StandingClock:
+    """Moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
+    standing = StandingClock()
+    monkeypatch.setattr(runtime, "time", standing)
+    return standing
+
+
+def warm() -> StepPace:
+    """Of a process whose first computation is over."""
+    steps = StepPace()
+    with steps.computing():
+        pass
+    return steps
+
+
+def test_a_step_is_overdue_once_it_takes_far_longer_than_any_before(clock: StandingClock) -> None:
+    steps = warm()
+    with steps.computing():
+        for _ in range(3):
+            clock.now += 0.5
+            steps.step()
+        clock.now += 9.9
+        assert steps.overdue() == 0.0
+        clock.now += 0.2
+        assert steps.overdue() == pytest.approx(10.1)
+        steps.step()
+        assert steps.overdue() == 0.0
+    clock.now += 1e6
+    assert steps.overdue() == 0.0, "nothing is computed"
+
+
+def test_quick_steps_have_seconds_and_the_first_of_a_process_minutes(clock: StandingClock) -> None:
+    steps = StepPace()
+    with steps.computing():
+        clock.now += 60
+        steps.step()
+        clock.now += 119
+        assert steps.overdue() == 0.0
+        clock.now += 2
+        assert steps.overdue() == pytest.approx(121)
+    assert steps.longest == 0.0, "what compiles is no measure"
+    assert steps.steps == 1, "it ended all the same"
+    quick = warm()
+    with quick.computing():
+        clock.now += 0.01
+        quick.step()
+        clock.now += 4.9
+        assert quick.overdue() == 0.0
+        clock.now += 0.2
+        assert quick.overdue() > 5.0
+
+
+def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: StandingClock) -> None:
+    steps = StepPace()
+    clock.now += 50
+    steps.step()
+    assert steps.longest == 0.0
+    assert steps.steps == 0
+    steps = warm()
+    with steps.computing():
+        clock.now += 1
+        steps.step()
+        with steps.computing():
+            clock.now += 30
+            assert steps.overdue() == pytest.approx(30)
+        assert steps.overdue() == pytest.approx(30), "the outer computation goes on"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "machine", "name"),
+    [
+        ("AVX512", "x86_64", "cpu"),
+        ("AVX2", "x86_64", "cpu-x86_64-avx2"),
+        ("DEFAULT", "arm64", "cpu-arm64-default"),
+        ("SVE256", "aarch64", "cpu-aarch64-sve256"),
+    ],
+)
+def test_a_processor_is_named_by_its_kernels(
+    monkeypatch: pytest.MonkeyPatch, kernels: str, machine: str, name: str
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+    assert arithmetic_of("cpu") == name
+    assert arithmetic_of("cuda") == "cuda"
+
+
+def test_a_law_of_one_kind_of_processor_says_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An honest node without AVX-512 would be accused with its first file by jurors with it, and the other way round:
+    neither its files nor such a juror's measurements belong to the law."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    usual = LoadedEngine(TransformersEngine("bfloat16")).key
+    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker=usual, verifier=usual, bets={}),))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    other = LoadedEngine(TransformersEngine("bfloat16")).key
+    assert law.refuses(other)
+    assert other != usual
+    made: Any = TransformersEngine("bfloat16")
+    monkeypatch.setattr(EngineConfig, "make", lambda _: made)
+    held = OtherEngines([EngineConfig(dtype="bfloat16")])
+    assert held.of(usual) is None, "what it would start computes otherwise"
+    assert held.of(other) is not None

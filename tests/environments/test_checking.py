@@ -43,7 +43,6 @@ def test_rows_with_references_of_every_form_are_kept_as_they_stand(tmp_path: Pat
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (b"", "schema"),
         (b'{"problem_id": 1}', "schema"),
         ({**MATH, "problem_id": "j", "task_type": "llm_judgeable"}, "schema"),
         (b'{"problem_id": "' + b"x" * 3 * MAX_ROW_BYTES + b'"}', "schema"),
@@ -51,7 +50,8 @@ def test_rows_with_references_of_every_form_are_kept_as_they_stand(tmp_path: Pat
         ({**OUTPUT, "problem_id": "o2", "prompt": "  Half of\none?"}, "repeated"),
         ({**OUTPUT, "problem_id": "o2", "prompt": "Long? " * 9}, "long"),
         ({**PROVEN[1], "problem_id": "c3", "gold_standard_solution": "```python\nprint(9)\n```"}, "wrong"),
-        ({**MATH, "problem_id": "m2", "prompt": "?", "verification_info": {"ground_truth": "$ $"}}, "wrong"),
+        ({**MATH, "problem_id": "m2", "prompt": "?", "verification_info": {"ground_truth": "$ $"}}, "schema"),
+        ({**MATH, "problem_id": "m2", "prompt": "?", "verification_info": {"ground_truth": "1, \\dots, n"}}, "schema"),
         ({**MATH, "problem_id": "m2", "prompt": "Is it \\boxed{0.5}?"}, "given"),
         ({**STDIN, "problem_id": "c3", "prompt": "Thrice?"}, "unproven"),
     ],

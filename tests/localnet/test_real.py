@@ -151,7 +151,7 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
     asked: list[list[str]] = []
 
     def command(_what: str, argv: list[str]) -> None:
-        """Stands for `muster calibrate --apply`, which rewrites the draft."""
+        """Stands for `muster pool calibrate --apply`, which rewrites the draft."""
         asked.append(argv)
         draft = Path(argv[argv.index("--apply") + 1])
         found = PoolConfig.load(draft)

@@ -24,7 +24,7 @@ from protocol.api.run import CanaryEntry, DisputeEntry
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import SEATS, Game, begin, work
 from tests.conftest import TOKEN, Deployed
-from tests.validator.test_compare import verdict
+from tests.validator.test_replay import verdict
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -30,6 +30,7 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "MusterTrainerDown": ({'up{job="muster-trainer"}': "0x40"}, {'up{job="muster-trainer"}': "1x40"}),
     "MusterWatchDown": ({"muster_watch_looked_seconds": "0x40"}, {"muster_watch_looked_seconds": "0+15x40"}),
     "MusterServiceChainTrouble": ({"muster_chain_trouble": "1x40"}, {"muster_chain_trouble": "0x40"}),
+    "MusterServiceTaskFails": ({"muster_tasks_failing": "1x40"}, {"muster_tasks_failing": "0x40"}),
     "MusterServiceHeadOld": ({"muster_head_age_seconds": "121x40"}, {"muster_head_age_seconds": "4x40"}),
     "MusterLedgerDiffers": ({"muster_ledger_differences": "1x40"}, {"muster_ledger_differences": "0x40"}),
     "MusterServerErrors": (

@@ -9,7 +9,7 @@ import pytest
 from tests.ops.commands import problem
 
 ROOT = Path(__file__).parents[2]
-GUIDES = ("base-sepolia", "operations", "node-operators", "validators", "pool-owners")
+GUIDES = sorted(path for folder in ("start", "guides") for path in (ROOT / "docs" / folder).glob("*.md"))
 CLOSE = 0.1
 
 
@@ -23,12 +23,12 @@ def commands(text: str) -> list[str]:
 
 
 def pairs() -> list[tuple[str, str]]:
-    return [(guide, line) for guide in GUIDES for line in commands((ROOT / "docs" / f"{guide}.md").read_text())]
+    return [(guide.stem, line) for guide in GUIDES for line in commands(guide.read_text())]
 
 
 def test_the_guides_hold_commands() -> None:
     assert len(pairs()) > 80
-    assert {guide for guide, _ in pairs()} == set(GUIDES)
+    assert {guide for guide, _ in pairs()} >= {"demo", "operations", "base", "troubleshooting"}
 
 
 @pytest.mark.parametrize(("guide", "command"), pairs())
@@ -54,7 +54,7 @@ def test_a_command_that_is_none_is_noticed(command: str, says: str) -> None:
 
 def test_the_guide_has_the_benchmarks_gas() -> None:
     measured = json.loads((ROOT / "benchmarks" / "results" / "gas.json").read_text())
-    text = (ROOT / "docs" / "base-sepolia.md").read_text()
+    text = (ROOT / "docs" / "guides" / "base.md").read_text()
     rows = re.findall(r"^\|[^|]+\| `(\w+)`[^|]*\| ([\d,]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert len(rows) == 9
     for name, gas, ether in rows:

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
+from orchestrator.chain import PoolView
 from orchestrator.db import Database, default_url
-from orchestrator.pool_view import PoolView
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
@@ -83,8 +83,8 @@ class Desk:
         self.service = Service(
             ServiceParts(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
         )
-        guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
-        self.app = create_app(self.service, guard, rate=1000, burst=1000, view_seconds=0)
+        self.guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
+        self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
     def uploads(self, signer: LocalAccount) -> Uploads:

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from chain.indexer.records import Status, Submission
-from orchestrator.attestor import Attestor
-from orchestrator.background import ChainWatcher
+from orchestrator.chain import Attestor, ChainWatcher, PoolView
 from orchestrator.db import Database, default_url
-from orchestrator.pool_view import PoolView
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.work import ReceiptRequest

@@ -12,8 +12,8 @@ import uvicorn
 
 from orchestrator import auth
 from orchestrator.auth import BodyMemory
-from runtime import http_server
-from runtime.http_server import bound, server_options
+from runtime import server as http_server
+from runtime.server import bound, server_options
 from tests.conftest import free_port
 from tests.orchestrator.conftest import Desk
 

@@ -11,9 +11,9 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
 from chain.indexer.projection import Projection
+from orchestrator.chain import PoolView
 from orchestrator.db import Database
 from orchestrator.leases import EXPIRED_SECONDS, Leases, LeaseStore
-from orchestrator.pool_view import PoolView
 from orchestrator.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
 from protocol.accounts import Account as Key
 from tests.orchestrator.chain import ScriptedChain

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from chain.indexer.reducers import replay
-from cli.table_files import write_table
+from cli.ledger import write_table
 from orchestrator.ledger import NAMES, escrow, tables
 from protocol.errors import ConfigError
 from protocol.verdict import Code

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,19 +100,6 @@ def test_the_interface_page_loads_and_runs_nothing(document: dict[str, Any], des
     for model in document["components"]["schemas"]:
         assert f'id="{model}"' in page.text
     assert "<h3" in page.text
-
-
-def test_the_documented_table_has_every_endpoint_once(document: dict[str, Any]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "orchestrator.md").read_text()
-    table = text.split("| endpoint | who |")[1].split("\n\n")[0]
-    listed = []
-    for row in table.splitlines()[2:]:
-        cells = row.strip("|").split("|")
-        assert all(cell.strip() for cell in cells), row
-        named = re.findall(r"`(?:(GET|POST) )?(/[^`]*)`", cells[0])
-        listed += [(named[0][0], path) for _, path in named]
-    served = {(method.upper(), path) for path, method, _ in operations(document)}
-    assert sorted(listed) == sorted(served | {("GET", path) for path in UNDOCUMENTED})
 
 
 def test_a_wrong_method_is_told_every_right_one(document: dict[str, Any], desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -18,8 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chain.contracts import WorkItem
+from orchestrator.config import OrchestratorConfig
 from orchestrator.dashboard.results import fetch_record
-from orchestrator.main import run
+from orchestrator.main import log_address, run
 from protocol.accounts import LocalAccount
 from protocol.api.work import NoLease, WorkLease
 from protocol.config import ModelConfig, PoolConfig
@@ -29,6 +31,7 @@ from protocol.identity import PoolId
 from protocol.waits import wait_for
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
+from runtime.server import bound
 from tests.chain.game import Game, begin
 from tests.conftest import Deployed, free_port
 from tests.localnet.services.running import ServiceProcess as Background
@@ -39,7 +42,7 @@ CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=
 
 @dataclass
 class Process:
-    """`muster orchestrator run` with a configuration that tests may spoil."""
+    """`muster pool serve` with a configuration that tests may spoil."""
 
     home: Path
     values: dict[str, Any]
@@ -56,7 +59,7 @@ class Process:
     def spawn(self) -> "subprocess.Popen[str]":
         path = self.home / "orchestrator.json"
         path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "cli.main", "orchestrator", "run", "--config", str(path)]
+        command = [sys.executable, "-m", "cli.main", "pool", "serve", "--config", str(path)]
         with self.log.open("w") as out:
             self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
         return self.child
@@ -248,6 +251,21 @@ def times_ready(process: Process) -> float:
     (asked,) = (family for family in families if family.name == "muster_request_seconds")
     ready = [one for one in asked.samples if one.labels["route"] == "/ready" and one.name.endswith("_count")]
     return sum(sample.value for sample in ready)
+
+
+def test_the_log_names_the_address_that_it_listens_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    values: dict[str, Any] = {"home": tmp_path, "deployment": "d", "rpc": ["r"], "pool": 7, "pool_config": "p"}
+    values |= {"key": {"keystore": "k"}, "s3": {"endpoint": "http://e", "bucket": "b", "credentials": "c"}}
+    config = OrchestratorConfig.model_validate(values | {"port": 8700, "public_url": "https://pool.example:9443"})
+    caplog.set_level(logging.INFO, "muster.orchestrator")
+    with bound("127.0.0.1", 0) as listener:
+        log_address(config, listener)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        f"listening on http://{address} for pool 7",
+        f"clients reach this service at https://pool.example:9443: the reverse proxy there must forward to {address}",
+    ]
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Status
+from orchestrator.chain import PoolView
 from orchestrator.ledger import escrow, reconcile, rows
-from orchestrator.pool_view import PoolView
 from protocol.api.run import Reconciliation
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work

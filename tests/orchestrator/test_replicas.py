@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect, text
 
-from orchestrator.auth import NonceStore
+from orchestrator.auth import HttpError, NonceStore
 from orchestrator.background import Leader
 from orchestrator.db import SCHEMA_VERSION, Base, Database
-from orchestrator.errors import HttpError
 from orchestrator.heartbeats import HeartbeatStore
 from orchestrator.uploads import TICKETS_AT_ONCE, Uploads
 from protocol.api.work import HeartbeatRequest, ReceiptRequest, UploadNeeded, UploadRequest

@@ -136,9 +136,9 @@ def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_p
     (tmp_path / "summary.json").write_text(summary.model_dump_json(indent=2))
     (tmp_path / "record.json").write_text(run.model_dump_json(indent=1))
     muster, page = Muster(tmp_path), tmp_path / "again.html"
-    assert muster.ok("run", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
+    assert muster.ok("pool", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
     assert page.read_text() == report_page(documents(summary, run))
-    assert "one source is needed" in muster.refused("run", "report", "--out", page)
-    assert "summary.json" in muster.refused("run", "report", "--run", tmp_path / "none", "--out", page)
+    assert "one source is needed" in muster.refused("pool", "report", "--out", page)
+    assert "summary.json" in muster.refused("pool", "report", "--run", tmp_path / "none", "--out", page)
     (tmp_path / "record.json").write_text('{"name": 3}')
-    assert "use the version of muster that wrote it" in muster.refused("run", "report", "--run", tmp_path)
+    assert "use the version of muster that wrote it" in muster.refused("pool", "report", "--run", tmp_path)

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
+from orchestrator.app import create_app
+from orchestrator.dashboard import views
 from orchestrator.dashboard.documents import record
 from orchestrator.dashboard.results import documents
-from orchestrator.dashboard.routes import AnswerCache
+from orchestrator.dashboard.routes import CACHED_ANSWERS, AnswerCache
 from orchestrator.dashboard.views import StepTally, history, tallies
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
-from tests.orchestrator.conftest import Desk, is_error
+from tests.orchestrator.conftest import URL, Desk, is_error
 from tests.orchestrator.crowd import Crowd, Still
 from tests.orchestrator.evidence import give_evidence
 
@@ -276,3 +279,33 @@ def test_an_answer_that_failed_is_tried_again() -> None:
     with pytest.raises(ValueError):
         answers.get("a", failing)
     assert answers.get("a", failing) == "there"
+
+
+def test_what_is_no_parameter_is_no_reason_to_compute_an_answer_again(
+    busy: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever varies the rest of a URL gets the cached answer, and other parameters get theirs."""
+    http = TestClient(create_app(busy.service, busy.guard, rate=1000, burst=1000, view_seconds=600), base_url=URL)
+    computed: list[str] = []
+    for name in ("overview", "nodes"):
+        original = getattr(views, name)
+
+        def counted(*given: Any, name: str = name, original: Any = original, **named: Any) -> Any:
+            computed.append(name)
+            return original(*given, **named)
+
+        monkeypatch.setattr(views, name, counted)
+    answers = {http.get(f"/v1/overview?x={number}").text for number in range(50)}
+    assert len(answers) == len(computed) == 1
+    for query in ("", "?limit=25", "?limit=25&x=1", "?order=joined", "?after=0"):
+        assert http.get(f"/v1/nodes{query}").status_code == 200
+    assert len(computed) == 2, "defaults that are written out are the same parameters"
+    http.get("/v1/nodes?after=25")
+    assert len(computed) == 3
+
+
+def test_the_cache_is_bounded() -> None:
+    cache = AnswerCache(600.0)
+    for number in range(3 * CACHED_ANSWERS):
+        cache.get(number, str)
+    assert len(cache._answers) == CACHED_ANSWERS

@@ -15,8 +15,8 @@ from eth_utils.crypto import keccak
 from chain.deployment import Deployment, NetworkConfig
 from chain.rpc import ChainReader, FailoverProvider, RpcError, number
 from cli.authorisations import Consent, Invite
-from cli.doctor.chain import post_json
-from cli.terms import load_terms
+from cli.checks import ask_rpc
+from cli.pool_config import load_terms
 from environments.pool import _sizes
 from orchestrator.auth import strict_object
 from protocol.accounts import Account, LocalAccount
@@ -158,7 +158,7 @@ def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
 def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = HOSTILE[name]
     client = SignedClient("http://service", transport=answering(data))
-    with pytest.raises(IntegrityError, match="does not answer JSON"):
+    with pytest.raises(IntegrityError, match="is not an Ethereum RPC"):
         client.get(STATUS)
     refusing = SignedClient("http://service", transport=answering(data, 400))
     with pytest.raises(ServiceError) as caught:
@@ -166,8 +166,8 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(str(caught.value)) < 1000
     answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
     monkeypatch.setattr(httpx, "post", lambda *args, **options: answer)
-    with pytest.raises(MusterError, match="does not answer JSON"):
-        post_json("http://service", None)
+    with pytest.raises(MusterError, match="is not an Ethereum RPC"):
+        ask_rpc("http://service", None)
 
 
 POOL = PoolId(1, ADDRESS, 1)

@@ -10,7 +10,7 @@ from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
 from protocol.version import VERSION
 from protocol.waits import WAITS
-from runtime.heartbeats import Heartbeats, heartbeat
+from runtime.orchestrator_client import Heartbeats, heartbeat
 
 
 class HeartbeatTaker:

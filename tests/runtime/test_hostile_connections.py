@@ -15,12 +15,12 @@ import pytest
 import uvicorn
 
 from protocol.http.limits import rate_limit_key
-from runtime import http_server
-from runtime.http_server import BoundedProtocol, bound, server_options
+from runtime import server
+from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
-from storage.relay.cache import Flights, RelayShelf
+from storage.relay.cache import InFlightFetches, RelayCache
 from storage.relay.server import RelayApp, RelayLimits
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from tests.conftest import free_port
 
 BIG = 32 << 20
@@ -35,11 +35,11 @@ class BesiegedRelay:
     """A relay that holds one large object, at `port`; `held` counts its connections."""
 
     def __init__(self, folder: Path, per_client: int | None) -> None:
-        shelf, data = RelayShelf(folder, 1 << 30), bytes(BIG)
+        cache, data = RelayCache(folder, 1 << 30), bytes(BIG)
         self.key = object_key("shards", hashlib.sha256(data).digest())
-        shelf.name([(self.key, BIG)])
-        shelf.put(self.key, data)
-        app = RelayApp(shelf, Flights(SpreadSources({"": nobody}), shelf, 1 << 20), RelayLimits(1e6, 1e6, 64))
+        cache.name([(self.key, BIG)])
+        cache.put(self.key, data)
+        app = RelayApp(cache, InFlightFetches(MultiSource({"": nobody}), cache, 1 << 20), RelayLimits(1e6, 1e6, 64))
         self.port = free_port()
         self.server = uvicorn.Server(server_options(app, 20, per_client))
         listener = bound("127.0.0.1", self.port)
@@ -72,7 +72,7 @@ def per_client() -> int | None:
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_client: int | None) -> Iterator[BesiegedRelay]:
     for name in ("HEAD_SECONDS", "STUCK_SECONDS"):
-        monkeypatch.setattr(http_server, name, 1.0)
+        monkeypatch.setattr(server, name, 1.0)
     made = BesiegedRelay(tmp_path, per_client)
     yield made
     made.server.should_exit = made.server.force_exit = True
@@ -144,7 +144,7 @@ def test_a_client_that_is_closed_and_takes_nothing_is_let_go_of(served: Besieged
 
 
 def test_who_takes_the_bytes_slowly_gets_them(served: BesiegedRelay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "LEAST_RATE", 1 << 10)
+    monkeypatch.setattr(server, "LEAST_RATE", 1 << 10)
     with served.line() as line:
         line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         got, end = 0, time.monotonic() + 4

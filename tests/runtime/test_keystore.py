@@ -101,8 +101,25 @@ def test_an_address_that_is_not_the_keys_is_noticed(tmp_path: Path) -> None:
     path.write_text(json.dumps(document | {"address": "00" * 20}))
     with pytest.raises(IntegrityError, match="another address"):
         keystore.load(path, "p")
-    path.write_text(json.dumps({k: v for k, v in document.items() if k != "address"}))
-    with pytest.raises(IntegrityError, match="names no address"):
+    path.write_text(json.dumps(document | {"address": "0x12"}))
+    with pytest.raises(IntegrityError, match="names no valid address"):
+        keystore.address_of(path)
+
+
+def test_key_files_of_other_wallets_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, password = tmp_path / "k.json", tmp_path / "password"
+    account = keystore.create(path, keystore.create_password_file(password), work_factor=LIGHT)
+    document = json.loads(path.read_text())
+    foundry = {name: value for name, value in document.items() if name != "address"}
+    ethers = foundry | {"address": document["address"], "Crypto": foundry["crypto"]}
+    del ethers["crypto"]
+    for written in (foundry, ethers):
+        path.write_text(json.dumps(written))
+        assert keystore.load(path, password.read_text().strip()).key == account.key
+        assert keystore.open_key(path, password).address == account.address
+    assert keystore.address_of(path) == account.address
+    path.write_text(json.dumps(foundry))
+    with pytest.raises(ConfigError, match='names no address; add the field "address" to it; `cast wallet address'):
         keystore.address_of(path)
 
 
@@ -115,8 +132,13 @@ def test_password_files_are_private(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can be read by others; chmod 600"):
         keystore.read_password(path)
     path.chmod(0o600)
-    path.write_text("two words \n")
-    assert keystore.read_password(path) == "two words "
+    for written in ("two words\n", "two words\r\n", "\ufefftwo words"):
+        path.write_text(written)
+        assert keystore.read_password(path) == "two words"
+    for written in ("two words \n", "two words\n\n"):
+        path.write_text(written)
+        with pytest.raises(ConfigError, match="has white space at its end"):
+            keystore.read_password(path)
     for content, what in ((b"", "is empty"), (b"\xff\xff", "not UTF-8"), (b"x" * 5000, "too long")):
         path.write_bytes(content)
         with pytest.raises(ConfigError, match=what):

@@ -1,4 +1,4 @@
-"""What `muster relay run` sets for its whole process."""
+"""What `muster weights serve` sets for its whole process."""
 
 import sys
 from pathlib import Path

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.partial import Draft, PartialObject
+from storage.partial import PartFile, PartialDownload
 
 
 def test_a_full_disk_is_heard_of_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draft, whole = Draft(tmp_path), os.pwrite
+    draft, whole = PartFile(tmp_path), os.pwrite
     draft.append(b"first ")
 
     def full(handle: int, data: memoryview, at: int) -> int:
@@ -22,7 +22,7 @@ def test_a_full_disk_is_heard_of_at_the_end(tmp_path: Path, monkeypatch: pytest.
         draft.append(b"second ")
     monkeypatch.setattr(os, "pwrite", whole)
     draft.append(b"third")
-    assert draft.place is None
+    assert draft.location is None
     assert (len(draft), draft.read(3, 100)) == (18, b"st second third")
     assert not list(tmp_path.iterdir()), "what the disk took of it is gone"
     monkeypatch.setattr(os, "pwrite", full)
@@ -38,8 +38,8 @@ def test_a_full_disk_is_heard_of_at_the_end(tmp_path: Path, monkeypatch: pytest.
 def test_nothing_is_written_after_the_end(tmp_path: Path, end: str) -> None:
     """Where it is may belong to checked bytes by then."""
     with (tmp_path / "file").open("xb+", buffering=0) as file:
-        draft = Draft(at=(file, 4))
-        partial = PartialObject(drafts=lambda: draft)
+        draft = PartFile(location=(file, 4))
+        partial = PartialDownload(part_files=lambda: draft)
         partial.append(b"mine")
         if end == "abandon":
             partial.abandon()
@@ -53,9 +53,9 @@ def test_nothing_is_written_after_the_end(tmp_path: Path, end: str) -> None:
 
 def test_it_is_put_where_it_belongs(tmp_path: Path) -> None:
     with (tmp_path / "file").open("xb+", buffering=0) as file:
-        for draft in (Draft(at=(file, 2)), Draft(tmp_path), Draft()):
+        for draft in (PartFile(location=(file, 2)), PartFile(tmp_path), PartFile()):
             draft.append(b"bytes")
-            draft.put(file, 2)
+            draft.write_to(file, 2)
             assert (tmp_path / "file").read_bytes() == b"\0\0bytes"
             draft.drop()
             os.truncate(tmp_path / "file", 0)
@@ -63,7 +63,7 @@ def test_it_is_put_where_it_belongs(tmp_path: Path) -> None:
 
 
 def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
-    draft, got = Draft(tmp_path), bytearray()
+    draft, got = PartFile(tmp_path), bytearray()
 
     def read() -> None:
         while len(got) < 200_000:
@@ -78,13 +78,13 @@ def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
 
 
 def test_who_goes_on_elsewhere_has_the_bytes_and_their_hash(tmp_path: Path) -> None:
-    first = PartialObject("1", drafts=lambda: Draft(tmp_path))
+    first = PartialDownload("1", part_files=lambda: PartFile(tmp_path))
     first.append(b"half, ")
-    second = PartialObject("2", first, lambda: Draft(tmp_path))
+    second = PartialDownload("2", first, lambda: PartFile(tmp_path))
     first.abandon()
     first.drop()
     second.append(b"whole")
-    both = PartialObject()
+    both = PartialDownload()
     both.append(b"half, whole")
     assert (second.whole(), second.sha256) == (b"half, whole", both.sha256)
     second.restart()

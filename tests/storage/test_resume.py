@@ -12,8 +12,8 @@ import pytest
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage import sources
 from storage.keys import object_key
-from storage.partial import PartialObject
-from storage.sources import SpreadSources
+from storage.partial import PartialDownload
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects, download
 from tests.storage.mirror import NEAR, Answer, mirror, send
 
@@ -75,30 +75,30 @@ def test_another_source_goes_on_where_the_first_died() -> None:
         objects = HttpObjects([one, two])
         stack.callback(objects.close)
         each = objects.each()
-        ordered = SpreadSources({"1": each[one], "2": each[two]})
+        ordered = MultiSource({"1": each[one], "2": each[two]})
         assert ordered(KEY, len(DATA)) == DATA
         assert first == [(0, 250_000)]
         assert second == [(250_000, 150_000)]
-        assert not ordered.paces["1"].spoilt
+        assert not ordered.stats["1"].spoilt
 
 
 def test_a_hedge_goes_on_where_the_slow_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slow one stops after a half; nobody waits for the 30 s that a read may take."""
-    for name in ("LEAST_PATIENCE", "SILENCE"):
+    for name in ("MIN_HEDGE_SECONDS", "SILENCE_SECONDS"):
         monkeypatch.setattr(sources, name, 0.05)
     log: Log = []
 
-    def half(key: str, limit: int, begun: PartialObject) -> None:
-        begun.begin_answer()
-        begun.append(DATA[:200_000])
-        while not begun.abandoned:
+    def half(key: str, limit: int, resume_from: PartialDownload) -> None:
+        resume_from.begin_answer()
+        resume_from.append(DATA[:200_000])
+        while not resume_from.abandoned:
             time.sleep(0.01)
-        begun.append(b"")
+        resume_from.append(b"")
         raise AssertionError("it was told that nobody waits")
 
     with mirror(server(log)) as base:
         objects = HttpObjects([base])
-        both = SpreadSources({"1": half, "2": objects.each()[base]})
+        both = MultiSource({"1": half, "2": objects.each()[base]})
         assert both(KEY, len(DATA)) == DATA
         objects.close()
     assert log == [(200_000, 200_000)]
@@ -116,7 +116,7 @@ def test_a_break_of_everything_is_gone_on_with_later() -> None:
 
     with mirror(fragile) as base:
         objects = HttpObjects([base])
-        only = SpreadSources(objects.each())
+        only = MultiSource(objects.each())
         with pytest.raises(UnreachableError):
             only(KEY, len(DATA))
         up[0] = True
@@ -135,14 +135,14 @@ def test_wrong_bytes_of_a_source_that_broke_off_cost_one_more_download() -> None
     with mirror(poisoner) as one, mirror(server(good)) as two:
         objects = HttpObjects([one, two])
         each = objects.each()
-        both = SpreadSources({"1": each[one], "2": each[two]})
+        both = MultiSource({"1": each[one], "2": each[two]})
         assert both(KEY, len(DATA)) == DATA
         assert good == [(250_000, 150_000), (0, len(DATA))]
-        assert both.paces["1"].spoilt
-        assert not both.paces["2"].spoilt
-        assert both.paces["2"].failures == 0
+        assert both.stats["1"].spoilt
+        assert not both.stats["2"].spoilt
+        assert both.stats["2"].failures == 0
         bad.clear()
-        both.paces["1"].failures, both.paces["1"].rate = 0, 1e12
+        both.stats["1"].failures, both.stats["1"].rate = 0, 1e12
         assert both(KEY, len(DATA)) == DATA
         assert good[2:] == [(0, len(DATA))], "nobody goes on with what it leaves"
         objects.close()
@@ -158,12 +158,12 @@ def test_wrong_bytes_in_the_part_that_was_resumed() -> None:
     with mirror(dying) as one, mirror(server(bad, data=WRONG)) as two, mirror(server(good)) as three:
         objects = HttpObjects([one, two, three])
         each = objects.each()
-        all_three = SpreadSources({"1": each[one], "2": each[two], "3": each[three]})
+        all_three = MultiSource({"1": each[one], "2": each[two], "3": each[three]})
         assert all_three(KEY, len(DATA)) == DATA
         assert bad == [(250_000, 150_000), (0, len(DATA))]
         assert good == [(250_000, 150_000)], "the honest beginning was still of use"
-        assert not all_three.paces["1"].spoilt
-        assert all_three.paces["2"].failures == 1
+        assert not all_three.stats["1"].spoilt
+        assert all_three.stats["2"].failures == 1
         objects.close()
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from storage import sources as choice
+from storage import sources
 from storage.keys import MissingObjectError
-from storage.partial import PartialObject
-from storage.sources import Source, SourcePace, SpreadSources
+from storage.partial import PartialDownload
+from storage.sources import MultiSource, Source, TransferStats
 from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from tests.storage.mirror import drip, endless, mirror, redirect_to, send
@@ -21,19 +21,19 @@ from tests.storage.weights.stepping import Origin
 MB = 1 << 20
 
 
-def good(key: str, limit: int, begun: PartialObject) -> None:
-    begun.append(key.encode())
+def good(key: str, limit: int, resume_from: PartialDownload) -> None:
+    resume_from.append(key.encode())
 
 
 def failing(error: MusterError) -> Source:
-    def source(key: str, limit: int, begun: PartialObject) -> None:
+    def source(key: str, limit: int, resume_from: PartialDownload) -> None:
         raise error
 
     return source
 
 
 def test_the_faster_one_is_expected_earlier_and_load_counts() -> None:
-    fast, slow, new = SourcePace(), SourcePace(), SourcePace()
+    fast, slow, new = TransferStats(), TransferStats(), TransferStats()
     fast.succeeded(10 * MB, 1.0)
     slow.succeeded(MB, 1.0)
     assert new.expected(MB) == 0.0, "who is not known is tried"
@@ -51,13 +51,13 @@ def test_the_faster_one_is_expected_earlier_and_load_counts() -> None:
 
 def test_little_that_came_at_once_says_nothing_of_a_pace() -> None:
     """A manifest takes as long as the way there and back: whoever sent it would never be asked for a shard."""
-    pace, slow = SourcePace(), SourcePace()
-    pace.succeeded(5_000, 0.2)
-    assert pace.rate == 0.0
-    pace.succeeded(10 * MB, 1.0)
-    pace.succeeded(5_000, 0.2)
-    assert pace.rate == 10 * MB
-    slow.overtaken(10, 10.0)
+    stats, slow = TransferStats(), TransferStats()
+    stats.succeeded(5_000, 0.2)
+    assert stats.rate == 0.0
+    stats.succeeded(10 * MB, 1.0)
+    stats.succeeded(5_000, 0.2)
+    assert stats.rate == 10 * MB
+    slow.succeeded(10, 10.0)
     assert slow.rate == 1.0
 
 
@@ -65,14 +65,14 @@ def test_a_broken_source_is_hardly_asked_again() -> None:
     asked: Counter[str] = Counter()
 
     def counted(name: str, source: Source) -> Source:
-        def ask(key: str, limit: int, begun: PartialObject) -> None:
+        def ask(key: str, limit: int, resume_from: PartialDownload) -> None:
             asked[name] += 1
-            source(key, limit, begun)
+            source(key, limit, resume_from)
 
         return ask
 
     sources = {"bad": failing(IntegrityError("poison")), "one": good, "two": good}
-    objects = SpreadSources({name: counted(name, source) for name, source in sources.items()})
+    objects = MultiSource({name: counted(name, source) for name, source in sources.items()})
     for number in range(60):
         assert objects(f"key {number}", MB) == f"key {number}".encode()
     assert asked["bad"] <= 2
@@ -80,18 +80,18 @@ def test_a_broken_source_is_hardly_asked_again() -> None:
 
 
 def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LEAST_PATIENCE", "SILENCE"):
-        monkeypatch.setattr(choice, name, 0.02)
+    for name in ("MIN_HEDGE_SECONDS", "SILENCE_SECONDS"):
+        monkeypatch.setattr(sources, name, 0.02)
     stuck = threading.Event()
 
-    def never(key: str, limit: int, begun: PartialObject) -> None:
+    def never(key: str, limit: int, resume_from: PartialDownload) -> None:
         stuck.wait()
         raise UnreachableError("too late")
 
-    objects = SpreadSources({"a": never, "b": good})
+    objects = MultiSource({"a": never, "b": good})
     try:
         assert [objects(f"key {number}", 10) for number in range(5)] == [b"key %d" % number for number in range(5)]
-        assert objects.paces["a"].busy == 1, "it is not asked again meanwhile"
+        assert objects.stats["a"].busy == 1, "it is not asked again meanwhile"
     finally:
         stuck.set()
 
@@ -99,22 +99,22 @@ def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_answers_is_said_rather_than_what_does_not() -> None:
     missing, gone = MissingObjectError("none"), UnreachableError("down")
     with pytest.raises(MissingObjectError):
-        SpreadSources({"a": failing(gone), "b": failing(missing)})("key", 1)
+        MultiSource({"a": failing(gone), "b": failing(missing)})("key", 1)
     with pytest.raises(UnreachableError):
-        SpreadSources({"a": failing(gone), "b": failing(gone)})("key", 1)
+        MultiSource({"a": failing(gone), "b": failing(gone)})("key", 1)
 
-    def bug(key: str, limit: int, begun: PartialObject) -> None:
+    def bug(key: str, limit: int, resume_from: PartialDownload) -> None:
         raise RuntimeError("bug")
 
     with pytest.raises(MusterError, match="source b failed"):
-        SpreadSources({"a": failing(gone), "b": bug})("key", 1)
-    assert SpreadSources({"a": failing(missing), "b": bug, "c": good})("key", 1) == b"key"
+        MultiSource({"a": failing(gone), "b": bug})("key", 1)
+    assert MultiSource({"a": failing(missing), "b": bug, "c": good})("key", 1) == b"key"
 
 
 def test_a_source_that_lacks_a_shard_is_not_blamed() -> None:
-    objects = SpreadSources({"a": failing(MissingObjectError("not yet")), "b": good})
+    objects = MultiSource({"a": failing(MissingObjectError("not yet")), "b": good})
     objects("key", 1)
-    assert objects.paces["a"].failures == 0
+    assert objects.stats["a"].failures == 0
 
 
 def test_a_step_comes_although_most_sources_are_hostile(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_step_comes_although_most_sources_are_hostile(tmp_path: Path) -> None:
         mirror(honest) as five,
     ):
         objects = HttpObjects([one, two, three, four, five], timeout=2.0)
-        fetching = SpreadSources(objects.each())
+        fetching = MultiSource(objects.each())
         for step in (0, 1):
             folder = fetch(origin.manifests[step].digest, fetching, tmp_path / "cache", PUBLISHER, step)
             assert contents(folder) == contents(origin.folders[step])

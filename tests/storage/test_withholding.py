@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from storage import sources as pace
+from storage import sources
 from storage.keys import object_key
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from tests.storage.mirror import mirror
 
@@ -52,18 +52,18 @@ class Holder:
 
 @pytest.fixture(autouse=True)
 def _unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source of which nothing is known may take an hour by its pace alone."""
-    monkeypatch.setattr(pace, "_GUESS", 100.0)
+    """A source of which nothing is known may take an hour by its stats alone."""
+    monkeypatch.setattr(sources, "_DEFAULT_RATE", 100.0)
 
 
-def downloaded(*answers: Holder) -> SpreadSources:
+def downloaded(*answers: Holder) -> MultiSource:
     """All shards from sources that answer so, asked in this order while nothing is known of them."""
     with ExitStack() as stack:
         urls = [stack.enter_context(mirror(answer)) for answer in answers]
         objects = HttpObjects(urls, timeout=60.0)
         stack.callback(objects.close)
         each = objects.each()
-        sources = SpreadSources({str(number): each[url] for number, url in enumerate(urls)})
+        sources = MultiSource({str(number): each[url] for number, url in enumerate(urls)})
         got = dict[str, bytes]()
 
         def fetch() -> None:
@@ -83,4 +83,4 @@ def test_the_last_byte_is_held_back_for_ever() -> None:
     holder = Holder(1)
     sources = downloaded(holder, Holder(0), Holder(0))
     assert holder.asked <= 2, "it looks fast, and fails"
-    assert sources.paces["0"].failures > 0
+    assert sources.stats["0"].failures > 0

@@ -10,13 +10,12 @@ from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
-from protocol.swarm.seeds import heldout_noise, heldout_problem, round_problem
-from swarm.assembly import AssembledMember, assemble
 from swarm.config import MeasuringConfig
+from swarm.envelope import heldout_noise, heldout_problem, round_problem
 from swarm.evaluation import Measuring, check_held_out
 from swarm.exchange import FolderExchange
-from swarm.journal import JOURNAL, measured, read_journal
-from swarm.progress import SwarmRound
+from swarm.member import AssembledMember, assemble
+from swarm.state import JOURNAL, SwarmRound, measured, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 
 EVERY_ROUND = MeasuringConfig(every=1, problems=24)

@@ -1,21 +1,35 @@
 """A folder and a real bucket are the same to a member."""
 
+import hashlib
+import random
 import secrets
 from collections.abc import Callable, Iterator
-from itertools import product
+from functools import partial
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.swarm.envelope import seal
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
-from swarm.exchange import BucketExchange, Exchange, FolderExchange, RefusedForGood, envelope_key, place_of
-from swarm.listing import ListingEntry
-from swarm.outbox import EnvelopeOutbox
-from tests.protocol.swarm.samples import KEYS, honest_envelope
+from swarm.config import MixConfig
+from swarm.envelope import seal
+from swarm.exchange import (
+    BucketExchange,
+    Exchange,
+    FolderExchange,
+    ListingEntry,
+    RefusedForGood,
+    envelope_key,
+    own_entry,
+    take_turns,
+)
+from swarm.inbox import EnvelopeInbox
+from swarm.inspection import Inspector
+from swarm.member import EnvelopeOutbox
 from tests.storage.conftest import bucket, s3
+from tests.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
 
 __all__ = ["bucket", "s3"]
 
@@ -41,7 +55,7 @@ def test_left_and_found(exchange: Exchange) -> None:
     assert exchange.get(entry, 10_000) == data
     with pytest.raises(IntegrityError):
         exchange.get(entry, 10)
-    for elsewhere in (ListingEntry(key), ListingEntry(object_key("envelopes", bytes(32)), entry.sharer)):
+    for elsewhere in (ListingEntry(key), ListingEntry(object_key("envelopes", bytes(32)), entry.peer)):
         with pytest.raises(MissingObjectError):
             exchange.get(elsewhere, 100)
 
@@ -63,7 +77,7 @@ def test_a_listing_that_begins_anywhere_has_every_envelope_once(
     found = list(exchange.listed())
     assert sorted(found) == sorted(there | left)
     if isinstance(exchange, BucketExchange):
-        places = [one.place for one in found]
+        places = [one.path for one in found]
         assert places == sorted(places, key=lambda place: (place <= f"envelopes/{kind}{start}", place))
 
 
@@ -77,12 +91,12 @@ def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(bucket: Bucket) ->
 
 
 def test_changed_bytes_are_noticed(exchange: Exchange, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    entry = place_of(shared(0, 5))
+    entry = own_entry(shared(0, 5))
     if isinstance(exchange, FolderExchange):
         exchange.publish(shared(0, 5))
-        (tmp_path / entry.place).write_bytes(b"wrong")
+        (tmp_path / entry.path).write_bytes(b"wrong")
     else:
-        request.getfixturevalue("bucket").put_first(entry.place, b"wrong")
+        request.getfixturevalue("bucket").put_first(entry.path, b"wrong")
     with pytest.raises(IntegrityError):
         exchange.get(entry, 100)
 
@@ -91,13 +105,13 @@ def test_a_folder_of_what_is_no_envelope_lists_those_that_are(tmp_path: Path) ->
     """A link to another folder, a folder that cannot be read, a file with an address for its name, other names."""
     exchange, inside = FolderExchange(tmp_path), tmp_path / "envelopes"
     exchange.publish(shared(0))
-    entry = place_of(shared(0))
-    (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.sharer)
+    entry = own_entry(shared(0))
+    (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.peer)
     (inside / ("0x" + "b" * 40)).write_bytes(b"")
     (inside / ("0x" + "c" * 40)).symlink_to("nowhere")
     (inside / "notes").mkdir()
-    (inside / entry.sharer / "notes.txt").write_bytes(b"")
-    (inside / entry.sharer / "deeper").mkdir()
+    (inside / entry.peer / "notes.txt").write_bytes(b"")
+    (inside / entry.peer / "deeper").mkdir()
     assert list(exchange.listed()) == [entry]
 
 
@@ -133,6 +147,123 @@ def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path:
     outbox.put(second)
     exchange = RefusingExchange(tmp_path, seal(first, KEYS[0]))
     outbox.send(exchange)
-    assert list(exchange.listed()) == [place_of(seal(second, KEYS[0]))]
+    assert list(exchange.listed()) == [own_entry(seal(second, KEYS[0]))]
     assert not outbox.waiting
     assert outbox.signed == 1
+
+
+# ---- Turns of peers
+
+
+ADDRESS = "0x" + "ab" * 20
+KEY = f"envelopes/{'0' * 64}.json"
+FLOOD, HONEST = KEYS[1], KEYS[0]
+
+
+def rank(entry: ListingEntry) -> tuple[bool, bytes]:
+    return False, hashlib.sha256(entry.path.encode()).digest()
+
+
+def order(peer: str) -> bytes:
+    return hashlib.sha256(peer.encode()).digest()
+
+
+def order_of_round(number: int, peer: str) -> bytes:
+    return order(f"{number} {peer}")
+
+
+def entries(peer: str, count: int) -> list[ListingEntry]:
+    return [ListingEntry(hashlib.sha256(f"{peer} {number}".encode()).hexdigest(), peer) for number in range(count)]
+
+
+def inbox_of(receiver: int = 0, **mix: int) -> EnvelopeInbox:
+    usual = Inspector(LIMITS, ENVIRONMENTS)
+    return EnvelopeInbox(usual, MixConfig.model_validate(mix), KEYS[2].address, bytes([receiver]) * 32)
+
+
+def test_a_place_says_whose_it_is() -> None:
+    for entry in (ListingEntry(KEY, ADDRESS), ListingEntry(KEY)):
+        assert ListingEntry.from_path(entry.path) == entry
+    assert ListingEntry(KEY, ADDRESS).path == f"envelopes/{ADDRESS}/{'0' * 64}.json"
+    for other in ("", "envelopes/", f"envelopes/{ADDRESS}", f"envelopes/{ADDRESS}/{ADDRESS}/{'0' * 64}.json",
+                  f"rollouts/{'0' * 64}.json", KEY + "\n", KEY.replace("0", "A"), f"envelopes/../{KEY}"):  # fmt: skip
+        assert ListingEntry.from_path(other) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_everybody_has_as_many_whatever_somebody_leaves(seed: int) -> None:
+    left = entries("flood", 5000) + [one for n in range(30) for one in entries(f"honest-{n}", 2)]
+    random.Random(seed).shuffle(left)
+    chosen = take_turns(left, 40, rank, order)
+    peers = [one.peer for one in chosen]
+    assert len(set(chosen)) == 40
+    assert peers.count("flood") in (1, 2)
+    assert len(set(peers)) == 31, "a first one of everybody before a second of anybody"
+    assert chosen == take_turns(reversed(left), 40, rank, order), "whatever the listing's order"
+
+
+def test_which_of_them_are_fetched_follows_from_the_rank_alone() -> None:
+    left = [one for number in range(300) for one in entries(f"{number}", 1)]
+    assert take_turns(left, 5, rank, order) == sorted(left, key=lambda one: order(one.peer))[:5]
+    assert take_turns(entries("a", 300), 5, rank, order) == sorted(entries("a", 300), key=rank)[:5]
+
+
+def test_who_leaves_much_does_not_come_first_either() -> None:
+    """Of a hundred who left eight each and three hundred who left one, a quarter of those who are fetched."""
+    left = [one for n in range(400) for one in entries(f"{n}", 8 if n < 100 else 1)]
+    chosen = [take_turns(left, 40, rank, partial(order_of_round, at)) for at in range(20)]
+    flooding = sum(int(one.peer) < 100 for those in chosen for one in those)
+    assert 140 < flooding < 260
+    assert len({one.peer for those in chosen for one in those}) > 300, "somebody else in every round"
+
+
+def test_what_is_to_come_last_comes_after_everybodys() -> None:
+    late = set(entries("late", 8))
+    chosen = take_turns([*late, *entries("a", 9)], 12, lambda one: (one in late, rank(one)[1]), order)
+    assert [one.peer for one in chosen] == ["a"] * 9 + ["late"] * 3
+
+
+def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path) -> None:
+    exchange = FolderExchange(tmp_path)
+    for number in range(12):
+        exchange.publish(seal(honest_envelope(1, number, (0,)), FLOOD))
+    exchange.publish(seal(honest_envelope(0, 0, (0,)), HONEST))
+    for receiver in range(6):
+        inbox = inbox_of(receiver, fetched=2)
+        assert inbox.collect(exchange, 0) == 2
+        assert set(inbox.state.seen) == {HONEST.address, FLOOD.address}
+
+
+def test_who_floods_below_another_address_is_not_read_there(tmp_path: Path) -> None:
+    """Else it would have others' turns; and the copy hides nothing of what lies in its place."""
+    exchange, inbox = FolderExchange(tmp_path), inbox_of(fetched=64)
+    flood = [seal(honest_envelope(1, number, (0,)), FLOOD) for number in range(4)]
+    for data in flood:
+        wrong = tmp_path / own_entry(data)._replace(peer=ADDRESS).path
+        wrong.parent.mkdir(parents=True, exist_ok=True)
+        wrong.write_bytes(data)
+    assert inbox.collect(exchange, 0) == 0
+    assert not inbox.state.records, "nobody is blamed: anybody could have put it there"
+    exchange.publish(flood[0])
+    assert inbox.collect(exchange, 1) == 1
+
+
+def test_wrong_bytes_below_another_address_hide_nothing(tmp_path: Path) -> None:
+    data = seal(honest_envelope(), HONEST)
+    exchange, inbox = FolderExchange(tmp_path), inbox_of()
+    wrong = tmp_path / own_entry(data)._replace(peer=ADDRESS).path
+    wrong.parent.mkdir(parents=True)
+    wrong.write_bytes(b"{}")
+    assert inbox.collect(exchange, 0) == 0
+    exchange.publish(data)
+    assert inbox.collect(exchange, 1) == 1
+
+
+def test_the_same_envelope_in_two_places_is_one(tmp_path: Path) -> None:
+    data = seal(honest_envelope(), HONEST)
+    exchange, inbox = FolderExchange(tmp_path), inbox_of()
+    exchange.publish(data)
+    (tmp_path / own_entry(data).key).write_bytes(data)
+    assert len(list(islice(exchange.listed(), 5))) == 2
+    assert sum(inbox.collect(exchange, number) for number in range(3)) == 1
+    assert not inbox.state.records[HONEST.address].breaches

@@ -1,15 +1,14 @@
-"""A receiver believes nothing: false scores and other problems are found, named, and cost the sharer its envelope."""
+"""A receiver believes nothing: false scores and other problems are found, named, and cost the peer its envelope."""
 
 import pytest
 
-from protocol.swarm.envelope import MalformedEnvelope, SharedGroup, seal
-from protocol.swarm.record import Breach
-from protocol.swarm.seeds import round_problem
+from swarm.envelope import MalformedEnvelope, SharedGroup, round_problem, seal
 from swarm.inspection import Inspected, Inspector
-from tests.protocol.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
+from swarm.sampling import Breach
+from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
 
 MEMBERS = {key.address for key in KEYS[:2]}
-INSPECTOR = Inspector(LIMITS, ENVIRONMENTS, MEMBERS.__contains__)
+INSPECTOR = Inspector(LIMITS, ENVIRONMENTS, MEMBERS)
 
 
 def inspect(groups: list[SharedGroup]) -> Inspected:

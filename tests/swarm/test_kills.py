@@ -16,11 +16,11 @@ import torch
 from engines.runtime import torch_environment
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import locked, write_atomic
-from protocol.swarm.envelope import EnvelopeLimits, open_envelope
 from swarm.config import MixConfig
+from swarm.envelope import EnvelopeLimits, open_envelope
 from swarm.exchange import FolderExchange
-from swarm.journal import JOURNAL, STATUS, read_journal
 from swarm.main import run
+from swarm.state import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 from trainer.checkpoint import checkpoints
 
@@ -46,7 +46,7 @@ def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> N
     before = {name: value.clone() for name, value in made.learner.policy.model.state_dict().items()}
     lost = made.member.round(1)
     again = world.member(0, mix=FEW)
-    assert again.progress.state.next == 1
+    assert again.progress.next == 1
     assert all(torch.equal(before[name], value) for name, value in again.learner.policy.model.state_dict().items())
     repeated = again.member.round(1)
     assert repeated.shared == lost.shared, "the same draw of the same offers"
@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world:
     state, journal = second / "state.json", made.progress.home / JOURNAL
     write_atomic(state, state.read_bytes().replace(b'"next":2', b'"next":9'))
     assert [line["round"] for line in read_journal(journal)] == [0, 1]
-    assert world.member(0).progress.state.next == 1
+    assert world.member(0).progress.next == 1
     assert [line["round"] for line in read_journal(journal)] == [0], "it tells of weights that are lost"
     write_atomic(first / "state.json", b"{}")
     with pytest.raises(IntegrityError, match="is intact"):
@@ -120,13 +120,13 @@ def test_what_a_damaged_checkpoint_knew_of_others_is_found_again(world: SwarmWor
     one_round(made)
     neighbours(world, 1)
     one_round(made)
-    heard = made.inbox.state.heard
+    heard = made.inbox.state.seen
     assert heard
     (checkpoints(made.progress.home / "checkpoints")[-1] / "state.json").write_bytes(b"{}")
     again = world.member(0)
-    assert not again.inbox.state.heard
+    assert not again.inbox.state.seen
     again.inbox.collect(FolderExchange(world.exchange), 1)
-    assert again.inbox.state.heard == heard
+    assert again.inbox.state.seen == heard
 
 
 def test_two_processes_do_not_work_in_one_home(world: SwarmWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a member's own policy would not have said it does not train on, and it says so of nobody who is like itself."""
+"""Shapes of completions: what is far beyond what one's own policy says is found, whatever numbers come."""
 
 import json
 import math
@@ -6,24 +6,134 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
 from environments.registry import load_environment
 from protocol.files import write_folder
-from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
-from protocol.swarm.plausibility import Shape
-from protocol.swarm.sampling import Offer
-from protocol.swarm.seeds import round_problem
-from swarm.assembly import AssembledMember
-from swarm.config import MixConfig
-from swarm.environments import load_swarm
+from swarm.config import MixConfig, PlausibilityConfig
+from swarm.envelope import EnvelopeLimits, SharedGroup, round_problem
 from swarm.exchange import FolderExchange
-from swarm.inspection import FoundGroup
-from swarm.journal import JOURNAL, read_journal
-from swarm.plausibility import PlausibilityJudge
+from swarm.inspection import InspectedGroup
+from swarm.member import AssembledMember, load_swarm
+from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
+from swarm.sampling import Offer
+from swarm.state import JOURNAL, read_journal
 from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
 from trainer.base_model import Recipe, warm_up, worked_sum
 from trainer.tiny_model import END_OF_THOUGHT
+
+CONFIG = PlausibilityConfig(slack=2.0, token_slack=3.0, stop_slack=2.0, window=4, odd=0.0, longer=1.25, brief=0)
+ORDINARY = [0.1, 1.5, 0.0, 3.0, 0.2, 0.0, 0.4, 0.1]
+OWN = [shape_of(ORDINARY, 4)] * 20
+surprises = st.lists(st.floats(0, 30), min_size=1, max_size=40)
+
+
+def doubt(values: list[float], stop: float = 0.0, own: list[Shape] = OWN) -> str | None:
+    return implausible(shape_of(values, CONFIG.window, stop), usual(own, CONFIG.odd), CONFIG)
+
+
+def test_what_is_like_one_s_own_is_plausible() -> None:
+    assert doubt(ORDINARY) is None
+    assert doubt([*ORDINARY, 4.9]) is None
+
+
+def test_a_token_that_the_policy_finds_impossible_is_found_anywhere() -> None:
+    for place in range(len(ORDINARY) + 1):
+        planted = [*ORDINARY[:place], 9.0, *ORDINARY[place:]]
+        assert "a token of 9.0 nats, 3.0 is usual" in str(doubt(planted)), place
+
+
+def test_a_phrase_of_tokens_each_of_which_is_possible_is_found() -> None:
+    assert "18.0 nats within 4 tokens, 4.7 are usual" in str(doubt([*ORDINARY, 4.5, 4.5, 4.5, 4.5]))
+
+
+def test_a_longer_text_than_one_s_own_is_found() -> None:
+    assert doubt([0.1] * 10) is None
+    assert doubt([0.1] * 11) == "11 tokens, 8 are usual"
+    brief = CONFIG.model_copy(update={"brief": 11})
+    assert implausible(shape_of([0.1] * 11, 4), OWN[0], brief) is None
+    assert implausible(shape_of([0.1] * 12, 4), OWN[0], brief) is not None
+
+
+def test_a_text_that_should_have_ended_is_found() -> None:
+    """A policy that ends there with 99% takes 4.6 nats not to; with half it takes 0.7."""
+    assert doubt(ORDINARY, surprise_of_not(math.log(0.5))) is None
+    assert "not to end there" in str(doubt(ORDINARY, surprise_of_not(math.log(0.99))))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_numbers_that_are_none_are_never_plausible(bad: float) -> None:
+    assert doubt([*ORDINARY, bad]) is not None
+    assert doubt(ORDINARY, bad) is not None
+
+
+def test_an_engine_s_mistake_does_not_make_everything_usual() -> None:
+    broken = [shape_of([math.nan, 0.1], 4), *OWN]
+    assert not broken[0].finite
+    assert usual(broken, 0.0) == usual(OWN, 0.0)
+    assert doubt([9.0], own=broken) is not None
+
+
+def test_without_own_completions_nothing_is_plausible() -> None:
+    assert usual([], 0.01) == Shape(-math.inf, -math.inf, 0)
+    assert doubt([0.0], own=[]) is not None
+    assert doubt([0.0], own=[shape_of([math.inf], 4)]) is not None
+
+
+def test_one_token_and_none() -> None:
+    assert shape_of([2.0], 4) == Shape(2.0, 2.0, 1)
+    assert shape_of([], 4) == Shape(0.0, 0.0, 0)
+    assert shape_of([-0.5], 4).worst == 0.0, "rounding may make p a little more than 1"
+
+
+def test_the_odd_ones_out_are_not_what_is_usual() -> None:
+    own = [*OWN, *OWN, *OWN, *OWN, *OWN, Shape(20.0, 15.0, 8)]
+    assert usual(own, 0.01) == OWN[0]
+    assert usual(own, 0.0) == Shape(20.0, 15.0, 8)
+
+
+@given(surprises, st.integers(1, 50))
+def test_the_window_lies_between_the_worst_and_the_whole(values: list[float], window: int) -> None:
+    shape = shape_of(values, window)
+    assert shape.worst <= shape.window + 1e-9
+    assert shape.window <= math.fsum(values) + 1e-9
+    assert window < len(values) or shape.window == math.fsum(values)
+    assert shape_of(values, 1).window == shape.worst
+
+
+@given(st.lists(surprises, min_size=1, max_size=20))
+def test_every_own_completion_is_plausible_where_none_is_odd(texts: list[list[float]]) -> None:
+    own = [shape_of(one, CONFIG.window) for one in texts]
+    known = usual(own, 0.0)
+    assert all(implausible(one, known, CONFIG) is None for one in own)
+
+
+@given(surprises, st.integers(0, 39), st.floats(0, 50))
+def test_more_surprise_never_makes_a_text_more_plausible(values: list[float], place: int, more: float) -> None:
+    worse = list(values)
+    worse[place % len(values)] += more
+    if doubt(values) is not None:
+        assert doubt(worse) is not None
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_not_ending_is_never_a_negative_surprise(logarithm: float) -> None:
+    found = surprise_of_not(logarithm)
+    assert found >= 0
+    assert not math.isnan(found)
+
+
+def test_not_ending_takes_what_is_left_of_the_probability() -> None:
+    assert surprise_of_not(math.log(0.75)) == pytest.approx(math.log(4))
+    assert surprise_of_not(-math.inf) == 0.0
+    assert surprise_of_not(0.0) == math.inf
+    assert surprise_of_not(-1e-300) > 600
+
+
+# ---- The judge
+
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)
 """Twenty seconds of the warm-up: a policy that knows nothing finds nothing impossible."""
@@ -59,18 +169,18 @@ def judge_of(made: AssembledMember) -> PlausibilityJudge:
     return judge
 
 
-def found_group(world: SwarmWorld, texts: list[Text], slot: int = 0) -> FoundGroup:
+def found_group(world: SwarmWorld, texts: list[Text], slot: int = 0) -> InspectedGroup:
     address = world.account(1).address
     seed = round_problem(DOCUMENT.digest, address, 0, slot)
     group = scored_group(load_swarm(world.config(1))[1], seed, slot, texts)
-    return FoundGroup(Offer(address, 0, slot, "", group.rewards), seed, group)
+    return InspectedGroup(Offer(address, 0, slot, "", group.rewards), seed, group)
 
 
-def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list[FoundGroup]:
+def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list[InspectedGroup]:
     address = world.account(1).address
     seeds = [round_problem(DOCUMENT.digest, address, number, one.slot) for one in groups]
     return [
-        FoundGroup(Offer(address, number, one.slot, "", one.rewards), seed, one)
+        InspectedGroup(Offer(address, number, one.slot, "", one.rewards), seed, one)
         for one, seed in zip(groups, seeds, strict=True)
     ]
 
@@ -104,14 +214,14 @@ def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
     judge = judge_of(made)
     shapes: list[Shape] = []
     for number in range(4):
-        shapes = judge.usual_with(shapes, made.member.parts.rounds.make(parts.engine, number, range(6)))
+        shapes = judge.with_own(shapes, made.member.parts.rounds.make(parts.engine, number, range(6)))
     doubts = []
     for number in range(4):
         own = [one.shared for one in parts.rounds.make(parts.engine, number, range(6)) if one.shared is not None]
         for found in shared_by(world, own, number):
             group = made.member.parts.retokeniser.group(found)
             assert group is not None
-            doubts.append(judge.doubts(found, group, shapes))
+            doubts.append(judge.doubt(found, group, shapes))
     assert len(doubts) == 24
     assert sum(one is not None for one in doubts) <= 3, [one for one in doubts if one]
 
@@ -138,7 +248,7 @@ def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> 
     own = parts.rounds.make(parts.engine, 0, range(4))
     found = shared_by(world, [one.shared for one in own if one.shared is not None], 0)
     theirs = [shape for one, group in zip(found, own, strict=True) for shape in judge.shapes(one, group.group)]
-    ours = judge.usual_with([], own)
+    ours = judge.with_own([], own)
     assert len(ours) == len(theirs) == 24
     for first, second in zip(ours, theirs, strict=True):
         assert first[:3] == pytest.approx(second[:3], abs=1e-3)
@@ -149,7 +259,7 @@ def test_with_few_completions_of_its_own_it_believes_nothing(world: SwarmWorld) 
     found = found_group(world, [Text(f"{END_OF_THOUGHT}1"), Text(f"{END_OF_THOUGHT}2")])
     group = made.member.parts.retokeniser.group(found)
     assert group is not None
-    assert "too few" in str(judge_of(made).doubts(found, group, []))
+    assert "too few" in str(judge_of(made).doubt(found, group, []))
 
 
 def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) -> None:
@@ -157,8 +267,8 @@ def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) 
     parts = made.member.parts
     (own,) = parts.rounds.make(parts.engine, 0, range(1))
     broken = replace(own, logprobs=((math.nan,), (-math.inf, -1.0), *own.logprobs[2:]))
-    assert len(judge_of(made).usual_with([], [broken])) == len(own.logprobs) - 2
-    assert len(judge_of(made).usual_with([], [own] * 200)) == 512, "no more than the history"
+    assert len(judge_of(made).with_own([], [broken])) == len(own.logprobs) - 2
+    assert len(judge_of(made).with_own([], [own] * 200)) == 512, "no more than the history"
 
 
 def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:

@@ -9,16 +9,14 @@ from engines.hf import TransformersEngine
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.environments import EnvironmentConfig
-from protocol.swarm.document import SwarmDocument
-from protocol.swarm.envelope import Envelope, SharedCompletion, SharedGroup, question_digest, seal
-from protocol.swarm.seeds import round_problem
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from runtime.keystore import store
 from runtime.process import KeyConfig
-from swarm.assembly import AssembledMember, assemble
 from swarm.config import MixConfig, SwarmMemberConfig
+from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocument, question_digest, round_problem, seal
 from swarm.exchange import FolderExchange
 from swarm.main import MemberDaemon
+from swarm.member import AssembledMember, assemble
 from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 SUMS = EnvironmentConfig(
@@ -106,10 +104,9 @@ class SwarmWorld:
 
 def one_round(made: AssembledMember) -> None:
     """A round as the process makes it."""
-    done = made.round(made.progress.state.next)
-    made.progress.finished(made.learner, made.inbox, done)
+    made.round(made.progress.next)
 
 
 def run_rounds(made: AssembledMember, rounds: int) -> None:
     """As the process makes them, and its end."""
-    MemberDaemon(made, made.progress.state.next + rounds, 0.0, ExitStack()).run()
+    MemberDaemon(made, made.progress.next + rounds, 0.0, ExitStack()).run()

@@ -15,7 +15,7 @@ from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import OneRank, Ranks
+from trainer.distributed import Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
 
@@ -26,7 +26,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
-    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or OneRank())
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or Ranks())
     return Learner(base, TrainConfig(), 1.0, placement=placement)
 
 

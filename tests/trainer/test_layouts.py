@@ -22,7 +22,7 @@ from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model, some_groups
 from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import OneRank, Ranks
+from trainer.distributed import Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
 from trainer.step_metrics import StepMetrics
@@ -115,7 +115,7 @@ class Trainings:
 
     def _once(self, world: int, run: LayoutRun) -> list[LayoutResult]:
         if (world, run) not in self._made:
-            self._made[world, run] = on_ranks(world, train, run) if world else [train(OneRank(), run)]
+            self._made[world, run] = on_ranks(world, train, run) if world else [train(Ranks(), run)]
         return self._made[world, run]
 
 

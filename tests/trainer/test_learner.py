@@ -16,7 +16,7 @@ from tests.trainer.helpers import small_model, some_groups
 from trainer.batch import Group, micro_batch
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
-from trainer.distributed import OneRank
+from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
@@ -123,7 +123,7 @@ def test_the_old_learner_is_gone_before_a_new_one_is_made() -> None:
             made.append(weakref.ref(self))
 
     make: Any = Held
-    LearnerGroup(OneRank(), make).renew()
+    LearnerGroup(Ranks(), make).renew()
     assert len(made) == 2
 
 

@@ -22,7 +22,7 @@ from protocol.waits import wait_for
 from tests.conftest import free_port
 from trainer.batch import GroupSettings, Source, TrainRollout
 from trainer.config import MetricsConfig
-from trainer.distributed import OneRank
+from trainer.distributed import Ranks
 from trainer.metrics import (
     HELP,
     LABELLED,
@@ -352,7 +352,7 @@ def test_each_source_has_the_mean_of_its_own_tokens() -> None:
         sequence = torch.cat([torch.full((len(old[place]),), at) for at, place in enumerate(places)])
         flat = [torch.tensor([value for place in places for value in rows[place]]) for rows in (old, sampled)]
         totals.add(places, sequence, *flat)
-    overall, found = totals.by_source(samples, 4, OneRank())
+    overall, found = totals.by_source(samples, 4, Ranks())
 
     def expected(*places: int) -> tuple[float, float]:
         ratios = [a - b for place in places for a, b in zip(old[place], sampled[place], strict=True)]
@@ -378,20 +378,20 @@ def test_equal_policies_have_no_mismatch() -> None:
     totals = MismatchTotals(1, torch.device("cpu"))
     logp = torch.tensor([-0.5, -2.0])
     totals.add((0,), torch.zeros(2, dtype=torch.int64), logp, logp)
-    overall, found = totals.by_source([sample(ADA, 2)], 3, OneRank())
+    overall, found = totals.by_source([sample(ADA, 2)], 3, Ranks())
     assert overall == found[0].kl == found[0].absolute == 0.0
 
 
 def test_a_wild_log_probability_of_a_file_stays_a_number() -> None:
     totals = MismatchTotals(1, torch.device("cpu"))
     totals.add((0,), torch.zeros(2, dtype=torch.int64), torch.zeros(2), torch.tensor([-1e30, float("nan")]))
-    overall, _ = totals.by_source([sample(ADA, 2)], 3, OneRank())
+    overall, _ = totals.by_source([sample(ADA, 2)], 3, Ranks())
     assert overall is not None
     assert math.isfinite(overall)
 
 
 def test_without_log_probabilities_there_is_no_mismatch() -> None:
-    assert MismatchTotals(1, torch.device("cpu")).by_source([sample(ADA)], 3, OneRank()) == (None, ())
+    assert MismatchTotals(1, torch.device("cpu")).by_source([sample(ADA)], 3, Ranks()) == (None, ())
 
 
 def test_a_batch_says_rewards_length_errors_and_staleness() -> None:

@@ -123,7 +123,7 @@ def test_a_model_that_solves_nothing_keeps_nothing_and_says_so(base: Path, tmp_p
     (tmp_path / "pool.json").write_text(CONFIG.model_dump_json())
     muster, out = Muster(tmp_path), tmp_path / "filtered.json"
     options = ("--pool-config", tmp_path / "pool.json", "--weights", base, "--out", out, "--candidates", "4")
-    said = muster.refused("data", "filter", *options, "--samples", "2", "--engine", "transformers")
+    said = muster.refused("env", "filter", *options, "--samples", "2", "--engine", "transformers")
     assert "none of 4 problems is solved in 12.5% to 75.0% of the tries" in said
     assert not out.exists()
     lines = (tmp_path / "filtered.tries.jsonl").read_text().splitlines()
@@ -135,6 +135,6 @@ def test_the_command_writes_a_pool_configuration_that_draws_from_what_was_kept(b
     (tmp_path / "pool.json").write_text(CONFIG.model_dump_json())
     muster, out = Muster(tmp_path), tmp_path / "filtered.json"
     options = ("--pool-config", tmp_path / "pool.json", "--weights", base, "--out", out, "--candidates", "40")
-    said = muster.ok("data", "filter", *options, "--engine", "transformers", "--json").json
+    said = muster.ok("env", "filter", *options, "--engine", "transformers", "--json").json
     assert (said["kept"], said["too_hard"], said["too_easy"], said["share"]) == (27, 5, 8, 0.675)
     assert PoolConfig.load(out).environments[0].problems == whole.problems

@@ -326,14 +326,14 @@ def test_two_ranks_learn_what_one_process_learns(base: Path, data: Path, tmp_pat
 def test_the_command_fine_tunes_and_names_what_is_wrong(base: Path, data: Path, tmp_path: Path) -> None:
     settings, muster = config(base, data, tmp_path, updates=2), Muster(tmp_path)
     (tmp_path / "sft.json").write_text(settings.model_dump_json())
-    done = muster.ok("trainer", "sft", "--config", tmp_path / "sft.json")
+    done = muster.ok("pool", "train", "--sft", tmp_path / "sft.json")
     assert "update 2 of 2: loss" in done.err
     assert (tmp_path / "out" / "model.safetensors").is_file()
     (tmp_path / "wrong.toml").write_text('home = "h"\nmodel = "m"\ndata = "d"\nout = "o"\nepoch = 1\n')
-    assert "wrong.toml: `epoch`" in muster.refused("trainer", "sft", "--config", tmp_path / "wrong.toml")
+    assert "wrong.toml: `epoch`" in muster.refused("pool", "train", "--sft", tmp_path / "wrong.toml")
     other = settings.model_copy(update={"home": tmp_path / "other", "data": tmp_path / "none"})
     (tmp_path / "none.json").write_text(other.model_dump_json())
-    assert "cannot read" in muster.refused("trainer", "sft", "--config", tmp_path / "none.json")
+    assert "cannot read" in muster.refused("pool", "train", "--sft", tmp_path / "none.json")
 
 
 Z_LOSS_RATES = OptimizerConfig(

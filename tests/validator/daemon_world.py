@@ -18,13 +18,13 @@ from tests.chain.game_pool import GamePool
 from tests.conftest import TOKEN, Deployed, free_port
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
-from validator.ballots import BallotBox
+from validator.ballots import BallotStore
 from validator.config import ServeConfig
 from validator.daemon import Validator
 from validator.judging.queue import JudgeQueue
 from validator.judging.verdicts import VerdictStore
 from validator.pools import PoolCollaborators, ValidatorCollaborators
-from validator.retention import FileShelf, Holdings, KeptFiles, ServedShelf
+from validator.retention import FileServer, Retention, RetentionStore, Serving
 from validator.tasks import TransactionTasks
 
 FAMILY = 1 << 31 | 7
@@ -81,7 +81,7 @@ class ValidatorWorld:
         self.objects: Any = LosingObjects(self.lost)
         self.patience, self.room, self.config = 0.0, 1 << 20, tiny.CONFIG
         self.serve: ServeConfig | None = serve_somewhere()
-        self.shelf: FileShelf | None = None
+        self.shelf: Serving | None = None
         self.threads = 8
         self.opened: list[tuple[str, bool]] = []
 
@@ -90,14 +90,14 @@ class ValidatorWorld:
         are; the game's own, if not given."""
         suites = {suite.client.address: suite for suite in self.game.voters.values()}
         verdicts, chain = VerdictStore(self.folder / "verdicts"), cast(Any, GamePool(self.game))
-        files, queue = KeptFiles(self.folder / "files", self.room), JudgeQueue(verdicts)
+        files, queue = RetentionStore(self.folder / "files", self.room), JudgeQueue(verdicts)
         queue.start()
         collaborators = ValidatorCollaborators(
             chain=chain,
             voters={voter: suites[voter] for voter in voters or suites},
-            ballots=BallotBox(self.folder / "ballots"),
+            ballots=BallotStore(self.folder / "ballots"),
             verdicts=verdicts,
-            holdings=Holdings(files, ServedShelf(self.serve, files) if self.serve else self.shelf),
+            retention=Retention(files, FileServer(self.serve, files) if self.serve else self.shelf),
             queue=queue,
             tasks=TransactionTasks(self.threads),
             wake=threading.Event(),
@@ -116,7 +116,7 @@ class ValidatorWorld:
         if source.pool in self.unreachable:
             raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
         client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
-        files = self.running[-1][1].holdings.files
+        files = self.running[-1][1].retention.store
         judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
         return PoolCollaborators(client, service, judge, self.config, self.patience, self.patience)
 

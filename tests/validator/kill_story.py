@@ -19,7 +19,7 @@ from tests.chain.game import Game, work
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.mirror import mirror, send
 from tests.validator.mortal import Life, Moment, live
-from validator.ballots import BallotBox
+from validator.ballots import BallotStore
 
 WINDOW = 250
 """Seconds of every window."""
@@ -223,7 +223,10 @@ class Story:
         for member, commitment in current.commits.items():
             assert self._seen.setdefault(member, commitment) in (commitment, b"")
             if commitment:
-                where, box = f"lane-{self._place[0]}-{self._lane.lane}-0", BallotBox(self._committee.state / "ballots")
+                where, box = (
+                    f"lane-{self._place[0]}-{self._lane.lane}-0",
+                    BallotStore(self._committee.state / "ballots"),
+                )
                 ballot = box.committed(where, current.seats[member], commitment)
                 assert ballot is not None
                 assert list(self._committee.state.glob(f"verdicts/*/{ballot.verdict_hash.hex()}.json"))

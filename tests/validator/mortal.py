@@ -156,7 +156,7 @@ def live(life: Life) -> None:
         client = PoolClient(config.model_copy(update=source.model_dump()), None, shared.chain, announced)
         engine: Any = LoadedEngine(None)  # type: ignore[arg-type]
         judges = ModelFreeJudge(
-            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.holdings.files,
+            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.retention.store,
             judge,
         )  # fmt: skip
         service: Any = DocumentTaker(bucket)

@@ -12,7 +12,7 @@ from validator.judging.context import SubmissionFacts, verdict_on
 from validator.judging.pipeline import FileJudge, LoadedEngine
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import KeptFiles
+from validator.retention import RetentionStore
 
 
 class ScriptedObjects:
@@ -52,7 +52,7 @@ def judge_of(
     objects: ScriptedObjects,
     judge: ScriptedJudge,
     weights: Callable[[Work], Path] = tiny_weights,
-    files: KeptFiles | None = None,
+    files: RetentionStore | None = None,
 ) -> FileJudge:
     """A judge of files that keeps its verdicts in `folder`, and the files in `files`."""
     sources = Sources(objects)  # type: ignore[arg-type]

@@ -4,13 +4,18 @@ several."""
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from chain.contracts import DRAW_REACH
+from protocol.errors import IntegrityError
 from protocol.verdict import BallotDocument, Code
 from tests.conftest import Deployed
 from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file
+from validator.duties import LaneDuties
 from validator.pools import pools_to_serve
 
 
@@ -130,3 +135,38 @@ def test_a_pool_is_served_until_no_draw_can_reach_a_seat_that_opted_out(world: V
     assert pools_to_serve(game.state, voters, last + DRAW_REACH) == {game.pool}
     assert pools_to_serve(game.state, voters, last + DRAW_REACH + 1) == set()
     assert pools_to_serve(game.state, {"0x": None}, 0) == set()
+
+
+def test_ballots_go_once_their_round_is_final_and_not_before(world: ValidatorWorld) -> None:
+    validator, game, ballots = world.start(), world.game, world.folder / "ballots"
+    game.attest(0)
+    game.mine_to(world.lane.round.seed_block + 1)
+    turns(validator, lambda: world.lane.round.settled)
+
+    def sweep() -> list[str]:
+        for _ in range(2):
+            validator._sweep_at = 0.0
+            validator.turn()
+        return [path.name for path in ballots.glob("*.json")]
+
+    assert len(sweep()) == 3, "a reorganisation may undo what can still be disputed"
+    game.deployed.chain.later(game.state.pools[game.pool].terms.challengeWindow + 1)
+    assert sweep() == []
+
+
+def test_a_lane_that_fails_holds_up_no_other() -> None:
+    voted: list[int] = []
+
+    class OneFails(LaneDuties):
+        def _vote(self, state: Any, pool: Any, lane: Any, *_: Any) -> None:
+            if lane.lane == 0:
+                raise IntegrityError("something is damaged", "mend it")
+            voted.append(lane.lane)
+
+    nothing: Any = MagicMock()
+    nothing.is_closed.return_value = False
+    lanes = {(1, number): SimpleNamespace(lane=number, round=SimpleNamespace(settled=False)) for number in range(3)}
+    state: Any = SimpleNamespace(lanes=lanes, seats={}, files_of=lambda lane: [])
+    pool: Any = SimpleNamespace(pool=1)
+    assert OneFails(nothing, nothing, nothing, nothing).advance(state, pool, 0) is False
+    assert voted == [1, 2]

@@ -17,7 +17,7 @@ from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import NEAR, Answer, drip, mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns
 from validator.daemon import Validator
-from validator.retention import Custodian, FileShelf, needed
+from validator.retention import RetentionService, Serving, must_retain
 
 OVERTURNED = TOKEN
 """`overturnPenalty` of a local chain."""
@@ -170,7 +170,7 @@ def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) ->
             owner.members[owner.members.index(suite.client.address)] = key.address
     assert {game.state.seats[seat].voter for seat in game.voters} >= set(owner.members)
     for _ in range(2):
-        process._custodian.sweep(game.state, game.suite.client.now())
+        process._retention.sweep(game.state, game.suite.client.now())
     owner.committee.stop()
     owner.dispute()
     again = owner.committee.start(*owner.members)
@@ -179,7 +179,7 @@ def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) ->
     assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
 
 
-class HangingShelf(FileShelf):
+class HangingShelf(Serving):
     """A bucket that never answers, until the test is over."""
 
     def __init__(self) -> None:
@@ -244,17 +244,17 @@ def _slow(asked: list[str]) -> Answer:
 
 def test_what_is_kept_goes_once_its_outcome_stands_and_not_before(owner: HidingOwner) -> None:
     owner.accept()
-    files = owner.committee.running[-1][1].holdings.files
+    files = owner.committee.running[-1][1].retention.store
     place, game = (owner.game.pool, 0), owner.game
-    custodian: Custodian = owner.committee.running[-1][0]._custodian
+    service: RetentionService = owner.committee.running[-1][0]._retention
 
     def sweep_twice() -> bool:
         for _ in range(2):
-            custodian.sweep(game.state, game.suite.client.now())
+            service.sweep(game.state, game.suite.client.now())
         return files.has(place, owner.file.sha256)
 
     def wanted(now: int, sha256: bytes = owner.file.sha256) -> bool:
-        return needed(game.state, place, sha256, now)
+        return must_retain(game.state, place, sha256, now)
 
     assert sweep_twice()
     final = owner.now.final_time
@@ -273,7 +273,7 @@ def test_what_there_is_no_room_for_is_unavailable_and_costs_its_seats_nothing(
     owner.committee.room, owner.others.patience = 0, 1.0
     owner.accept(Code.UNAVAILABLE)
     assert "file 0 of pool" in caplog.text
-    assert "IS NOT KEPT" in caplog.text
+    assert "IS NOT RETAINED" in caplog.text
     paid = owner.dispute()
     owner.judge()
     assert owner.now.code == Code.UNAVAILABLE

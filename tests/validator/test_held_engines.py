@@ -14,8 +14,7 @@ from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullMode
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world
-from tests.validator.test_case_verdict import case, final, verdicts
-from tests.validator.test_node_evidence import PAIR
+from tests.validator.test_challenges import PAIR, case, final, verdicts
 from validator.challenges import NullModel, judge_challenge
 from validator.judging import pipeline
 from validator.judging.context import SubmissionFacts, verdict_on

@@ -18,6 +18,7 @@ from sandbox.policy import MIB, Mode, Mount, NetworkAccess
 from sandbox.pool import make
 from worker.config import WorkerConfig
 from worker.main import INSIDE, _bring_images, absolute, enter, worker_policy
+from worker.signer import SOCKET
 
 PUBLIC = {"rpc": ["https://rpc.example"], "orchestrator": "https://pool.example"}
 
@@ -33,18 +34,16 @@ def config(**changes: Any) -> WorkerConfig:
     return WorkerConfig.model_validate(values | PUBLIC | changes)
 
 
-def test_it_writes_to_its_home_and_cache_and_reads_its_keys() -> None:
+def test_it_writes_to_its_home_and_cache_and_reads_no_key() -> None:
     assert worker_policy(config(), Mode.PODMAN).mounts == (
         Mount.same(Path("/srv/worker"), writable=True),
         Mount.same(Path("/srv/weights"), writable=True),
         Mount.same(Path("/etc/muster/deployment.json")),
-        Mount.same(Path("/etc/muster/node.json")),
-        Mount.same(Path("/etc/muster/node.password")),
     )
 
 
 def test_in_bubblewrap_it_also_reads_python_and_muster_but_no_home() -> None:
-    mounts = worker_policy(config(), Mode.BUBBLEWRAP).mounts[5:]
+    mounts = worker_policy(config(), Mode.BUBBLEWRAP).mounts[3:]
     assert mounts == python_mounts()
     assert not any(mount.writable for mount in mounts)
     targets = {mount.target for mount in mounts}
@@ -75,6 +74,7 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "/of/the/host.so")
     made = worker_policy(config(), Mode.PODMAN).environment
     assert made[INSIDE] == "1"
+    assert made[SOCKET] == "/srv/worker/signer.sock"
     assert made["XDG_CACHE_HOME"] == "/srv/worker/.cache"
     assert "LD_PRELOAD" not in made, "an image has its own libraries"
     assert "of somebody else" not in made.values()
@@ -92,6 +92,13 @@ def test_limits_and_gpu_follow_the_configuration() -> None:
 def test_a_path_that_no_mount_can_have_is_named() -> None:
     with pytest.raises(ConfigError, match=r"/srv/a:b.*choose another path"):
         worker_policy(config(cache="/srv/a:b"), Mode.PODMAN)
+
+
+def test_a_key_in_a_folder_that_the_worker_reads_is_refused() -> None:
+    inside = {"keystore": "/srv/worker/keys/node.json"}
+    with pytest.raises(ConfigError, match=r"/srv/worker/keys/node\.json is in /srv/worker.*move the key file"):
+        worker_policy(config(node=inside), Mode.BUBBLEWRAP)
+    assert worker_policy(config(node=inside), Mode.PLAIN).folder == Path("/srv/worker"), "it hides nothing anyway"
 
 
 def test_paths_start_where_the_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +124,8 @@ def test_a_container_that_is_asked_for_is_not_replaced(tmp_path: Path, monkeypat
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH: apt-get install bubblewrap")
-def test_a_worker_in_bubblewrap_reads_its_key_and_says_what_protects_it(tmp_path: Path) -> None:
-    """What it refuses inside, the outer process refuses."""
+def test_a_worker_in_bubblewrap_says_what_protects_it(tmp_path: Path) -> None:
+    """The key is opened outside, before anything is started."""
     (tmp_path / "node.password").write_text("three other words\n")
     (tmp_path / "node.password").chmod(0o600)
     keystore.create(tmp_path / "node.json", "three plain words", work_factor=keystore.LIGHT_SCRYPT_N)

@@ -53,7 +53,8 @@ def packed_attention(
     packed: PackedLayout | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface. query: [1, H, L, D]; key, value: [1, K, L, D] with H a multiple of K.
+    """Compute attention behind transformers' interface. query: [1, H, L, D]; key, value: [1, K, L, D] with H a multiple
+    of K.
 
     Returns [1, L, H, D]. Without `packed`, rows [B, H, L, D] are one sequence each. Causal; `sliding_window` counts the
     token itself. Dropout is not applied: log-probabilities must be those of the policy that generated.

@@ -43,7 +43,7 @@ class ChunkedHead(nn.Linear):
     chunk_bytes: int = CHUNK_BYTES
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden: [1, L, d]."""
+        """Return the answers to `task` for hidden: [1, L, d]."""
         if self.task is None or hidden.shape[0] != 1:
             raise RuntimeError("the output head needs its task and one packed row of hidden states")
         task = self.task

@@ -3,14 +3,16 @@
 import contextlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
+from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_folder
-from protocol.models import TOKENIZER_FILES
+from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
 from protocol.training import LoraConfig
 from trainer.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
@@ -57,13 +59,13 @@ class Policy:
         self.model = self.placement.place(model, self.dtype, offload)
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
-        """ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
+        """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
         logp, entropy = self._answer(row, HeadTask(row.rows, row.targets, temperature, entropy_gradient))
         return logp, entropy
 
     def logprobs_and_largest(self, row: MicroBatch, gradient: bool = False) -> tuple[Tensor, Tensor]:
-        """ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1; `gradient`:
-        whether the latter has one."""
+        """Return ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1;
+        `gradient`: whether the latter has one."""
         logp, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, gradient, largest=True))
         return logp, largest
 
@@ -103,6 +105,20 @@ class Policy:
         for name in EXTRA_FILES:
             if (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, folder / name)
+        if (self.folder / TEMPLATES).is_dir():
+            _store_templates(self.folder, folder)
+
+
+def _store_templates(source: Path, folder: Path) -> None:
+    """Put named chat templates into tokenizer_config.json: a published step has no folders."""
+    tokenizer: Any = load_tokenizer(source)
+    templates = tokenizer.chat_template
+    if isinstance(templates, dict):
+        path = folder / "tokenizer_config.json"
+        config = read_object(path) if path.is_file() else {}
+        config["chat_template"] = [{"name": name, "template": text} for name, text in sorted(templates.items())]
+        path.write_bytes(canonical_json(config))
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
 
 
 def _without_dropout(model: nn.Module) -> None:
@@ -115,7 +131,7 @@ def _without_dropout(model: nn.Module) -> None:
 
 
 def model_folder(source: str) -> Path:
-    """A local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
+    """Return a local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
     folder = Path(source).expanduser()
     return folder if folder.is_dir() else _from_hub(source)
 

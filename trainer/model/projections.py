@@ -119,7 +119,7 @@ class Float8Linear(nn.Linear):
         self.train(old.training)
 
     def forward(self, values: Tensor) -> Tensor:
-        """values: [..., in] → [..., out], in autocast's dtype, or else that of `values`."""
+        """Multiply values: [..., in] → [..., out], in autocast's dtype, or else that of `values`."""
         kind = values.device.type
         values = values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
         if not values.numel():  # an expert to which no token goes: nothing has a largest magnitude

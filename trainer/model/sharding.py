@@ -14,14 +14,14 @@ from torch.distributed.tensor import DTensor
 
 from protocol.errors import ConfigError
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import OneRank, Ranks, join_ranks, rank_device
+from trainer.distributed import Ranks, join_ranks, rank_device
 
 
 @dataclass(frozen=True)
 class Placement:
     """The ranks, this rank's device, and how models lie on them; without a mesh a model is whole on `device`."""
 
-    ranks: Ranks = field(default_factory=OneRank)
+    ranks: Ranks = field(default_factory=Ranks)
     device: str = "cpu"
     mesh: DeviceMesh | None = None
     memory: MemoryConfig = field(default_factory=MemoryConfig)
@@ -53,7 +53,7 @@ class Placement:
 def make_placement(
     parallel: ParallelConfig, memory: MemoryConfig, device: str, ranks: Ranks | None = None
 ) -> Placement:
-    """The placement that a configuration asks for, on `ranks` or those that this process was started as one of.
+    """Return the placement that a configuration asks for, on `ranks` or those that this process was started as one of.
 
     Raises ConfigError, RanksLostError.
     """
@@ -77,11 +77,11 @@ def make_placement(
 
 
 def model_blocks(model: Any) -> list[nn.Module]:
-    """The repeated layers of a Hugging Face model, sharded or not: what it says must not be split."""
+    """Return the repeated layers of a Hugging Face model, sharded or not: what it says must not be split."""
     names = set(model._no_split_modules or ())
     return [module for module in model.modules() if type(module).__name__.removeprefix("FSDP") in names]
 
 
 def whole(value: Tensor) -> Tensor:
-    """A tensor that may be sharded, gathered; every rank must call it."""
+    """Gather a tensor that may be sharded; every rank must call it."""
     return value.full_tensor() if isinstance(value, DTensor) else value

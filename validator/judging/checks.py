@@ -294,7 +294,7 @@ def check_distribution(context: CheckContext) -> Finding:
     checks = context.config.checks
     measured = {
         "surprise": (sum(row.surprise for row in context.measured), checks.distribution_nats_reject),
-        "dullness": (sum(row.dullness for row in context.measured), checks.distribution_nats_reject),
+        "overconfidence": (sum(row.overconfidence for row in context.measured), checks.distribution_nats_reject),
     }
     tokens = sum(len(row.gaps) for row in context.measured)
     return by_threshold("distribution", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=tokens)

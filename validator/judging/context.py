@@ -1,4 +1,4 @@
-"""Repetitions within one file: proofs that stand for several texts, and improbable texts that occur twice."""
+"""What checks judge: a file, what the chain says of it, and the measurements of the verifier's own prefill."""
 
 import hashlib
 import math
@@ -30,8 +30,8 @@ class Repeats:
 
 
 def repeats(rollouts: Sequence[Rollout], inserted: Sequence[Inserted]) -> Repeats:
-    """What a file says twice; a function of the file and of the replies `inserted` in its rows, so that every verifier
-    finds the same."""
+    """Find what a file says twice; a function of the file and of the replies `inserted` in its rows, so that every
+    verifier finds the same."""
     seen: dict[bytes, tuple[bytes, int]] = {}
     ambiguous: set[int] = set()
     copied: dict[int, int] = {}
@@ -46,8 +46,8 @@ def repeats(rollouts: Sequence[Rollout], inserted: Sequence[Inserted]) -> Repeat
 
 
 def fingerprints(rollout: Rollout, inserted: Inserted = ()) -> Iterator[tuple[bytes, bytes, float]]:
-    """Per proof: the proof, a SHA-256 of all tokens that it depends on, replies and where they stand included, and the
-    claimed surprisal (nats) of those of them that were generated."""
+    """Yield for each proof: the proof, a SHA-256 of all tokens that it depends on (replies and their positions
+    included), and the claimed surprisal in nats of those tokens that were generated."""
     running, surprisal, replies = hashlib.sha256(_words(rollout.prompt_tokens)), 0.0, dict(inserted)
     for number, proof in enumerate(rollout.proofs):
         start, end = number * CHUNK, min((number + 1) * CHUNK, len(rollout.output_tokens))
@@ -79,9 +79,6 @@ def _word(token: int) -> bytes:
     return token.to_bytes(4, "big")
 
 
-# ~ What checks judge: a file, what the chain says of it, and the measurements of the verifier's own prefill.
-
-
 @dataclass(frozen=True)
 class SubmissionFacts:
     """One submission as the chain knows it: its work, what the worker committed to, its number in the pool, the seed
@@ -102,7 +99,7 @@ def verdict_on(
     audited: Sequence[int] = (),
     findings: Sequence[Finding] = (),
 ) -> Verdict:
-    """The verdict `code` on a submission, with what it rests on."""
+    """Return the verdict `code` on a submission, with what it rests on."""
     return Verdict(
         **facts.work.id.flat(),
         sequence=facts.sequence,
@@ -123,7 +120,7 @@ class RowMeasurements:
     Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
     (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
     `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token), `expected`
-    (own ln p of the best one). `surprise` and `dullness` are the logarithms of two e-values
+    (own ln p of the best one). `surprise` and `overconfidence` are the logarithms of two e-values
     (validator/judging/measurements.py); `eos_probability` is that of the final token if it is an EOS. `drift` says
     which way activations are off.
     """
@@ -135,7 +132,7 @@ class RowMeasurements:
     logprobs: tuple[float, ...]
     expected: tuple[float, ...]
     surprise: float
-    dullness: float
+    overconfidence: float
     eos_probability: float | None
     drift: Drift = field(default_factory=Drift.none, compare=False)
 
@@ -154,7 +151,7 @@ class CheckContext:
     _transcripts: dict[tuple[int, Tokens], Transcript] = field(default_factory=dict, repr=False, compare=False)
 
     def transcript(self, row: Rollout) -> Transcript:
-        """A row with the environment's replies, which are asked for once."""
+        """Return a row with the environment's replies, which are computed once."""
         key = row.problem_seed, row.output_tokens
         if key not in self._transcripts:
             self._transcripts[key] = self.environment.transcript(*key)

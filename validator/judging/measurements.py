@@ -1,9 +1,9 @@
 """One prefill of the audited rows, and from it every measurement that the checks judge.
 
-Surprise and dullness are log e-values of the chosen tokens (Ville's inequality; Shafer, "Testing by betting", 2021):
-for tokens v drawn from p, the product over t of p_t(v_t)^(−λ) / Σ_u p_t(u)^(1−λ) has mean 1 whatever the text, so that
-it reaches exp(x) with probability at most exp(−x). λ = ½ grows when tokens are less probable than samples, λ = −1 when
-they are more probable.
+Surprise and overconfidence are log e-values of the chosen tokens (Ville's inequality; Shafer, "Testing by betting",
+2021): for tokens v drawn from p, the product over t of p_t(v_t)^(−λ) / Σ_u p_t(u)^(1−λ) has mean 1 whatever the text,
+so that it reaches exp(x) with probability at most exp(−x). λ = ½ grows when tokens are less probable than samples, λ =
+−1 when they are more probable.
 """
 
 import math
@@ -23,12 +23,12 @@ from protocol.verdict import Finding
 from validator.judging.context import CheckContext, RowMeasurements
 
 _TOGETHER = 1 << 22
-"""Logits that are judged in one go: rows of a small vocabulary cost more in calls than in arithmetic."""
+"""Logits that are judged together: rows of a small vocabulary cost more in calls than in arithmetic."""
 
 
 @torch.inference_mode()
 def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...]:
-    """Measurements of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
+    """Measure the audited rows, in order. Raises MusterError if the engine cannot prefill."""
     rows = context.audited
     inserted = [context.transcript(context.rollouts[row]).inserted for row in rows]
     sequences = [
@@ -47,7 +47,7 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
 
 
 def _sampled(prefilled: Prefilled, tokens: int, inserted: Inserted) -> Prefilled:
-    """The rows that produced sampled tokens: nobody sampled or proved what the environment put in between."""
+    """Keep the rows that produced sampled tokens: nobody sampled or proved the environment's replies."""
     if not inserted:
         return prefilled
     places = sampled_places(tokens, inserted)
@@ -55,7 +55,7 @@ def _sampled(prefilled: Prefilled, tokens: int, inserted: Inserted) -> Prefilled
 
 
 def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
-    """Measurements of some rows, by their numbers."""
+    """Yield the measurements of some rows, by their numbers."""
     if not prefilled:
         return
     seen = list(prefilled.values())
@@ -75,14 +75,14 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
             logprobs=tuple(logprobs.tolist()),
             expected=tuple(choices.best_logprobs[own].tolist()),
             surprise=float((-logprobs / 2 - choices.log_root_sums[own]).sum()),
-            dullness=float((logprobs - choices.log_square_sums[own]).sum()),
+            overconfidence=float((logprobs - choices.log_square_sums[own]).sum()),
             eos_probability=math.exp(min(0.0, logprobs[-1])) if ended else None,
             drift=drift,
         )
 
 
 def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
-    """The races of all tokens of some rows, one row after another."""
+    """Recompute the races of all tokens of some rows, one row after another."""
     tokens: list[int] = []
     keys: list[NoiseKey] = []
     positions: list[int] = []
@@ -99,25 +99,22 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
 
 
 def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
-    """Of each chunk of a completion. A single token's proof takes every value of a hidden state of 128, and one that
-    lies next to zero has no relative precision: an honest mantissa may then be anything, so it is not judged."""
+    """Return the mantissa error of each chunk of a completion. A single token's proof takes every value of a hidden
+    state of 128, and one that lies next to zero has no relative precision: an honest mantissa may then be anything, so
+    it is not judged."""
     left = range(tokens, 0, -CHUNK)
     return tuple(error.mantissa_mean if rest > 1 else 0.0 for error, rest in zip(errors, left, strict=True))
 
 
-# ~ The figures of every audited row, for the evidence that a node's files add up to (docs/evidence.md). No check: they
-# ~ judge nothing by themselves.
-
-
 def evidence(context: CheckContext) -> Finding:
-    """The finding that publishes them."""
+    """Return the finding that publishes the figures of every audited row. It judges nothing."""
     rows = [row_figures(context.rollouts[row.row], row) for row in context.measured]
     drifts = {row.row: row.drift for row in context.measured[:MOST_ROWS]}
     return finding(rows, blocks_of(drifts, context.config.work.samples_per_problem))
 
 
 def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
-    """What is published of one row."""
+    """Return what is published of one row."""
     tokens = len(measured.gaps)
     return RowFigures(
         row=measured.row,

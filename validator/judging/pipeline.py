@@ -1,7 +1,13 @@
-"""From a submission's bytes to a verdict: read, check, prefill once, check again.
+"""From a submission to its verdict, for validators, jurors and replays alike.
 
-Total on hostile input: whatever the bytes, the result is a verdict. Only faults of this machine (the reader's sandbox,
-the engine) raise. Time is bounded by the pool's limits: the reader's, and one prefill of at most a full file.
+`judge` goes from bytes to verdict: read, check, prefill once, check again. It is total on hostile input: whatever the
+bytes, the result is a verdict. Only faults of this machine (the reader's sandbox, the engine) raise. Time is bounded by
+the pool's limits: the reader's, and one prefill of at most a full file. `FileJudge` fetches a file, brings the weights,
+chooses the engine and stores the verdict.
+
+Two engines differ by more than small cheats change; one engine differs from itself by far less. So a file of a node
+challenge is measured by the engine that its header names, if this machine has it and the pool has a null model for the
+pair. A worker that names an engine which it does not use only makes its own errors larger.
 """
 
 import hashlib
@@ -29,7 +35,7 @@ from validator.judging.context import CheckContext, SubmissionFacts, verdict_on
 from validator.judging.measurements import evidence, measure
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import KeptFiles
+from validator.retention import RetentionStore
 
 
 def judge(
@@ -39,9 +45,10 @@ def judge(
     environment: PoolEnvironments,
     engine: Engine,
 ) -> Verdict:
-    """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
-    weights. Nothing else counts: whoever judges later or alone finds the same. Raises MusterError if reader or engine
-    fails."""
+    """Judge one submission. `data` is None when nobody served bytes of its SHA-256; `engine` holds its step's weights.
+
+    Nothing else counts, so whoever judges later or alone finds the same. Raises MusterError if reader or engine fails.
+    """
     context, findings = _open(facts, data, config, environment)
     audited: list[int] = []
     if context is not None:
@@ -70,7 +77,7 @@ def _open(
 
 
 def _before_prefill(context: CheckContext) -> list[Finding]:
-    """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
+    """Run the checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
     findings = []
     for check in FILE_CHECKS:
         findings.append(check(context))
@@ -79,25 +86,21 @@ def _before_prefill(context: CheckContext) -> list[Finding]:
     return findings
 
 
-# ~ The engines that a machine judges with: one for everything, others for files of node cases whose worker used them.
-# ~
-# ~ Two engines differ by more than small cheats change; one engine differs from itself by far less. So a file of a node
-# ~ case is measured by the engine that its header names, where this machine has it and the pool's law knows that pair
-# ~ (docs/evidence.md). A worker that names an engine which it does not use only makes its own errors larger.
+# --- The engines that this machine judges with
 
 
 log = logging.getLogger("muster.validator")
 
 
 class OtherEngines:
-    """Engines besides the one that judges everything: each is started when a file first needs it, and kept."""
+    """Engines besides the one that judges everything. Each is started when a file first needs it, and kept."""
 
     def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
         self._configs = {engine_key(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
         self._made: dict[str, LoadedEngine] = {}
 
     def of(self, key: str) -> "LoadedEngine | None":
-        """The engine with this arithmetic; None where there is none, or it did not start, which is tried once."""
+        """Return the engine with this arithmetic; None if there is none, or it did not start, which is tried once."""
         if key in self._configs:
             log.info("starting the engine %s for a file that was made with it", key)
             config = self._configs.pop(key)
@@ -109,8 +112,8 @@ class OtherEngines:
 
 
 class LoadedEngine:
-    """An engine that the judges of several pools share, and whose weights it has loaded; `others` are what the machine
-    holds besides."""
+    """An engine that the judges of several pools share, and the manifest that it has loaded; `others` are the engines
+    that the machine holds besides."""
 
     def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
         self.engine, self.others = engine, others or OtherEngines()
@@ -119,7 +122,7 @@ class LoadedEngine:
 
     @property
     def key(self) -> str:
-        """Its arithmetic, as laws name it."""
+        """Its arithmetic, as null models name it."""
         info = self.engine.info
         return engine_key(info.name, info.dtype, info.device)
 
@@ -134,18 +137,18 @@ class LoadedEngine:
         self._loaded = manifest
 
     def refused(self, manifest: bytes) -> bool:
-        """Whether it could not load these weights when it last tried, which may have taken minutes."""
+        """Whether it failed to load these weights when it last tried, which may have taken minutes."""
         return manifest in self._refused
 
 
 def installed() -> tuple[EngineName, ...]:
-    """The engines that can be started here."""
+    """Return the engines that can be started here."""
     return ("transformers", "vllm") if vllm_installed() else ("transformers",)
 
 
 def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tuple[EngineConfig, ...]:
-    """What a machine that judges with `own` holds besides, in the same dtype on the same device; without `names` all
-    that are installed. Raises ConfigError for one that is not."""
+    """Return the engines that a machine which judges with `own` holds besides, in the same dtype on the same device;
+    without `names` all that are installed. Raises ConfigError for one that is not."""
     here = installed()
     used = (here[-1] if own.name == "auto" else own.name,)
     for name in names or ():
@@ -156,7 +159,7 @@ def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tupl
     )
 
 
-# ~ The one way from a submission to its verdict, for validators, jurors and replays.
+# --- Judging the submissions of one pool
 
 
 JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
@@ -166,10 +169,15 @@ class MissingFileError(MissingObjectError):
     """No source has a rollout file (yet)."""
 
 
+_MOST_LACKING = 1000
+"""Files whose absence is remembered."""
+
+
 class FileJudge:
-    """Judges submissions of one pool, one at a time, with the weights that `weights` brings. What was judged is kept in
-    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the
-    pipeline."""
+    """Judges submissions of one pool, one at a time, with the weights that `weights` brings.
+
+    Verdicts are stored in `verdicts` and not judged again, the files themselves retained in `files` (None: nowhere).
+    """
 
     def __init__(
         self,
@@ -178,7 +186,7 @@ class FileJudge:
         sources: Sources,
         weights: Callable[[Work], Path],
         verdicts: VerdictStore | None = None,
-        files: KeptFiles | None = None,
+        files: RetentionStore | None = None,
         judge_one: JudgeOne = judge,
     ) -> None:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
@@ -192,14 +200,17 @@ class FileJudge:
     def verdict(
         self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True, as_worker: bool = False
     ) -> Verdict:
-        """What nobody has is unavailable, or MissingFileError unless that is `final`. `as_worker`: measured by the
-        engine that the file names, where this machine has it and the pool's law knows the pair. Raises MusterError
-        where a source, the weights or this machine fail."""
+        """Return the verdict on a submission.
+
+        A file that nobody has is unavailable if that is `final`; else MissingFileError is raised. `as_worker`: measure
+        with the engine that the file names, if this machine has it and the pool has a null model for the pair. Raises
+        MusterError if a source, the weights or this machine fail.
+        """
         kept = None if as_worker else self._known(facts, self._engine)
         if kept is not None and self._is_kept(facts):
             return kept
-        # Who votes on a file answers for its bytes, so a verdict alone is not enough. A node case's are final, and
-        # hundreds of them would take the room of those that a committee's seat has to be able to show.
+        # Who votes on a file answers for its bytes, so a verdict alone is not enough. The files of a node challenge are
+        # final, and hundreds of them would take the room of those that a committee's seat has to be able to show.
         data = self._fetch(facts, announced, keep=not as_worker)
         if data is None and not final:
             raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
@@ -217,17 +228,17 @@ class FileJudge:
         return verdict
 
     def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:
-        """Whether a file's bytes can be had now. Raises MusterError where its sources fail."""
+        """Whether a file's bytes can be fetched. Raises MusterError if its sources fail."""
         return self._fetch(facts, announced, keep=False) is not None
 
     def unjudged(self, facts: SubmissionFacts, why: str) -> Verdict:
-        """`unavailable`, for a file that was not looked at."""
+        """Return `unavailable`, for a file that was not judged."""
         finding = Finding("answer", Code.UNAVAILABLE, {}, why)
         return verdict_on(facts, self._config, Code.UNAVAILABLE, {}, findings=(finding,))
 
     def to_vote(self, verdict: Verdict) -> Verdict:
-        """What a seat that will have to show the bytes says: `unavailable` where it would accept and cannot keep them.
-        Otherwise whoever fills its disk has it fined for every file that comes then."""
+        """Return what a seat votes that will have to show the bytes: `unavailable` if it would accept and cannot retain
+        them. Otherwise whoever fills its disk has it fined for every later file."""
         place, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
         if not verdict.code.is_accept or self._files is None or self._files.has(place, sha256):
             return verdict
@@ -236,8 +247,7 @@ class FileJudge:
         return replace(verdict, code=Code.UNAVAILABLE, findings=(*verdict.findings, finding))
 
     def lacks(self, sha256: bytes) -> str:
-        """Why the bytes of a file could not be had when they were last asked for; empty if they were had, or never
-        asked for."""
+        """Return why the bytes of a file could not be fetched the last time; empty if they were, or never asked for."""
         return self._lacking.get(sha256, "")
 
     def warm(self, work: Work) -> None:
@@ -245,7 +255,7 @@ class FileJudge:
         self._load(work, self._engine)
 
     def prepare(self, facts: SubmissionFacts) -> None:
-        """Bring the weights that the submission will be judged with."""
+        """Fetch the weights that the submission will be judged with."""
         self._weights(facts.work)
 
     def _fetch(self, facts: SubmissionFacts, announced: Sequence[str], keep: bool) -> bytes | None:
@@ -257,15 +267,21 @@ class FileJudge:
         try:
             data = self._sources.fetch("rollouts", sha256, limit, announced)
         except MusterError as error:
-            self._lacking[sha256] = str(error)
+            self._note_lacking(sha256, str(error))
             raise
         if data is None:
-            self._lacking[sha256] = "no source serves the file"
+            self._note_lacking(sha256, "no source serves the file")
         else:
             self._lacking.pop(sha256, None)
             if self._files is not None and keep:
                 self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
         return data
+
+    def _note_lacking(self, sha256: bytes, why: str) -> None:
+        self._lacking.pop(sha256, None)
+        self._lacking[sha256] = why
+        while len(self._lacking) > _MOST_LACKING:
+            del self._lacking[next(iter(self._lacking))]
 
     def _is_kept(self, facts: SubmissionFacts) -> bool:
         place = facts.work.id.pool.pool, facts.sequence
@@ -278,8 +294,8 @@ class FileJudge:
         return "" if engine is self._engine else engine.key
 
     def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
-        """The engine that a file's header names; ours where the law does not know that engine by itself, or this
-        machine does not have it."""
+        """Return the engine that a file's header names; ours if the pool has no null model of that engine verified by
+        itself, or this machine does not have it."""
         models = self._config.evidence.null_models if self._config.evidence else ()
         try:
             header, _ = read(data, Limits.of(self._config.work))
@@ -298,7 +314,7 @@ class FileJudge:
         return found
 
     def _judged(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> tuple[LoadedEngine, Verdict]:
-        """The verdict, and the engine that it is by: ours where another one fails. It may have no memory left beside
+        """Return the verdict and the engine that it is by: ours if another one fails. It may have no memory left beside
         ours, or hold a model of another kind, and a file that ours can measure must not go unjudged for that."""
         if engine is not self._engine:
             self._weights(facts.work)  # where these are missing, no engine is to blame
@@ -322,7 +338,7 @@ class FileJudge:
         return self._environment
 
 
-# ~ The weights that a pool's files are judged with.
+# --- Weights
 
 
 _REACH = 4
@@ -330,9 +346,10 @@ _REACH = 4
 
 
 class JudgedWeights:
-    """Brings the weights of a file's policy step, every byte checked each time: a verdict rests on them. As long as the
-    pool gives us files to judge, each new step is fetched once it is published, so that no file waits for a download; a
-    pool that never asks for us costs nothing. `keep`: how many steps stay in the cache.
+    """Brings the weights of a file's policy step and checks every byte each time, because a verdict rests on them.
+
+    While the pool gives us files to judge, each new step is fetched once it is published, so that no file waits for a
+    download. A pool that never asks for us costs nothing. `keep`: how many steps stay in the cache.
     """
 
     def __init__(self, client: PoolClient, poll_seconds: float, keep: Callable[[], int]) -> None:
@@ -342,7 +359,7 @@ class JudgedWeights:
         self._ahead.start()
 
     def __call__(self, work: Work) -> Path:
-        """Raises what `PoolClient.weights` raises. A fetch of the same step under way is waited for."""
+        """Return the folder of a step's weights. Raises what `PoolClient.weights` raises."""
         self._asked = max(self._asked, work.id.step)
         return self._client.weights(work, self._keep())
 

@@ -1,10 +1,10 @@
 """The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
 
-What is asked for comes first. A task of which a file is missing, or cannot be judged yet, is put aside and tried again
-between the others, which it never holds up. Nor does one of many files, a node case's: it lets go first, after each of
-them, what has no more than a lane has. While nothing is asked for, it judges ahead: files whose committee is not drawn
-yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed
-before the draw.
+What is asked for comes first. A task that misses a file, or cannot be judged yet, is put aside and tried again between
+the others, which it never holds up. A task of more files than a lane has (a node challenge) lets smaller ones go first,
+after each of its files. While nothing is asked for, the queue judges ahead: files whose committee is not drawn yet,
+where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed before
+the draw.
 """
 
 import logging
@@ -31,11 +31,15 @@ TaskKey = tuple[str, bytes, bytes]
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """Files for `judge` to judge together: a lane's, a trial's one, or those of a node case. `mirrors[i]` are further
-    URLs of file i. A file that no source has counts as unavailable after `patience` seconds, counted from when the task
-    is asked for. `to_show`: whoever accepts a file will have to show its bytes, as committees do. `as_worker`: each is
-    measured by its worker's own engine, where that can be had. `whole`: all are needed, and none is measured before
-    they are there: whoever withholds one would have the others measured for nothing."""
+    """Files for `judge` to judge together: a lane's, a trial's one, or those of a node challenge.
+
+    mirrors[i]: further URLs of file i.
+    patience: seconds from when the task is asked for, after which a file that no source has counts as unavailable.
+    to_show: whoever accepts a file will have to show its bytes, as committees do.
+    as_worker: each file is measured by its worker's own engine, if this machine has it.
+    whole: all files are needed, and none is measured before all are there: whoever withholds one would otherwise have
+    the others measured for nothing.
+    """
 
     key: TaskKey
     facts: tuple[SubmissionFacts, ...]
@@ -53,7 +57,7 @@ class JudgeTask:
 
 @dataclass(frozen=True)
 class LaneVerdict:
-    """A judged task: codes in the files' order, the hash of the document that says why, and the verdicts in it."""
+    """A judged task: codes in the files' order, the hash of the ballot document, and the verdicts in it."""
 
     codes: tuple[Code, ...]
     verdict_hash: bytes
@@ -62,9 +66,9 @@ class LaneVerdict:
 
 @dataclass
 class _Request:
-    """`until`: when missing files become unavailable; `not_before`: when it is tried again; both monotonic seconds.
-    `there` (of a whole task), `found` and `failures` (how often in vain) by the files' order; `problem`: what last kept
-    it from its end."""
+    """A task in the queue. `until`: when missing files become unavailable; `not_before`: when it is tried again; both
+    in monotonic seconds. By file index: `there` (for a whole task), `found` and `failures` (how often). `problem`: what
+    last kept it from its end."""
 
     task: JudgeTask
     ahead: bool
@@ -79,7 +83,7 @@ class _Request:
 
     @property
     def large(self) -> bool:
-        """Whether it has more files than a lane: a node case's, whose window is longer."""
+        """Whether it has more files than a lane: a node challenge's, whose window is longer."""
         return len(self.task.facts) > LANE
 
     def cancel(self) -> None:
@@ -88,8 +92,8 @@ class _Request:
 
 
 class JudgeQueue:
-    """Judges tasks one after another and remembers each until `retain` drops it; what they rest on is kept in
-    `verdicts`. `done` is called after everything that was asked for."""
+    """Judges tasks one after another and remembers each until `retain` drops it. Ballot documents are stored in
+    `verdicts`. `done` is called after every task that was asked for."""
 
     def __init__(self, verdicts: VerdictStore, done: Callable[[], None] = lambda: None) -> None:
         self._verdicts, self._done = verdicts, done
@@ -101,7 +105,7 @@ class JudgeQueue:
 
     @property
     def current(self) -> str:
-        """What is being judged that was asked for; empty while nothing is."""
+        """What is being judged that was asked for; empty if nothing is."""
         running = self._running
         return running.task.where if running and not running.ahead else ""
 
@@ -120,7 +124,7 @@ class JudgeQueue:
         self._thread.join(timeout=30)
 
     def ask(self, task: JudgeTask) -> "Future[LaneVerdict]":
-        """The verdict on a task, now or later: what fails is tried again until nobody wants it any more."""
+        """Return the verdict on a task as a future: what fails is tried again until `retain` drops the task."""
         with self._changed:
             request = self._requests.get(task.key)
             if request is None:
@@ -128,27 +132,26 @@ class JudgeQueue:
                 if self._running is not None and self._running.ahead:
                     self._running.cancelled.set()
             elif request.task.mirrors != task.mirrors:
-                # Somebody has just said where a file is: look there at once.
+                # Somebody announced where a file is: try there at once.
                 request.task, request.not_before = task, 0.0
                 self._changed.notify()
             return request.future
 
     def prepare(self, task: JudgeTask) -> None:
-        """Do beforehand, once, what can be done of a task whose draw is still to come; its key has no seed yet."""
+        """Do once what can be done of a task before its draw; its key has no seed yet."""
         with self._changed:
             if task.key not in self._requests:
                 self._add(task, ahead=True)
 
     def so_far(self, key: TaskKey) -> tuple[dict[int, Verdict], str]:
-        """Of a task that has no end yet: the verdicts that were found, by the files' order, and what last kept it from
-        its end (empty if nothing did but time)."""
+        """Return, for a task that is not finished, the verdicts by file index and what last kept it from its end (empty
+        if only time did)."""
         with self._changed:
             request = self._requests.get(key)
             return (dict(request.found), request.problem) if request else ({}, "")
 
     def retain(self, keys: Collection[TaskKey]) -> None:
-        """Forget all other tasks: settled without us, or drawn anew. What is being judged ends after the file at
-        hand."""
+        """Forget all other tasks: settled without us, or drawn anew. The task under way ends after its current file."""
         with self._changed:
             for key in [key for key in self._requests if key not in keys]:
                 self._requests.pop(key).cancel()
@@ -160,7 +163,8 @@ class JudgeQueue:
         return request
 
     def _next(self) -> _Request | None:
-        """The oldest of what is asked for, then what was put aside, else what can be prepared; None at the end."""
+        """Return the oldest task that is asked for, then one that was put aside, else one to prepare; None at the
+        end."""
         with self._changed:
             self._running = None
             while not self._stopped:
@@ -208,9 +212,9 @@ class JudgeQueue:
             self._done()
 
     def _gather(self, request: _Request) -> bool:
-        """Of a whole task: look whether as many more files as a lane has are there, no further one while a smaller task
-        waits. Returns whether all of them are, or it has come to its end because one is not. Raises MissingFileError
-        where that one may appear later."""
+        """Check for a whole task whether up to a lane's worth of further files can be fetched, stopping when a smaller
+        task waits. Returns whether all of them can, or the task has ended because one cannot. Raises MissingFileError
+        if a missing one may appear later."""
         task, final = request.task, time.monotonic() >= request.until
         left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
         for at in left[:LANE]:
@@ -229,10 +233,10 @@ class JudgeQueue:
         return not task.whole or len(request.there) == len(task.facts)
 
     def _judge_files(self, request: _Request) -> bool:
-        """As many files as a lane has, of those that are there, by steps so that each step's weights are loaded once,
-        and those first that failed least, so that one which fails never keeps the others from their turn; of a large
-        task no further one while a smaller waits. Returns whether all are judged. Raises MissingFileError at the end if
-        one was not there."""
+        """Judge up to a lane's worth of files: by policy step, so that each step's weights are loaded once, and those
+        first that failed least often, so that a failing file never keeps the others from their turn. A large task
+        stops when a smaller one waits. Returns whether all are judged. Raises MissingFileError at the end if one was
+        missing."""
         task, final, failures = request.task, time.monotonic() >= request.until, request.failures
         missing: MissingFileError | None = None
 
@@ -245,7 +249,7 @@ class JudgeQueue:
                 raise CancelledError
             facts = task.facts[at]
             if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
-                task.judge.prepare(facts)  # which rows to look at is not known yet, but with which model
+                task.judge.prepare(facts)  # the rows to audit are not known yet, the model is
             else:
                 failures[at] = failures.get(at, 0) + 1
                 try:
@@ -261,7 +265,7 @@ class JudgeQueue:
         return request.ahead or len(request.found) == len(task.facts)
 
     def _smaller_waits(self) -> bool:
-        """Whether what was asked for and can be tried now includes a task of no more files than a lane has."""
+        """Whether a task of no more files than a lane has was asked for and can be tried."""
         now = time.monotonic()
         with self._changed:
             return any(

@@ -1,4 +1,4 @@
-"""Where rollout files and verdict documents come from: the pool's service and mirrors, and what was announced."""
+"""Where rollout files and verdict documents come from: the pool's service and mirrors, and announced URLs."""
 
 import logging
 import queue
@@ -10,7 +10,7 @@ from functools import partial
 
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import Kind, MissingObjectError, object_key
-from storage.partial import PartialObject
+from storage.partial import PartialDownload
 from storage.transfers import HttpObjects
 
 log = logging.getLogger("muster.validator")
@@ -20,17 +20,19 @@ _LEAST_PACE = 1 << 20
 
 
 class Sources:
-    """`objects` are the pool's own sources. Announced URLs are strangers': all of them are asked at once, so that none
-    keeps another from its turn, and none is waited for longer than `announced_seconds` and what the largest allowed
-    file takes at 1 MiB/s, so that slow ones do not hold up others' files. They are asked when the pool's own sources
-    fail, or have sent nothing whole for `own_seconds`: whose owner hides a file may as well never end its answer, and a
-    jury has no time for that."""
+    """The sources of one pool. `objects` are the pool's own; announced URLs are strangers'.
+
+    All announced URLs are asked at once, so that none keeps another from its turn. None is waited for longer than
+    `announced_seconds` plus what the largest allowed file takes at 1 MiB/s, so that slow ones do not hold up others'
+    files. They are asked when the pool's own sources fail, or have sent nothing whole within `own_seconds`: an owner
+    that hides a file may also never end its answer.
+    """
 
     def __init__(self, objects: HttpObjects, announced_seconds: float = 3.0, own_seconds: float = 2.0) -> None:
         self._objects, self._announced_seconds, self._own_seconds = objects, announced_seconds, own_seconds
 
     def fetch(self, kind: Kind, digest: bytes, limit: int, announced: Sequence[str] = ()) -> bytes | None:
-        """The object, at most `limit` bytes; None if every source that answers says that it has none.
+        """Return the object, at most `limit` bytes; None if every source that answers has none.
 
         Raises UnreachableError when no source answers: then this machine may be at fault, and no vote is honest.
         """
@@ -59,7 +61,7 @@ class Sources:
         end = time.monotonic() + seconds
         answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
-        def ask(url: str, begun: PartialObject) -> bytes | None:
+        def ask(url: str, begun: PartialDownload) -> bytes | None:
             try:
                 return self._objects.elsewhere(url, key, limit, seconds, begun)
             except MusterError as error:
@@ -68,7 +70,7 @@ class Sources:
                 log.exception("an announced mirror failed")
             return None
 
-        begun = {url: PartialObject(url) for url in announced}
+        begun = {url: PartialDownload(url) for url in announced}
         asked = [_in_background(partial(ask, *one)) for one in begun.items()]
         asked += [own] if own is not None else []
         for answer in asked:
@@ -87,7 +89,7 @@ class Sources:
 
 
 def _in_background(task: Callable[[], bytes | None]) -> Answer:
-    """What `task` gives or raises, from a thread that keeps no process from its end."""
+    """Run `task` in a daemon thread and return its result as a future."""
     answer: Answer = Future()
 
     def run() -> None:
@@ -101,5 +103,5 @@ def _in_background(task: Callable[[], bytes | None]) -> Answer:
 
 
 def _bytes_of(answer: Answer) -> bytes | None:
-    """What a finished answer brought, if anything."""
+    """Return what a finished answer brought, if anything."""
     return None if answer.exception() is not None else answer.result()

@@ -1,4 +1,5 @@
-"""Verdicts on disk: a submission is judged once per process, for all its seats and through restarts."""
+"""Verdicts on disk: a submission is judged once per process, for all its seats and through restarts. Documents behind
+revealed votes are published from there."""
 
 import logging
 from dataclasses import asdict, replace
@@ -45,13 +46,13 @@ class VerdictStore:
         write_atomic(self._path(facts, bytes.fromhex(verdict.config_hash), engine), verdict.canonical())
 
     def keep_document(self, document: BallotDocument) -> bytes:
-        """Store what a ballot's verdict hash stands for; returns the hash."""
+        """Store what a ballot's verdict hash stands for. Returns the hash."""
         if not (self._published / _name(document.digest)).exists():
             write_atomic(self._waiting / _name(document.digest), document.canonical())
         return document.digest
 
     def document(self, digest: bytes) -> bytes | None:
-        """A document that waits for its publication."""
+        """Return a document that waits for its publication."""
         try:
             return (self._waiting / _name(digest)).read_bytes()
         except OSError:
@@ -62,7 +63,7 @@ class VerdictStore:
         return (self._waiting / _name(digest)).exists()
 
     def published(self, digest: bytes) -> None:
-        """Everybody can have this document now, also after a restart."""
+        """Remember, also through a restart, that this document is published."""
         (self._waiting / _name(digest)).rename(self._published / _name(digest))
 
     def _path(self, facts: SubmissionFacts, config_hash: bytes, engine: str) -> Path:
@@ -78,20 +79,20 @@ class VerdictStore:
         return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
 
 
-# ~ Publishes the documents behind our revealed votes: evidence for everybody, secret until then.
+# --- Publishing
 
 
 class VerdictPublisher:
-    """Brings a pool's documents to its service (None: there is none to bring them to), in a thread of its own: a
-    service that drags out its answers must not keep votes waiting, least of all another pool's. Thread-safe."""
+    """Uploads a pool's documents to its service (None: it has none) in a thread of its own: a service that drags out
+    its answers must not keep votes waiting, least of all another pool's. Thread-safe."""
 
     def __init__(self, orchestrator: OrchestratorClient | None, verdicts: VerdictStore) -> None:
         self._orchestrator, self._verdicts = orchestrator, verdicts
         self._tasks = TransactionTasks(1)
 
     def publish(self, digest: bytes, head: int) -> None:
-        """Upload the document of a revealed vote, unless that is done, now or in a former life of this process. What
-        fails is tried again when it is called again."""
+        """Upload the document of a revealed vote unless that is done. A failed upload is tried again at the next
+        call."""
         if self._orchestrator is not None and self._verdicts.is_unpublished(digest):
             what = f"verdict {digest.hex()[:12]} is published"
             self._tasks.run(digest, head, what, partial(self._upload, self._orchestrator, digest), quiet=True)

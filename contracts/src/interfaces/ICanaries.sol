@@ -93,7 +93,7 @@ interface ICanaries {
         pure
         returns (bytes32);
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory);
-    /// @notice Whether row `row` is in a file's audit sample: see docs/protocol.md, section 3.
+    /// @notice Whether row `row` is in a file's audit sample: see docs/reference/protocol.md, section 3.
     function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 auditRate, uint256 row)
         external
         pure

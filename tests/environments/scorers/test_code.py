@@ -54,9 +54,10 @@ def test_programs_that_fail_one(source: str) -> None:
 
 
 def test_only_the_last_block_of_python_is_run() -> None:
-    text = f"```python\nprint(0)\n```\n```\n{GOOD_STDIN}\n```\n```json\n{{}}\n```"
+    text = f"```python\nprint(0)\n```\n```py\n{GOOD_STDIN}\n```\n```\nprint(0)\n```\n```json\n{{}}\n```"
     assert last_program(text).strip() == GOOD_STDIN
     assert score(text, STDIN) == 1.0
+    assert last_program("```\nx = 1\n```\nprints\n```\n1\n```") == "x = 1\n"
     assert last_program("```python\nprint(1)") == ""
     assert last_program(GOOD_STDIN) == ""
     assert last_program("``` Python3 \nx\n```\n```python\nnever closed") == "x\n"
@@ -101,7 +102,8 @@ def test_programs_and_tests_are_bounded() -> None:
         ({"test_cases": []}, "no list of tests"),
         ({"test_cases": [{"input": "1"}]}, r"test_cases\.0` lacks"),
         ({"test_cases": [{"type": "judged", "input": "1", "output": "1"}]}, "not known"),
-        ({"test_cases": [{"type": "function_call", "input": "1", "output": "1"}]}, "not known"),
+        ({"test_cases": [{"type": "function_call", "input": "1", "output": "1"}]}, "no `fn_name`"),
+        ({"test_cases": [{"testtype": "functional", "input": "1", "output": "1"}]}, "no `fn_name`"),
         ({"test_cases": [{"input": "1", "output": " \n"}]}, "expects anything"),
         ({"test_cases": [{"fn_name": "f", "input": [1], "output": None}] * 2}, "expects anything"),
         ({"test_cases": [{"input": "\ud800", "output": "1"}]}, "no text"),

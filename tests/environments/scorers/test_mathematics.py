@@ -1,12 +1,18 @@
 """Answers of mathematics: right ones count, hostile ones neither win nor last."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
+import math
+import random
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attacks.hostile import ANSWERS
+from environments.scorers.latex import Unreadable, read
 from environments.scorers.mathematics import LIMITS, final_answer, score
 from protocol.errors import ConfigError, ScoringUnavailable
 from sandbox.pool import shared_pool
@@ -84,13 +90,13 @@ NUMBERS = [
 ]
 
 
-def test_the_short_way_for_plain_numbers_says_what_math_verify_says() -> None:
-    source = "from muster_mathematics import score\ndef f(ns): return [score(a, b) for a in ns for b in ns]"
-    boxed = [rf"\boxed{{{number}}}" for number in NUMBERS]
+def test_plain_numbers_are_compared_as_the_sandbox_compares_them() -> None:
+    source = "from muster_mathematics import equal\ndef f(ns): return [equal(a, b) for a in ns for b in ns]"
+    trees = [read(number) for number in NUMBERS]
     limits = dataclasses.replace(LIMITS, fuel=50 * LIMITS.fuel)
-    outcome = shared_pool("mathematics").run(SandboxProgram(source, function="f", arguments=[boxed]), limits)
+    outcome = shared_pool("mathematics").run(SandboxProgram(source, function="f", arguments=[trees]), limits)
     decided = json.loads(outcome.stdout)
-    assert decided == [score(answer, reference) for reference in boxed for answer in boxed]
+    assert decided == [bool(score(rf"\boxed{{{b}}}", a)) for a in NUMBERS for b in NUMBERS]
     assert 0 < sum(decided) < len(decided)
 
 
@@ -100,10 +106,26 @@ def test_a_reference_that_says_nothing_is_no_reference(reference: str) -> None:
         score(r"\boxed{}", reference)
 
 
-def test_the_final_answer_is_the_last_box_or_the_end() -> None:
-    assert final_answer(r"a \boxed{1} b \boxed{x^{2}} c") == r"\boxed{x^{2}}"
-    assert final_answer("a" * 3000 + " b") == "a" * 998 + " b"
-    assert final_answer(r"\boxed{" + "1" * 2000 + "}") == ""
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"a \boxed{1} b \boxed{x^{2}} c", "x^{2}"),
+        (r"\boxed {5}", "5"),
+        (r"\fbox{5}", "5"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{12", ""),
+        (r"\boxed{" + "1" * 2000 + "}", ""),
+        ("The answer is (A).", "(A)"),
+        ("The answer is 13, not 12", "13, not 12"),
+        ("We get $x = 3$, hence $$x^2 = 9$$.", "x^2 = 9"),
+        ("<think>7</think><answer>12</answer>", "12"),
+        ("so it is 42", "42"),
+        ("13, not 12", ""),
+        ("a" * 3000 + " b", ""),
+    ],
+)
+def test_the_final_answer(text: str, answer: str) -> None:
+    assert final_answer(text) == answer
 
 
 def test_a_machine_that_cannot_decide_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,3 +135,152 @@ def test_a_machine_that_cannot_decide_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shared_pool("mathematics"), "run", fail)
     with pytest.raises(ScoringUnavailable):
         score(r"\boxed{x+76}", "76+x")
+
+
+# Twenty spellings of right answers, and answers that are wrong in the ways that a scorer overlooks
+
+
+def _references(count: int) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield a reference, right answers and wrong ones; all of them follow from its number."""
+    for number in range(count):
+        draw = random.Random(number)
+        a, b, c = draw.randint(2, 999), draw.randint(2, 97), draw.randint(2, 12)
+        while math.gcd(a, b) > 1 or a % b == 0:
+            a += 1
+        kind = number % 10
+        if kind == 0:
+            right = [str(a), f"{a}.0", f"+{a}", rf"\frac{{{a * c}}}{{{c}}}", f"{a * b}/{b}", f"0{a}", f"x = {a}"]
+            wrong = [str(a + 1), f"-{a}", f"{a}1", f"{a}, {b}", f"{a} {b}", f"{a}e{c}", f"{a}%", f"{a}i", f"{a}!"]
+            yield str(a), right, [*wrong, str(a)[:-1], f"{b} = {a}"]
+        elif kind == 1:
+            right = [f"{a}/{b}", rf"\dfrac{{{a}}}{{{b}}}", rf"\tfrac{{{a}}}{{{b}}}", rf"\frac{{{a * c}}}{{{b * c}}}"]
+            right += [rf"{a // b}\frac{{{a % b}}}{{{b}}}"] * (a > b) + [
+                rf"{a} \div {b}",
+                rf"\left(\frac{{{a}}}{{{b}}}\right)",
+            ]
+            yield rf"\frac{{{a}}}{{{b}}}", right, [str(a), str(b), f"{b}/{a}", f"{a}/{b + 1}", f"{a},{b}", f"-{a}/{b}"]
+        elif kind == 2:
+            right = [rf"\{{{b}, {a}\}}", f"{b}, {a}", f"{a} and {b}", f"{a}; {b}"]
+            yield (
+                f"{a}, {b}",
+                right,
+                [str(a), str(b), f"{a}, {b}, {c + 1000}", f"({b}, {a})", f"{a}, {b + 1}", f"{a}{b}"],
+            )
+        elif kind == 3:
+            right = [f"({a},{b})", rf"\left({a}, {b}\right)", rf"\langle {a}, {b} \rangle"]
+            wrong = [f"({b}, {a})" if a != b else "0", f"({a}, {b}, {c})", f"[{a}, {b})", str(a), f"({a}{b})"]
+            yield f"({a}, {b})", right, wrong
+        elif kind == 4:
+            right = [rf"{a} \text{{ cm}}", rf"{a}\mathrm{{cm}}", f"{a} cm", str(a), rf"{a} \text{{ centimeters}}"]
+            yield (
+                rf"{a} \text{{ cm}}",
+                right,
+                [f"{a} mm", rf"{a} \text{{ cm}}^2", f"{a + 1} cm", f"{a} km", f"{a} cm {b} mm"],
+            )
+        elif kind == 5:
+            right = [rf"{b}+{a}i", rf"{a}i + {b}", rf"{b} + {a}\mathrm{{i}}"]
+            yield f"{b} + {a}i", right, [f"{b} - {a}i", f"{a} + {b}i" if a != b else "0", str(b), f"{a}i", f"{a + b}"]
+        elif kind == 6:
+            right = [rf"{a} > x", rf"(-\infty, {a})", rf"x \lt {a}"]
+            yield f"x < {a}", right, [rf"x \le {a}", f"x > {a}", str(a), f"x < {a + 1}", f"{a}", f"{b} < x < {a}"]
+        elif kind == 7:
+            groups = [f"{a},{b:03}", rf"{a}\,{b:03}", rf"{a}{{,}}{b:03}", f"{a} {b:03}", f"{a}{b:03}"]
+            yield f"{a}{b:03}", groups, [str(a), str(b), f"{a}.{b:03}", f"{a},{b:03},000", f"{a}, {b:03}", f"{a}; {b}"]
+        elif kind == 8:
+            right = [rf"0.\overline{{{c:02}}}", f"{c}/99", rf"\frac{{{c}}}{{99}}"]
+            yield (
+                rf"\frac{{{c}}}{{99}}",
+                right,
+                [f"0.{c:02}", f"{c}", "99", f"0.{c:02}0", rf"0.\overline{{{c + 1:02}}}"],
+            )
+        else:
+            words = ("monday", "increasing", "blue", "ellipse", "isosceles")
+            word = words[a % 5]
+            right = [word, word.upper(), rf"\text{{{word}}}", f"{word}."]
+            yield (
+                word,
+                right,
+                [word[:-1], word[::-1], words[(a + 1) % 5], f"{word} or {words[(a + 1) % 5]}", f"not {word}"],
+            )
+
+
+def test_no_wrong_answer_to_five_thousand_references_scores_and_every_right_one_does() -> None:
+    texts = (r"\boxed{%s}", r"So $\boxed{ %s }$.", "The answer is %s.", r"First \boxed{7}, but it is \boxed{%s}")
+    won, lost = [], []
+    for number, (reference, right, wrong) in enumerate(_references(5_000)):
+        text = texts[number % len(texts)]
+        one = right[number // 10 % len(right)]
+        if score(text % one, reference) != 1.0:
+            lost.append((reference, text % one))
+        for other in wrong if number < 500 else [wrong[number // 10 % len(wrong)]]:
+            if score(text % other, reference) != 0.0:
+                won.append((reference, text % other))
+    assert (won[:5], lost[:5]) == ([], [])
+
+
+SPELLINGS = [
+    (r"\frac{1}{2}", ["1/2", "0.5", r"\frac12", "½", r"\dfrac{1}{2}", ".5", "50%", "2^{-1}", r"\frac{2}{4}", "$1/2$"]),
+    (
+        r"2\sqrt{3}",
+        [r"\sqrt{12}", "2√3", "2*sqrt(3)", r"\sqrt{3} \cdot 2", r"\frac{6}{\sqrt{3}}", "12^{1/2}", r"2 \sqrt 3"],
+    ),
+    (r"x^2 - 1", ["(x-1)(x+1)", "x²-1", "x**2 - 1", "-1 + x^2", r"x \cdot x - 1", "y = x^2 - 1"]),
+    (r"\frac{\pi}{4}", [r"\pi/4", "π/4", r"\frac14 \pi", r"\arctan 1", "pi/4", r"0.25\pi"]),
+    (r"x = 2 \text{ or } x = -3", ["-3, 2", r"\{2, -3\}", "x = -3, 2", "x=2, x=-3"]),
+    (r"[2, \infty)", [r"[2,+\infty)", r"x \ge 2", "x ≥ 2", r"2 \leq x", r"x \in [2, \infty)", "[2,∞)"]),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}"]),
+    (r"\ln 2", [r"\log_e 2", r"\frac{\ln 4}{2}", r"-\ln \frac12"]),
+    (r"x^2 + y^2 = 1", ["1 = x^2+y^2", "y^2 + x^2 - 1 = 0", "2x^2 + 2y^2 = 2"]),
+    (r"1.5 \times 10^6", ["1500000", "1.5e6", r"15 \cdot 10^5", "1,500,000"]),
+]
+
+
+@pytest.mark.parametrize(("reference", "answers"), SPELLINGS)
+def test_right_answers_in_other_spellings(reference: str, answers: list[str]) -> None:
+    assert [one for one in [reference, *answers] if score(rf"\boxed{{{one}}}", reference) != 1.0] == []
+
+
+NEARLY = [
+    ("x^2 - 1", ["x^2+1", "(x-1)^2", "x-1", "x^2", "1-x^2"]),
+    (r"2\sqrt{3}", [r"\sqrt{3}", "3.4641", r"2\sqrt{2}", "23", r"\sqrt{13}"]),
+    (r"|x|", ["x", "-x", r"\sqrt{x^3}"]),
+    ("[1, 2)", ["[1, 2]", "(1, 2)", "1, 2", "[1, 3)"]),
+    (r"x^2 + y^2 = 1", ["x^2 - y^2 = 1", "x + y = 1", "1", "x^2+y^2"]),
+    ("2^{100}", ["2^{101}", "2^{100}+1", "1267650600228229401496703205375"]),
+    (r"\frac{1}{2004!}", ["0", r"\frac{1}{2005!}", "0.0"]),
+    ("A, C", ["A", "A, B", "A, B, C"]),
+    (r"\text{odd}", [r"\text{even}", "odd or even"]),
+    (r"3:4", ["4:3", "3/5", "34"]),
+]
+
+
+@pytest.mark.parametrize(("reference", "answers"), NEARLY)
+def test_answers_that_are_nearly_right(reference: str, answers: list[str]) -> None:
+    assert [one for one in answers if score(rf"\boxed{{{one}}}", reference) != 0.0] == []
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        r"1, \dots, n",
+        r"n \equiv 1 \pmod 4",
+        r"n \in \mathbb{Z}",
+        "3 4",
+        "(1, 2",
+        "x +",
+        r"\foo{3}",
+        "1,",
+        "2)",
+        r"5 \mid n",
+        "...",
+    ],
+)
+def test_a_reference_that_cannot_be_read_whole_is_refused(reference: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read whole"):
+        score(r"\boxed{3}", reference)
+
+
+@given(st.text("0123456789.,+-*/^_!%=<>()[]{}|\\ abexifrcsqtpi$", max_size=40))
+def test_reading_ends_with_a_tree_or_says_that_it_cannot(text: str) -> None:
+    with contextlib.suppress(Unreadable):
+        assert json.loads(json.dumps(read(text))) == read(text)

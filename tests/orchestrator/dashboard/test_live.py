@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chain.indexer.records import CaseOutcome
-from orchestrator.background import ChainWatcher
+from orchestrator.chain import ChainWatcher
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk
 from tests.orchestrator.crowd import Still, serve_crowd

@@ -1,16 +1,20 @@
-"""Answers of hostile servers: packed so that few bytes become many."""
+"""Hostile answers, certificate authorities and proxies."""
 
 import gzip
 import resource
+import ssl
+import subprocess
 import zlib
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import httpx
 import pytest
 
 from protocol.errors import IntegrityError
-from protocol.http.reach import ANYWHERE
-from protocol.http.transport import bounded_transport, exchange
+from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError
+from protocol.http.transport import bounded_transport, exchange, tls_context
 from tests.storage.mirror import mirror, send
 
 LIMIT = 100_000
@@ -53,3 +57,73 @@ def test_what_is_packed_once_is_read() -> None:
 def test_damaged_packing() -> None:
     with pytest.raises(IntegrityError, match="damaged"):
         answered(b"not gzip", "gzip")
+
+
+def test_certificates_are_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ssl.SSLContext] = []
+    create = ssl.create_default_context
+
+    def counted(cafile: str) -> ssl.SSLContext:
+        made.append(create(cafile=cafile))
+        return made[-1]
+
+    monkeypatch.setattr("ssl.create_default_context", counted)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    tls_context.cache_clear()
+    for _ in range(3):
+        httpx.Client(transport=bounded_transport()).close()
+    assert len(made) == 1
+    assert made[0].verify_mode is ssl.CERT_REQUIRED
+
+
+def test_the_environment_names_the_certificate_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = tmp_path / "authority.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=our own authority"]
+    subprocess.run([*command, "-keyout", tmp_path / "key", "-out", authority], check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    tls_context.cache_clear()
+    try:
+        (known,) = tls_context().get_ca_certs()
+        assert known["subject"] == ((("commonName", "our own authority"),),)
+    finally:
+        tls_context.cache_clear()
+
+
+class RecordingProxy:
+    """Answers what is asked of a proxy, and remembers the URLs."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        self.asked.append(handler.path)
+        send(handler, 200, b"by proxy")
+
+
+def fetched(url: str, reach: Reach) -> bytes:
+    with httpx.Client(transport=bounded_transport(reach), trust_env=False) as client:
+        return exchange(client, client.build_request("GET", url), LIMIT, 20.0).content
+
+
+def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = RecordingProxy()
+    with mirror(proxy) as url, mirror(lambda handler: send(handler, 200, b"direct")) as local:
+        monkeypatch.setenv("http_proxy", url)
+        monkeypatch.setenv("no_proxy", "spared.invalid")
+        assert fetched("http://pool.invalid/x", ANYWHERE) == b"by proxy"
+        assert fetched(local, ANYWHERE) == b"direct", "no proxy leads to this machine"
+        with pytest.raises(httpx.ConnectError):
+            fetched("http://spared.invalid/x", ANYWHERE)
+        assert proxy.asked == ["http://pool.invalid/x"]
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[::ffff:10.0.0.1]", "metadata.invalid"])
+def test_a_proxy_does_not_lead_strangers_into_private_networks(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = RecordingProxy()
+    with mirror(proxy) as url:
+        monkeypatch.setenv("http_proxy", url)
+        with pytest.raises((RefusedAddressError, httpx.ConnectError)):
+            fetched(f"http://{host}/x", PUBLIC)
+        assert proxy.asked == []
+        assert fetched("http://8.8.8.8/x", PUBLIC) == b"by proxy"

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from protocol.lifetime import die_with_parent
-from runtime.http_server import HttpServer, bound, server_options
+from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.relay import cache
-from storage.relay.cache import Flights, RelayShelf
+from storage.relay.cache import InFlightFetches, RelayCache
 from storage.relay.server import RelayApp, RelayLimits
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from storage.weights.manifest import MAX_STORED_BYTES, unseal
 from tests.storage.weights.folders import PUBLISHER
@@ -25,20 +25,20 @@ def main(options: dict[str, object]) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(options["open_files"]), hard))  # type: ignore[call-overload]
     objects = HttpObjects(list(options["upstreams"]), timeout=10.0)  # type: ignore[call-overload]
-    spread = SpreadSources(objects.each())
-    shelf = RelayShelf(Path(str(options["folder"])), int(options.get("room", 1 << 30)))  # type: ignore[call-overload]
+    spread = MultiSource(objects.each())
+    held = RelayCache(Path(str(options["folder"])), int(options.get("room", 1 << 30)))  # type: ignore[call-overload]
     named, stored = list[tuple[str, int]](), dict[str, bytes]()
     for digest in options["manifests"]:  # type: ignore[attr-defined]
         key = object_key("manifests", bytes.fromhex(digest))
         stored[key] = spread(key, MAX_STORED_BYTES)
         manifest = unseal(stored[key], bytes.fromhex(digest), PUBLISHER)
         named += [(key, len(stored[key])), *((shard.key, shard.size) for shard in manifest.every_shard())]
-    shelf.name(named)
+    held.name(named)
     for key, data in stored.items():
-        shelf.put(key, data)
-    on_their_way = Flights(spread, shelf, int(options.get("memory", 64 << 20)))  # type: ignore[call-overload]
+        held.put(key, data)
+    on_their_way = InFlightFetches(spread, held, int(options.get("memory", 64 << 20)))  # type: ignore[call-overload]
     limits = RelayLimits(**options.get("limits", {}))  # type: ignore[arg-type]
-    app = RelayApp(shelf, on_their_way, limits)
+    app = RelayApp(held, on_their_way, limits)
     listener = bound("127.0.0.1", int(options["port"]))  # type: ignore[call-overload]
     HttpServer(server_options(app, 64)).run(sockets=[listener])
 

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from storage.partial import PartialObject
-from storage.relay.cache import Flight
+from storage.partial import PartialDownload
+from storage.relay.cache import InFlightFetch
 from storage.relay.server import BrokenOffError, FilePiece, ObjectPart, follow
 
 DATA = b"0123456789"
 
 
-def flight(*partials: bytes) -> Flight:
-    made = Flight("shards/" + "0" * 64, len(DATA))
+def fetch(*partials: bytes) -> InFlightFetch:
+    made = InFlightFetch("shards/" + "0" * 64, len(DATA))
     for data in partials:
-        made.watch(PartialObject())
+        made.watch(PartialDownload())
         made.partials[-1].append(data)
     return made
 
 
-def ended(made: Flight, data: bytes | None) -> None:
+def ended(made: InFlightFetch, data: bytes | None) -> None:
     made.data, made.ended_at = data, time.monotonic()
     made.ended.set()
-    made.tell()
+    made.notify()
 
 
 async def rest(chunks: AsyncIterator[bytes | FilePiece]) -> bytes:
@@ -35,7 +35,7 @@ async def rest(chunks: AsyncIterator[bytes | FilePiece]) -> bytes:
 
 def test_the_last_byte_waits_for_the_hash() -> None:
     async def story() -> None:
-        made = flight(DATA)
+        made = fetch(DATA)
         chunks = follow(made, ObjectPart(2, 10, 10))
         assert await anext(chunks) == DATA[2:9]
         last = asyncio.ensure_future(anext(chunks))
@@ -52,7 +52,7 @@ def test_what_was_wrong_is_broken_off(data: bytes | None) -> None:
     """`data`: None if no source had it; otherwise what another source had, in the end."""
 
     async def story() -> None:
-        made = flight(b"x12345" if data != b"x123456789" else DATA[:6])
+        made = fetch(b"x12345" if data != b"x123456789" else DATA[:6])
         chunks = follow(made, ObjectPart(0, 10, 10))
         await anext(chunks)
         ended(made, data)
@@ -64,7 +64,7 @@ def test_what_was_wrong_is_broken_off(data: bytes | None) -> None:
 
 def test_bytes_that_were_thrown_away_are_not_gone_on_with() -> None:
     async def story() -> None:
-        made = flight(b"x1234")
+        made = fetch(b"x1234")
         chunks = follow(made, ObjectPart(0, 10, 10))
         await anext(chunks)
         made.partials[0].restart()
@@ -79,7 +79,7 @@ def test_bytes_that_were_thrown_away_are_not_gone_on_with() -> None:
 @pytest.mark.parametrize("first", [b"0123", b"x123"])
 def test_another_source_is_followed_if_it_says_the_same(first: bytes) -> None:
     async def story() -> None:
-        made = flight(first, DATA[:8])
+        made = fetch(first, DATA[:8])
         made.partials.reverse()
         alone = made.partials.pop(0)
         chunks = follow(made, ObjectPart(0, 10, 10))
@@ -101,14 +101,14 @@ def test_who_reads_slowly_is_sent_the_rest_from_the_disk(tmp_path: Path, kept: b
     """And holds none of the bytes in memory; what is gone from the disk, or another, is broken off."""
 
     async def story() -> None:
-        made = flight(DATA[:6])
+        made = fetch(DATA[:6])
         chunks = follow(made, ObjectPart(0, 10, 10))
         assert await anext(chunks) == DATA[:6]
         made.path = tmp_path / "object"
         if kept:
             made.path.write_bytes(kept)
         made.ended.set()
-        made.tell()
+        made.notify()
         if kept != DATA:
             with pytest.raises(BrokenOffError):
                 await rest(chunks)
@@ -121,7 +121,7 @@ def test_who_reads_slowly_is_sent_the_rest_from_the_disk(tmp_path: Path, kept: b
 
 def test_what_only_the_memory_holds_is_not_held_for_the_slowest() -> None:
     async def story() -> None:
-        made = flight(DATA[:6])
+        made = fetch(DATA[:6])
         chunks = follow(made, ObjectPart(0, 10, 10))
         assert await anext(chunks) == DATA[:6]
         ended(made, DATA)
@@ -136,14 +136,14 @@ def test_bytes_of_two_requests_are_not_compared_in_the_loop() -> None:
     """It may be a whole shard, read from the disk, for everybody who follows: nobody else would be served meanwhile."""
     compared = list[int]()
 
-    class Watched(PartialObject):
+    class Watched(PartialDownload):
         def read(self, start: int, most: int) -> bytes:
             if start == 0 and len(self) == 8:
                 compared.append(threading.get_ident())
             return super().read(start, most)
 
     async def story() -> None:
-        made = flight(DATA[:4])
+        made = fetch(DATA[:4])
         chunks = follow(made, ObjectPart(0, 10, 10))
         assert await anext(chunks) == DATA[:4]
         made.watch(Watched())

@@ -17,7 +17,7 @@ import pytest
 
 from protocol.accounts import Account
 from storage.keys import object_key
-from storage.sources import SpreadSources
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from storage.weights.manifest import seal
@@ -33,17 +33,17 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
 
 
 @contextlib.contextmanager
-def bases(*sources: str | Answer) -> Iterator[tuple[SpreadSources, list[str]]]:
+def bases(*sources: str | Answer) -> Iterator[tuple[MultiSource, list[str]]]:
     """URLs of relays, and mirrors that answer so; asked in this order while nothing is known of them."""
     with contextlib.ExitStack() as stack:
         urls = [one if isinstance(one, str) else stack.enter_context(mirror(one)) for one in sources]
         objects = HttpObjects(urls, timeout=10.0)
         stack.callback(objects.close)
         each = objects.each()
-        yield SpreadSources({f"{number}": each[url] for number, url in enumerate(urls)}), urls
+        yield MultiSource({f"{number}": each[url] for number, url in enumerate(urls)}), urls
 
 
-def came(origin: Origin, sources: SpreadSources, cache: Path, step: int = 0) -> bool:
+def came(origin: Origin, sources: MultiSource, cache: Path, step: int = 0) -> bool:
     manifest = origin.manifests[step].digest
     folder = fetch(manifest, sources, cache, PUBLISHER, step, open_manifest=sources.checked)
     return contents(folder) == contents(origin.folders[step])
@@ -74,7 +74,7 @@ def test_a_truncated_shard_with_a_length_that_agrees(origin: Origin, tmp_path: P
     }
     with bases(Upstream(origin.objects | cut), Upstream(origin.objects)) as (sources, _):
         assert came(origin, sources, tmp_path / "cache")
-        assert sources.paces["0"].failures > 0
+        assert sources.stats["0"].failures > 0
 
 
 @pytest.mark.parametrize("lie", ["another step's", "by another key", "damaged"])
@@ -139,7 +139,7 @@ def test_a_relay_that_stands_still_is_left_for_another(origin: Origin, tmp_path:
         try:
             with bases(one.url, Upstream(origin.objects)) as (sources, _):
                 assert came(origin, sources, tmp_path / "cache")
-                assert sources.paces["0"].failures > 0
+                assert sources.stats["0"].failures > 0
         finally:
             os.kill(one.process.pid, signal.SIGCONT)
 

@@ -1,4 +1,4 @@
-"""What lies on a relay's shelf may have been spoilt or swapped: it is read no further than it may be long."""
+"""What lies on a relay's cache may have been spoilt or swapped: it is read no further than it may be long."""
 
 import hashlib
 import os
@@ -8,41 +8,41 @@ import pytest
 
 from protocol.errors import IntegrityError
 from storage.keys import object_key
-from storage.partial import PartialObject
-from storage.relay.cache import RelayShelf
+from storage.partial import PartialDownload
+from storage.relay.cache import RelayCache
 
 DATA = b"a shard" * 1000
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
 
 
-def shelf_of(folder: Path) -> RelayShelf:
-    shelf = RelayShelf(folder, 1 << 20)
-    shelf.name([(KEY, len(DATA))])
-    return shelf
+def shelf_of(folder: Path) -> RelayCache:
+    cache = RelayCache(folder, 1 << 20)
+    cache.name([(KEY, len(DATA))])
+    return cache
 
 
 def test_a_shard_is_copied_whole(tmp_path: Path) -> None:
-    shelf, whole = shelf_of(tmp_path), PartialObject()
-    assert not shelf.copy(KEY, whole)
-    assert shelf.put(KEY, DATA)
-    assert shelf.copy(KEY, whole)
+    cache, whole = shelf_of(tmp_path), PartialDownload()
+    assert not cache.copy(KEY, whole)
+    assert cache.put(KEY, DATA)
+    assert cache.copy(KEY, whole)
     assert whole.whole() == DATA
 
 
 def test_a_file_that_has_grown_is_not_read_to_its_end(tmp_path: Path) -> None:
-    shelf, whole = shelf_of(tmp_path), PartialObject()
-    shelf.put(KEY, DATA)
+    cache, whole = shelf_of(tmp_path), PartialDownload()
+    cache.put(KEY, DATA)
     os.truncate(tmp_path / KEY, 1 << 26)
-    assert shelf.copy(KEY, whole)
-    assert whole.own == len(DATA)
+    assert cache.copy(KEY, whole)
+    assert whole.received == len(DATA)
     assert whole.whole() == DATA
 
 
 def test_a_swapped_file_of_the_same_length_is_thrown_away(tmp_path: Path) -> None:
-    shelf, whole = shelf_of(tmp_path), PartialObject()
-    shelf.put(KEY, DATA)
+    cache, whole = shelf_of(tmp_path), PartialDownload()
+    cache.put(KEY, DATA)
     (tmp_path / KEY).write_bytes(DATA[::-1])
-    assert not shelf.copy(KEY, whole)
+    assert not cache.copy(KEY, whole)
     assert len(whole) == 0
 
 
@@ -58,13 +58,13 @@ def test_what_a_former_process_left_is_not_hashed_where_its_length_is_wrong(tmp_
 def test_what_comes_while_it_is_looked_for_is_not_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread finds nothing there, or something wrong, and another keeps the shard before the first goes on."""
     for failure in (FileNotFoundError(), IntegrityError("left by a former process")):
-        shelf, whole = shelf_of(tmp_path / type(failure).__name__), PartialObject()
+        cache, whole = shelf_of(tmp_path / type(failure).__name__), PartialDownload()
 
-        def come(key: str, named: int, shelf: RelayShelf = shelf, failure: Exception = failure) -> int:
-            assert shelf.put(key, DATA)
+        def come(key: str, named: int, cache: RelayCache = cache, failure: Exception = failure) -> int:
+            assert cache.put(key, DATA)
             raise failure
 
-        monkeypatch.setattr(shelf, "_checked_size", come)
-        assert shelf.copy(KEY, whole)
+        monkeypatch.setattr(cache, "_checked_size", come)
+        assert cache.copy(KEY, whole)
         assert whole.whole() == DATA
-        assert shelf.path(KEY) == shelf.folder / KEY
+        assert cache.path(KEY) == cache.folder / KEY

@@ -16,7 +16,7 @@ import pytest
 
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import object_key
-from storage.partial import Draft, PartialObject
+from storage.partial import PartFile, PartialDownload
 from storage.weights import cache
 from storage.weights.cache import Assembly, WeightCache, spots
 from storage.weights.fetch import fetch
@@ -29,14 +29,14 @@ SHARD = 1000
 
 
 class Bringing(Store):
-    """Gives objects as drafts, whose bytes come in two parts; after `gives` of them none any more."""
+    """Gives objects as part_files, whose bytes come in two parts; after `gives` of them none any more."""
 
     gives = 1 << 30
 
-    def bring(self, key: str, limit: int, drafts: Callable[[], Draft]) -> PartialObject:
+    def fetch(self, key: str, limit: int, part_files: Callable[[], PartFile]) -> PartialDownload:
         if self.shards_read() >= self.gives:
             raise MusterError("no more")
-        data, partial = self.get(key, limit), PartialObject(drafts=drafts)
+        data, partial = self.get(key, limit), PartialDownload(part_files=part_files)
         partial.append(data[:10])
         partial.append(data[10:])
         return partial
@@ -53,7 +53,7 @@ def manifest(store: Bringing, tmp_path: Path) -> Manifest:
 
 
 def get(store: Bringing, manifest: Manifest, tmp_path: Path) -> Path:
-    return fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, bring=store.bring)
+    return fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, fetch_object=store.fetch)
 
 
 def test_what_came_stays_and_is_not_fetched_again(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_one_draft_at_a_time_is_at_its_spot(store: Bringing, manifest: Manifest,
     right = store.objects[spot.shard.key]
     (tmp_path / "shards").mkdir()
     with Assembly(tmp_path / "parts", manifest.files) as parts:
-        drafts = parts.drafts(spot)
-        slow, fast = PartialObject("slow", drafts=drafts), PartialObject("fast", drafts=drafts)
+        part_files = parts.part_files(spot)
+        slow, fast = PartialDownload("slow", part_files=part_files), PartialDownload("fast", part_files=part_files)
         slow.append(bytes(10))
         fast.append(right)
         slow.abandon()
@@ -115,7 +115,7 @@ def test_one_draft_at_a_time_is_at_its_spot(store: Bringing, manifest: Manifest,
     assert not list((tmp_path / "shards").iterdir())
 
 
-@pytest.mark.parametrize("way", ["bring", "open", "loose"])
+@pytest.mark.parametrize("way", ["fetch", "open", "loose"])
 def test_a_shard_shorter_than_its_manifest_says_is_refused(
     store: Bringing, manifest: Manifest, tmp_path: Path, way: str
 ) -> None:
@@ -128,9 +128,9 @@ def test_a_shard_shorter_than_its_manifest_says_is_refused(
     store.put(object_key("manifests", lying.digest), seal(lying, OWNER))
     if way == "loose":
         WeightCache(tmp_path / "cache").store_shard(last, store.objects[last.key])
-    bring = None if way == "open" else store.bring
+    fetch_object = None if way == "open" else store.fetch
     with pytest.raises(IntegrityError, match="came with other bytes"):
-        fetch(lying.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, bring=bring)
+        fetch(lying.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, fetch_object=fetch_object)
     assert not (tmp_path / "cache" / lying.digest.hex()).exists()
 
 
@@ -139,18 +139,18 @@ def test_two_that_begin_at_once_do_not_share_the_spot(
 ) -> None:
     """A source that was caught begins anew just as another one is asked besides."""
 
-    class Slow(Draft):
+    class Slow(PartFile):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             time.sleep(0.2)
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(cache, "Draft", Slow)
+    monkeypatch.setattr(cache, "PartFile", Slow)
     (tmp_path / "shards").mkdir()
     spot = spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
     with Assembly(tmp_path / "parts", manifest.files) as parts, ThreadPoolExecutor(2) as pool:
-        drafts = parts.drafts(spot)
-        made = [pool.submit(drafts) for _ in range(2)]
-        places = [draft.result().place for draft in made]
+        part_files = parts.part_files(spot)
+        made = [pool.submit(part_files) for _ in range(2)]
+        places = [draft.result().location for draft in made]
         assert len({place[0].name for place in places if place is not None}) == 2
 
 
@@ -178,7 +178,7 @@ def test_what_came_makes_no_room_for_itself(
     for folder in (mine, other):
         os.utime(folder, (time.time() - 7200,) * 2)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=(1 << 30) * (not other.exists())))
-    monkeypatch.setattr("storage.weights.fetch._disk", lambda *_: nullcontext())
+    monkeypatch.setattr("storage.weights.fetch._disk_errors", lambda *_: nullcontext())
     assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     assert not other.exists()
     assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
@@ -198,7 +198,7 @@ def test_one_at_a_time_writes_to_a_file(
         return whole(handle, data, at)
 
     monkeypatch.setattr(os, "pwrite", slow)
-    folder = fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=8, bring=store.bring)
+    folder = fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=8, fetch_object=store.fetch)
     assert contents(folder) == contents(tmp_path / "v0")
     assert set(most.values()) == {1}
 
@@ -208,7 +208,7 @@ def test_room_for_all_is_set_aside_at_once(store: Bringing, manifest: Manifest, 
     store.gives = 1
     with pytest.raises(MusterError, match="no more"):
         get(store, manifest, tmp_path)
-    assert WeightCache(tmp_path / "cache").came(manifest.digest) >= sum(file.size for file in manifest.files)
+    assert WeightCache(tmp_path / "cache").assembled_bytes(manifest.digest) >= sum(file.size for file in manifest.files)
     store.gives = 1 << 30
     assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}

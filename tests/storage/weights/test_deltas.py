@@ -148,7 +148,7 @@ def test_what_applies_deltas_is_loaded_while_they_come(
 ) -> None:
     get(origin, 4, tmp_path)
     loaded = threading.Event()
-    monkeypatch.setattr(fetching, "prepare", loaded.set)
+    monkeypatch.setattr(fetching, "_load_decoder", loaded.set)
     origin.before = lambda key: None if key.startswith("manifests/") else _wait(loaded)
     try:
         get(origin, 5, tmp_path)

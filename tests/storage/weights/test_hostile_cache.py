@@ -123,7 +123,7 @@ def test_a_version_that_vanishes_while_it_is_looked_at(
 
 
 def test_threads_that_bring_the_same_shards(origin: Origin, tmp_path: Path) -> None:
-    """Two versions whose ways share shards come at once: neither fails for the other's drafts."""
+    """Two versions whose ways share shards come at once: neither fails for the other's part_files."""
     shard = origin.manifests[0].shards()[0]
     data, cache = origin.objects[shard.key], WeightCache(tmp_path)
     start = threading.Barrier(8)
@@ -150,7 +150,7 @@ def test_deltas_of_no_use_do_not_cost_many_times_the_weights(origin: Origin, tmp
     many.read.clear()
     made = fetch(bad.digest, many.get, tmp_path / "cache", PUBLISHER)
     assert contents(made) == contents(many.folders[-1])
-    assert many.shard_bytes() < (fetching.WASTE + 2.1) * full
+    assert many.shard_bytes() < (fetching.WASTE_FACTOR + 2.1) * full
     manifests = [key for key in many.read if key.startswith("manifests/")]
     assert len(manifests) == len(set(manifests)), "each is read once"
 

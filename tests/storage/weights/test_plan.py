@@ -1,4 +1,4 @@
-"""The shortest way to a step, from manifests alone."""
+"""The cheapest plan for a step, from manifests alone."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ import pytest
 
 from protocol.encoding import sha256_hex
 from storage.weights import fetch
-from storage.weights.fetch import MAX_LINKS, MAX_LOOKUPS, Way, shortest
+from storage.weights.fetch import MAX_DELTAS_IN_A_ROW, MAX_LOOKUPS, FetchPlan, cheapest_plan
 from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, WeightFile
 from tests.storage.weights.folders import PUBLISHER
 
@@ -45,15 +45,15 @@ def run(snapshots: Iterable[int], deltas: dict[tuple[int, int], int], steps: int
 def find(made: list[Manifest], to: int, held: Iterable[int] = (), **more: object) -> tuple[list[int], bool]:
     known = {one.digest.hex(): one for one in made}
     kept = {made[one].digest: one for one in held}
-    way = shortest(made[to], lambda delta: known.get(delta.parent), kept, **more)  # type: ignore[arg-type]
-    return [one.step for one in way.versions], way.held
+    plan = cheapest_plan(made[to], lambda delta: known.get(delta.parent), kept, **more)  # type: ignore[arg-type]
+    return [one.step for one in plan.versions], plan.held
 
 
 RUN = run({0, 4}, {(0, 1): 10, (1, 2): 10, (0, 2): 15, (2, 3): 10, (0, 3): 25, (3, 4): 10, (4, 5): 10}, 6)
 
 
 @pytest.mark.parametrize(
-    ("to", "held", "way"),
+    ("to", "held", "plan"),
     [
         (0, (), ([0], False)),
         (3, (), ([0, 3], False)),
@@ -66,8 +66,8 @@ RUN = run({0, 4}, {(0, 1): 10, (1, 2): 10, (0, 2): 15, (2, 3): 10, (0, 3): 25, (
         (4, (5,), ([4], False)),
     ],
 )
-def test_ways(to: int, held: tuple[int, ...], way: tuple[list[int], bool]) -> None:
-    assert find(RUN, to, held) == way
+def test_ways(to: int, held: tuple[int, ...], plan: tuple[list[int], bool]) -> None:
+    assert find(RUN, to, held) == plan
 
 
 def test_what_is_here_costs_nothing() -> None:
@@ -90,7 +90,7 @@ def test_a_delta_larger_than_the_full_weights_is_not_taken() -> None:
 
 def test_a_joiner_does_not_look_at_the_past() -> None:
     looked: list[int] = []
-    shortest(RUN[4], lambda delta: looked.append(delta.step))
+    cheapest_plan(RUN[4], lambda delta: looked.append(delta.step))
     assert looked == []
 
 
@@ -105,9 +105,9 @@ def test_chains_without_end_are_cut_off() -> None:
         looked.append(delta.step)
         return known[delta.parent]
 
-    way: Way = shortest(made[-1], lookup, {made[0].digest: 0})
-    assert [one.step for one in way.versions] == [steps - 1]
-    assert len(looked) <= MAX_LINKS
+    plan: FetchPlan = cheapest_plan(made[-1], lookup, {made[0].digest: 0})
+    assert [one.step for one in plan.versions] == [steps - 1]
+    assert len(looked) <= MAX_DELTAS_IN_A_ROW
 
 
 @pytest.mark.parametrize("lie", ["step", "file", "size", "pool"])
@@ -120,16 +120,16 @@ def test_a_parent_that_does_not_fit_is_no_way(lie: str) -> None:
         "size": {"files": (parent.files[0].model_copy(update={"size": 5}),)},
     }
     other = parent.model_copy(update=changes[lie])  # type: ignore[arg-type]
-    way = shortest(RUN[1], lambda delta: other, {parent.digest: 0, other.digest: 0})
-    assert len(way.versions) == 1
+    plan = cheapest_plan(RUN[1], lambda delta: other, {parent.digest: 0, other.digest: 0})
+    assert len(plan.versions) == 1
 
 
 def test_what_leads_through_several_deltas() -> None:
     known = {one.digest.hex(): one for one in RUN}
-    way = shortest(RUN[5], lambda delta: known[delta.parent], {RUN[3].digest: 3})
-    assert [delta.shards[0].size for delta in way.deltas_of("w")] == [10, 10]
-    assert way.deltas_of("v") == []
-    assert way.bytes(()) == 20
+    plan = cheapest_plan(RUN[5], lambda delta: known[delta.parent], {RUN[3].digest: 3})
+    assert [delta.shards[0].size for delta in plan.deltas_of("w")] == [10, 10]
+    assert plan.deltas_of("v") == []
+    assert plan.bytes(()) == 20
 
 
 def test_manifests_of_many_shards_are_not_gathered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

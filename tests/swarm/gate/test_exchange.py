@@ -12,35 +12,30 @@ import pytest
 from protocol.api.swarm import EnvelopeListing, ListedEnvelope
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import AuthScope, sign_request
-from protocol.swarm.envelope import DOMAIN
 from runtime.signed_client import ServiceError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
+from swarm import gate as gateway
 from swarm.config import GateAccess, MixConfig
-from swarm.exchange import RefusedForGood, envelope_key
-from swarm.gate import service
-from swarm.gate.service import SwarmGate
-from swarm.gate_exchange import GateExchange
+from swarm.envelope import DOMAIN
+from swarm.exchange import GateExchange, ListingEntry, RefusedForGood, envelope_key
+from swarm.gate import SwarmGate
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
-from swarm.listing import ListingEntry
-from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS
 from tests.storage.conftest import bucket, s3
 from tests.swarm.gate.world import FIRST, CountingStore, gate_of, served, signed
+from tests.swarm.samples import ENVIRONMENTS, KEYS, LIMITS
 
 __all__ = ["bucket", "s3"]
 
 
 def through(url: str, key: int | None = None) -> GateExchange:
-    made = GateExchange(GateAccess(url=url))
-    if key is not None:
-        made.sign_as(KEYS[key])
-    return made
+    return GateExchange(GateAccess(url=url), None if key is None else KEYS[key])
 
 
 @pytest.fixture
 def url(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(service, "_SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(gateway, "_LISTING_SECONDS", 0.0)
     with served(gate_of(tmp_path, bucket)) as found:
         yield found
 
@@ -60,7 +55,7 @@ def test_left_and_found(url: str) -> None:
 
 def test_an_inbox_takes_what_lies_there(url: str) -> None:
     through(url, 0).publish(signed(0, 7))
-    inspector = Inspector(LIMITS, ENVIRONMENTS, lambda _: True)
+    inspector = Inspector(LIMITS, ENVIRONMENTS)
     inbox = EnvelopeInbox(inspector, MixConfig(), KEYS[2].address, bytes(32))
     assert inbox.collect(through(url), 0) == 1
 
@@ -88,8 +83,8 @@ def test_a_gate_shows_envelopes_alone(url: str, path: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"sha256": "' + b"0" * 64 + b'", "size": 1e400}', b"{" * 9000])
 def test_bodies_of_strangers(url: str, body: bytes) -> None:
-    auth_scope = AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract)
-    headers = sign_request(KEYS[0], auth_scope, "POST", "/v1/envelopes", body, time.time())
+    realm = AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract)
+    headers = sign_request(KEYS[0], realm, "POST", "/v1/envelopes", body, time.time())
     assert httpx.post(url + "/v1/envelopes", content=body, headers=headers).status_code == 422
     again = httpx.post(url + "/v1/envelopes", content=body, headers=headers)
     assert again.status_code == 409, "sent before"

@@ -14,9 +14,9 @@ from engines.hf import TransformersEngine
 from protocol.waits import wait_for
 from runtime.signed_client import ServiceError
 from storage.s3 import Bucket
-from swarm.assembly import assemble, exchange_of
 from swarm.config import GateAccess
-from swarm.gate_exchange import GateExchange
+from swarm.exchange import GateExchange
+from swarm.member import assemble
 from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.conftest import bucket, s3
@@ -74,14 +74,12 @@ def gate(world: SwarmWorld, s3: ServiceProcess, bucket: Bucket, tmp_path: Path) 
 
 
 def through(gate: GateProcess, world: SwarmWorld, name: int) -> GateExchange:
-    made = GateExchange(GateAccess(url=gate.url))
-    made.sign_as(world.account(name))
-    return made
+    return GateExchange(GateAccess(url=gate.url), world.account(name))
 
 
 def test_members_share_without_a_key_of_the_bucket(gate: GateProcess, world: SwarmWorld) -> None:
     config, other = world.config(0, exchange=None, gate={"url": gate.url}), world.account(1).address
-    member = assemble(config, TransformersEngine(), exchange_of(config))
+    member = assemble(config, TransformersEngine())
     through(gate, world, 1).publish(world.envelope(1, 0, (0, 1)))
     run_rounds(member, 1)
     assert member.inbox.state.records[other].true == 2

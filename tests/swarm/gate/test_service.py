@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import HttpError
+from orchestrator.auth import HttpError
 from protocol.api.swarm import EnvelopeUpload
 from protocol.waits import wait_for
-from swarm.gate import service
-from swarm.gate.index import HOUR, KEPT
-from tests.protocol.swarm.samples import LIMITS
+from swarm import gate as gateway
+from swarm.gate import HOUR, KEPT
 from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, signed
+from tests.swarm.samples import LIMITS
 
 
 @pytest.fixture(autouse=True)
 def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(gateway, "_LISTING_SECONDS", 0.0)
 
 
-def refused(gate: service.SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
+def refused(gate: gateway.SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
     with pytest.raises(HttpError) as error:
         gate.upload(member, body)
     return error.value.status, error.value.what
@@ -158,10 +158,10 @@ def test_few_envelopes_are_looked_at_at_once(tmp_path: Path) -> None:
     """Else a member's hourly share of the longest ones is in memory together."""
     store = BarredStore()
     gate = gate_of(tmp_path, store)
-    bodies = [store.leave(signed(0, number)) for number in range(service.LOOKS_AT_ONCE + 1)]
-    with ThreadPoolExecutor(service.LOOKS_AT_ONCE) as pool:
+    bodies = [store.leave(signed(0, number)) for number in range(gateway.CHECKS_AT_ONCE + 1)]
+    with ThreadPoolExecutor(gateway.CHECKS_AT_ONCE) as pool:
         looks = [pool.submit(gate.upload, FIRST, body) for body in bodies[:-1]]
-        wait_for("all looks", lambda: store.waiting == service.LOOKS_AT_ONCE, 30)
+        wait_for("all looks", lambda: store.waiting == gateway.CHECKS_AT_ONCE, 30)
         assert refused(gate, FIRST, bodies[-1])[0] == 503
         store.free.set()
         assert all(look.result(30).exists for look in looks)
@@ -193,7 +193,7 @@ def test_what_is_too_old_to_be_listed_is_looked_at_once(tmp_path: Path) -> None:
 
 
 def test_pages_have_every_envelope_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_LISTED", 4)
+    monkeypatch.setattr(gateway, "MOST_LISTED", 4)
     store = CountingStore()
     gate = gate_of(tmp_path, store)
     for number in range(7):

@@ -9,14 +9,11 @@ from threading import Thread
 from orchestrator.auth import RequestGuard
 from protocol.api.swarm import EnvelopeUpload
 from protocol.http.signing import AuthScope
-from protocol.swarm.envelope import DOMAIN, seal
-from runtime.http_server import HttpServer, bound, server_options
-from swarm.gate.index import EnvelopeIndex
-from swarm.gate.nonces import RecentNonces
-from swarm.gate.routes import create_app
-from swarm.gate.service import GateStore, SwarmGate
+from runtime.server import HttpServer, bound, server_options
+from swarm.envelope import DOMAIN, seal
+from swarm.gate import EnvelopeIndex, GateStore, RecentNonces, SwarmGate, create_app
 from tests.orchestrator.conftest import Shelf
-from tests.protocol.swarm.samples import KEYS, LIMITS, honest_envelope
+from tests.swarm.samples import KEYS, LIMITS, honest_envelope
 
 FIRST, SECOND, STRANGER = (key.address for key in KEYS)
 

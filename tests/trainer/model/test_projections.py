@@ -16,7 +16,7 @@ from tests.trainer.helpers import small_model, some_groups
 from tests.trainer.model.architectures import architecture
 from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
-from trainer.distributed import OneRank, Ranks
+from trainer.distributed import Ranks
 from trainer.learner import Learner
 from trainer.model import policy as policies
 from trainer.model.policy import Policy
@@ -44,7 +44,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
-    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or OneRank())
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or Ranks())
     return Learner(base, TrainConfig(lora=LORA, optimizer=FAST), 1.0, placement=placement)
 
 
@@ -69,7 +69,7 @@ def test_training_begins_at_the_model(base: Path) -> None:
 
 def test_only_the_additions_are_trained(base: Path, tmp_path: Path) -> None:
     before = dict(load_model(base, "float32").named_parameters())
-    after = train(OneRank(), base, tmp_path)
+    after = train(Ranks(), base, tmp_path)
     additions = {name for name in after if ".lora_" in name}
     assert len(additions) == 2 * PROJECTIONS
     assert all(float(after[name].abs().max()) > 0 for name in additions)
@@ -77,7 +77,7 @@ def test_only_the_additions_are_trained(base: Path, tmp_path: Path) -> None:
 
 
 def test_published_weights_contain_the_additions_and_need_no_lora(base: Path, tmp_path: Path) -> None:
-    after = train(OneRank(), base, tmp_path)
+    after = train(Ranks(), base, tmp_path)
     published = load_model(tmp_path / "policy", "float32")
     name = "model.layers.0.mlp.up_proj"
     wanted = after[f"{name}.weight"] + LORA.alpha / LORA.rank * after[f"{name}.lora_b"] @ after[f"{name}.lora_a"]
@@ -87,7 +87,7 @@ def test_published_weights_contain_the_additions_and_need_no_lora(base: Path, tm
 
 
 def test_two_ranks_make_what_one_process_makes(base: Path, tmp_path: Path) -> None:
-    alone = train(OneRank(), base, tmp_path / "alone")
+    alone = train(Ranks(), base, tmp_path / "alone")
     together = on_ranks(2, train, base, tmp_path / "together")[0]
     assert alone.keys() == together.keys()
     assert max(float((alone[name] - together[name]).abs().max()) for name in alone) < 1e-5

@@ -1,0 +1,562 @@
+"""The checks of `muster doctor`: machine, profile, chain, the pool's service and storage, keys and money.
+
+What service and machine say is collected as for `muster watch` (`runtime.diagnose`). Collecting raises nothing: what
+cannot be looked at is a failure. Judging what was measured is pure.
+"""
+
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cli
+from chain.abi import CONTRACTS, abi_folder, artifacts_folder
+from cli.hardware import Gpu, existing, gpus, torch_devices
+from cli.output import seconds
+from localnet.ports import is_free
+from localnet.services.chain import find_anvil
+from localnet.services.swift_conf import check_attributes
+from protocol.amounts import show_tokens
+from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.files import check_private
+
+if TYPE_CHECKING:
+    from cli.profile import Profile, ProfileKey
+    from runtime.diagnose import ServiceFacts
+
+GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
+_LOCAL_CHAIN = 31337
+ROOT = Path(cli.__file__).parents[1]
+_SETUP = "run `make setup`"
+
+WHY = {
+    "python": "the code runs on these versions of Python only",
+    "node": "the contracts' tools are installed with npm",
+    "npm": "the contracts' tools are installed with it",
+    "git": "the contracts' libraries are fetched with it",
+    "compiler": "some packages are compiled at installation",
+    "forge": "the contracts are compiled and tested with it",
+    "anvil": "a local network's chain runs on it",
+    "packages": "another version can compute other numbers, and honest files would be refused",
+    "contracts": "commands need the contracts' interface, `muster deploy` their code",
+    "xattrs": "the local S3 server keeps what it knows of an object beside it",
+    "ports": "a local network's services listen there",
+    "isolation": "a task's or a model's code that breaks out must find nothing of this machine",
+    "disk": "weights, journals and ballots are written there; a full or slow disk loses time, and time loses votes",
+    "memory": "a model and its rollouts must fit",
+    "engine": "files are made and judged with it",
+    "precision": "pools in float32 refuse files that were multiplied in less",
+    "scoring": "a machine that scores differently hands in rewards that are refused as forged",
+    "gpu": "the engine of the profile computes there",
+    "clock": "the service refuses requests whose time is off, and windows are judged by the chain's",
+    "deployment": "it names the contracts, and the chain that they are on",
+    "rpc": "work, votes and pay go through it; one that is slow or behind misses windows",
+    "s3": "the pool's files lie there",
+    "storage": "weights come from there and files go there, within the pool's windows",
+    "service": "it gives out work and says where files are",
+    "version": "versions that differ may not understand one another's files",
+    "gas": "every file, vote and claim is a transaction",
+    "stake": "a node without the pool's least stake gets no work",
+    "keystore": "whoever can read a key and its password owns what it holds",
+    "password": "whoever can read a key and its password owns what it holds",
+    "retained files": "a jury that gets an accepted file from nobody has the seats fined that accepted it",
+    "engines": "the engine that made a file sees changes in it which another one's rounding hides",
+    "profile": "commands take keys, pool and addresses from it",
+}
+"""What each check is for, by its name."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check found. `state` is ok, failed, or note (worth knowing, nothing to do); `hint` is the cure."""
+
+    check: str
+    state: str
+    detail: str
+    hint: str = ""
+
+    @property
+    def why(self) -> str:
+        return WHY[self.check]
+
+    def line(self) -> str:
+        mark = {"ok": "ok    ", "failed": "FAILED", "note": "note  "}[self.state]
+        first = f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
+        return first + (f"\n{'':<21}why: {self.why}" if self.state == "failed" else "")
+
+    def document(self) -> dict[str, str]:
+        return asdict(self) | {"why": self.why}
+
+
+def ok(check: str, detail: str) -> Check:
+    return Check(check, "ok", detail)
+
+
+def failed(check: str, detail: str, hint: str) -> Check:
+    return Check(check, "failed", detail, hint)
+
+
+def note(check: str, detail: str) -> Check:
+    return Check(check, "note", detail)
+
+
+def judged(check: str, look: Callable[[], str]) -> Check:
+    """`look` returns what it saw, or raises a MusterError, which becomes a failure."""
+    try:
+        return ok(check, look())
+    except MusterError as error:
+        return failed(check, error.what, error.hint)
+
+
+# ---- Machine
+
+
+def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
+    """Programs, Python packages, built contracts, file system and ports."""
+    found = platform.python_version()
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        yield failed("python", f"{found} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
+    else:
+        yield ok("python", f"{found} at {sys.executable}")
+    if (ROOT / "Makefile").exists():  # what `make setup` needs; an installed muster does not
+        yield _program("node", "Node.js", 20, "install Node.js 20 or newer")
+        yield _program("npm", "npm", 9, "install npm (it comes with Node.js)")
+        yield _program("git", "git", 2, "install git")
+        yield _compiler()
+        forge = ROOT / "node_modules" / ".bin" / "forge"
+        path = str(forge) if forge.exists() else shutil.which("forge")
+        yield ok("forge", path) if path else failed("forge", "Foundry's forge is not installed", _SETUP)
+    yield judged("anvil", lambda: str(find_anvil()))
+    yield _packages()
+    yield _contracts()
+    yield judged("xattrs", lambda: _attributes(existing(data)))
+    taken = [port for port in ports if not is_free(port)]
+    if taken:
+        yield failed("ports", f"in use: {', '.join(map(str, taken))}", "stop what uses them or choose other ports")
+    else:
+        yield ok("ports", f"free: {', '.join(map(str, ports))}" if ports else "none asked for (--port)")
+
+
+def _program(program: str, name: str, least: int, hint: str) -> Check:
+    path = shutil.which(program)
+    if path is None:
+        return failed(program, f"`{program}` is not on the PATH", hint)
+    try:
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return failed(program, f"{path} does not run: {error}", hint)
+    match = re.search(r"(\d+)(\.\d+)*", output)
+    if match is None or int(match[1]) < least:
+        return failed(program, f"{name} {match[0] if match else 'of unknown version'} is too old", hint)
+    return ok(program, f"{match[0]} at {path}")
+
+
+def _compiler() -> Check:
+    found = shutil.which("cc") or shutil.which("gcc")
+    if found is None:
+        return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        return failed("compiler", "Python's C headers (Python.h) are missing", "install python3-dev")
+    return ok("compiler", found)
+
+
+def _packages() -> Check:
+    """Compare installed packages with the lock files; an installation without a checkout has none."""
+    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
+    if not all(lock.exists() for lock in locks):
+        return note("packages", "no lock files beside this installation, nothing to compare")
+    pin = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
+    pins = [m for lock in locks for line in lock.read_text().splitlines() if (m := pin.match(line))]
+    wrong = []
+    for name, wanted in (match.groups() for match in pins):
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = "nothing"
+        if found != wanted and not (name == "torch" and found.split("+")[0] == wanted.split("+")[0]):
+            wrong.append(f"{name} is {found}, locked {wanted}")
+    if wrong:
+        return failed("packages", f"{len(wrong)} of {len(pins)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
+    return ok("packages", f"{len(pins)} packages as locked")
+
+
+def _contracts() -> Check:
+    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
+    if missing:
+        return failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
+    if not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
+        return failed("contracts", "the contracts are not compiled", _SETUP)
+    return ok("contracts", "compiled")
+
+
+def _attributes(folder: Path) -> str:
+    check_attributes(folder)
+    return f"user attributes work in {folder}"
+
+
+def isolation(image: str) -> Check:
+    """What `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
+    from sandbox.launch import choose
+    from sandbox.policy import Mode
+
+    choice = choose("auto", image)
+    reasons = "; ".join(f"{mode.value}: {why}" for mode, why in choice.why_not.items())
+    if choice.mode is Mode.PLAIN:
+        cure = "apt-get install bubblewrap, or podman and an image"
+        return note("isolation", f"a worker would not be kept apart from this machine ({reasons}); {cure}")
+    limits = "" if choice.accounting else ", limits per process only: no cgroup can be made"
+    return ok("isolation", f"{choice.mode.value} works{limits}" + (f" ({reasons})" if reasons else ""))
+
+
+def disk(folder: Path) -> Check:
+    """Measure room and speed where a process keeps its data."""
+    at = existing(folder)
+    try:
+        return judge_disk(at, shutil.disk_usage(at).free, write_speed(at))
+    except OSError as error:
+        return failed("disk", f"cannot write in {at}: {error.strerror}", "check its permissions and its room")
+
+
+def write_speed(folder: Path) -> float:
+    """Return bytes a second, synced, of at most 32 MiB or three seconds. Raises OSError."""
+    piece, written = os.urandom(4 * _MIB), 0
+    with tempfile.TemporaryFile(dir=folder) as file:
+        started = time.monotonic()
+        while written < 32 * _MIB and time.monotonic() - started < 3.0:
+            file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+            written += len(piece)
+        return written / max(1e-6, time.monotonic() - started)
+
+
+def judge_disk(folder: Path, free: int, speed: float) -> Check:
+    """Bytes, and bytes a second."""
+    what = f"{folder}: {free / GIB:.1f} GiB free, written at {speed / _MIB:.0f} MiB/s"
+    if free < 5 * GIB:
+        return failed("disk", what, "free 5 GiB, or name another folder in the profile's `home`")
+    if speed < 20 * _MIB:
+        return failed("disk", what, "use a disk that takes 20 MiB/s")
+    return ok("disk", what)
+
+
+# ---- Hardware and engines
+
+
+def hardware(device: str) -> Iterator[Check]:
+    """Memory, processors, engines, the precision of float32 products, and the GPU that the profile names."""
+    import psutil
+
+    from engines.runtime import vllm_installed
+
+    memory, cores = psutil.virtual_memory(), len(os.sched_getaffinity(0))
+    what = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB free; {cores} cores"
+    yield ok("memory", what) if memory.total >= 2 * GIB else failed("memory", what, "a node needs 2 GiB at least")
+    transformers = bool(find_spec("torch") and find_spec("transformers"))
+    engines = [name for name, there in (("transformers", transformers), ("vllm", vllm_installed())) if there]
+    if not engines:
+        yield failed("engine", "no inference engine is installed", _SETUP)
+        return
+    yield ok("engine", ", ".join(engines))
+    torch = torch_devices()
+    if torch["imprecise"]:
+        yield failed("precision", "; ".join(torch["imprecise"]), "a pool in float32 would refuse its files")
+    else:
+        yield ok("precision", "float32 products are computed in full precision")
+    yield judge_gpu(device, gpus(), torch["gpus"])
+    yield judged("scoring", _scoring)
+
+
+def _scoring() -> str:
+    from environments.conformance import quick_check
+
+    quick_check()
+    return "this machine scores as every other"
+
+
+def judge_gpu(device: str, found: Sequence[Gpu], usable: int) -> Check:
+    """`device`: what the profile computes on; `usable`: the GPUs that torch can use."""
+    names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in found) or "none"
+    if device == "cpu":
+        return note("gpu", f"{names}; the profile computes on the CPU") if found else ok("gpu", "none, none is wanted")
+    if not found:
+        return failed("gpu", f"the profile wants {device}, no driver answers", "install NVIDIA's driver, or set cpu")
+    if not usable:
+        return failed("gpu", f"{names}; torch cannot use it", "install torch's build for CUDA that the driver supports")
+    return ok("gpu", f"{names}; torch can use {usable}")
+
+
+# ---- Chain
+
+
+@dataclass(frozen=True)
+class RpcLook:
+    """What an endpoint said: chain id, the newest block's time (Unix seconds), how long each answer took (seconds), and
+    when it was asked."""
+
+    url: str
+    chain_id: int
+    block_time: int
+    took: tuple[float, ...]
+    asked: float
+
+
+def deployment(path: Path) -> tuple[Check, str | None, int | None]:
+    """Check a deployment file; also return an RPC URL and the chain id that it names."""
+    from cli.session import deployment_rpc, load_deployment
+
+    try:
+        suite = load_deployment(path)
+        found = ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}")
+    except MusterError as error:
+        return failed("deployment", error.what, error.hint), None, None
+    try:
+        return found, ",".join(deployment_rpc(suite, None)), suite.chain_id
+    except MusterError:
+        return found, None, suite.chain_id
+
+
+def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], RpcLook | None]:
+    """Check every endpoint of `urls` (commas between them); also return the first that answers. `expected`: the chain's
+    id."""
+    if not urls:
+        return [note("rpc", "none named (--rpc or --deployment)")], None
+    found, best = [], None
+    for url in filter(None, map(str.strip, urls.split(","))):
+        try:
+            answer = ask_rpc(url, expected)
+        except MusterError as error:
+            found.append(failed("rpc", error.what, error.hint))
+            continue
+        if expected in (None, answer.chain_id):
+            best = best or answer
+        found.append(judge_rpc(answer, expected))
+    return found, best
+
+
+def ask_rpc(url: str, expected: int | None) -> RpcLook:
+    """Ask an endpoint five times for its chain, then for its newest block; another chain than the expected one is asked
+    nothing more. Raises ConfigError for what is no RPC, UnreachableError."""
+    import httpx
+
+    from protocol.encoding import parse_json
+
+    def call(method: str, *params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
+        answer = httpx.post(url, json=body, timeout=5.0, trust_env=False)
+        answer.raise_for_status()
+        return parse_json(answer.content)["result"]
+
+    took, block_time = [], 0
+    try:
+        for _ in range(5):
+            started = time.monotonic()
+            chain_id = int(call("eth_chainId"), 16)
+            took.append(time.monotonic() - started)
+        if expected in (None, chain_id):
+            block_time = int(call("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
+    except httpx.HTTPStatusError as error:
+        raise UnreachableError(f"the RPC {url} answers {error.response.status_code}", "check the URL") from None
+    except httpx.HTTPError as error:
+        words = str(error) or type(error).__name__
+        raise UnreachableError(f"the RPC {url} does not answer ({words})", "start it or correct the URL") from None
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"{url} is not an Ethereum RPC", "check the URL") from None
+    return RpcLook(url, chain_id, block_time, tuple(took), time.time())
+
+
+def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
+    """The right chain, its age, its latency. A local chain makes blocks when it likes."""
+    if expected is not None and answer.chain_id != expected:
+        what = f"{answer.url} is chain {answer.chain_id}, expected {expected}"
+        return failed("rpc", what, "name the RPC of the right chain")
+    latency, age = statistics.median(answer.took), answer.asked - answer.block_time
+    what = f"{answer.url} answers in {latency * 1000:.0f} ms, chain {answer.chain_id}"
+    if age > 60.0 and answer.chain_id != _LOCAL_CHAIN:
+        hint = "use another endpoint; if all say so, the chain stands still or this clock is ahead"
+        return failed("rpc", f"{what}, but its newest block is {seconds(age)} old", hint)
+    if latency > 1.0:
+        return failed("rpc", f"{what}, too slowly", "use an endpoint that is nearer or less busy")
+    return ok("rpc", f"{what}, newest block {seconds(max(0.0, age))} old")
+
+
+def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
+    """`offset`: seconds ahead of the service. A block is older than now, never newer; a local chain's time is its
+    own."""
+    cure = "set it by the network: timedatectl set-ntp true"
+    public = block is not None and block.chain_id != _LOCAL_CHAIN
+    if offset is not None and abs(offset) > 5.0:
+        way = "ahead of" if offset > 0 else "behind"
+        return failed("clock", f"it is {abs(offset):.0f} s {way} the service's", cure)
+    if block is not None and public and block.block_time - block.asked > 30.0:
+        return failed(
+            "clock", f"the chain's newest block is {block.block_time - block.asked:.0f} s in its future", cure
+        )
+    if offset is not None:
+        return ok("clock", f"{abs(offset):.0f} s off the service's, at most 5 are allowed")
+    if block is not None and public:
+        return ok("clock", f"the chain's newest block is {block.asked - block.block_time:.0f} s old by it")
+    return note("clock", "nothing to compare it with (--pool URL, or the RPC of a public chain)")
+
+
+# ---- The pool's service and bucket
+
+
+def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]:
+    """Ask the pool's service what it says of itself; its facts are None if it does not answer."""
+    from protocol.version import VERSION
+    from runtime.diagnose import ServiceView
+
+    if not url:
+        return [note("service", "none named (--pool URL)")], None
+    try:
+        view = ServiceView(url, allow_private=True)
+        try:
+            found = view.look()
+        finally:
+            view.close()
+    except MusterError as error:
+        unknown = note("version", f"muster {VERSION}; the service's is unknown")
+        return [failed("service", error.what, error.hint or "start it, or correct the URL"), unknown], None
+    checks = [ok("service", f"{url} answers")]
+    if not found.ready:
+        checks = [failed("service", f"the database of {url} does not answer", "start the database; nothing is lost")]
+    elif found.problems:
+        checks = [failed("service", f"{url} reports: {'; '.join(found.problems)}", "its log says more")]
+    return [*checks, judge_version(VERSION, found.version)], found
+
+
+def judge_version(ours: str, theirs: str) -> Check:
+    """Versions that differ in more than their last number may not understand one another."""
+    if ours.split(".")[:2] == theirs.split(".")[:2]:
+        return ok("version", f"muster {ours}, the pool's service {theirs}")
+    return failed("version", f"muster {ours}, the pool's service {theirs}", f"install muster {theirs}")
+
+
+def bucket(path: Path) -> str:
+    from protocol.encoding import load_document
+    from storage.s3 import Bucket, S3Settings
+
+    settings = load_document(path, S3Settings)
+    next(iter(Bucket(settings).list("manifests/")), None)
+    return f"bucket {settings.bucket} at {settings.endpoint} can be read"
+
+
+# ---- The profile's keys, money and promises
+
+
+_GAS = {
+    "operator": 700_000,
+    "node": 1_250_000,
+    "validator": 500_000,
+    "voter": 1_250_000,
+    "owner": 2_000_000,
+    "service": 1_250_000,
+}
+"""Some twenty files of a node, ten lanes of a voter, registering or bonding once for the keys that hold money."""
+
+
+def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
+    """Return what each key of the profile is for."""
+    keys = [(str(profile.role), profile.key), *(("voter", one) for one in profile.voters)]
+    keys += [("node", profile.node)] if profile.node else []
+    return [*keys, *([("service", profile.service_key)] if profile.service_key else [])]
+
+
+def profile_keys(profile: "Profile") -> Iterator[Check]:
+    """Every key file of the profile and its password file."""
+    for _, key in named_keys(profile):
+        yield keystore(key.keystore)
+        if key.keystore.exists() and key.password_file is not None:
+            path = key.password_file
+            yield judged("password", lambda path=path: _private(path))  # type: ignore[misc]
+
+
+def keystore(path: Path) -> Check:
+    """A key file that is not there is no failure: the first `up` makes it."""
+    from runtime.keystore import address_of
+
+    if not path.exists():
+        return note("keystore", f"{path} is not there yet (muster node up, validator up or init owner make it)")
+    found = judged("keystore", lambda: address_of(path))
+    if found.state != "ok":
+        return found
+    if path.stat().st_mode & 0o077:
+        return failed("keystore", f"{path} is open to other users", f"chmod 600 {path}")
+    return ok("keystore", f"{path} holds {found.detail}")
+
+
+def _private(path: Path) -> str:
+    check_private(path, "password file ")
+    return f"{path} is private"
+
+
+def validator_checks(profile: "Profile") -> Iterator[Check]:
+    """Whether a validator can show the files that it accepts, and with which engines it can judge node challenges."""
+    from runtime.process import EngineConfig
+    from validator.judging.pipeline import others
+
+    if profile.role != "validator":
+        return
+    shown = [field for field in ("serve", "republish") if field in profile.validator]
+    if shown:
+        yield ok("retained files", f"shown by `{shown[0]}`")
+    else:
+        yield note("retained files", "nobody is shown them: name `serve` or `republish` in [validator]")
+    try:
+        besides = [
+            one.name for one in others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
+        ]
+    except MusterError as error:
+        yield failed("engines", error.what, error.hint)
+        return
+    own = profile.engine.name
+    if besides:
+        yield ok("engines", f"{own} for every file, {', '.join(besides)} for its files in node challenges")
+    else:
+        yield note("engines", f"{own} alone: small cheats with another engine are not seen")
+
+
+def money(profile: "Profile") -> Iterator[Check]:
+    """Gas of every key, and an operator's stake, by the chain."""
+    from cli.session import open_session
+    from runtime.keystore import address_of
+
+    try:
+        session = open_session(profile.deployment, profile.rpc)
+        price = session.client.gas_price()
+        for name, key in named_keys(profile):
+            if key.keystore.exists():
+                address = address_of(key.keystore)
+                yield judge_gas(name, address, session.client.balance(address), _GAS[name] * price)
+        if profile.node and profile.node.keystore.exists() and profile.pool:
+            node, least = address_of(profile.node.keystore), session.suite.court.terms_of(profile.pool).minStake
+            yield judge_stake(node, session.suite.stakes.node_of(node).stake, least)
+    except MusterError as error:
+        yield failed("gas", f"cannot be asked: {error.what}", error.hint)
+
+
+def judge_gas(name: str, address: str, wei: int, needs: int) -> Check:
+    """Enough for a while, or what to send where; wei."""
+    what = f"the {name}'s key {address} has {wei / _ETHER:.6f} ETH"
+    return ok("gas", what) if wei >= needs else failed("gas", what, f"send it {(needs - wei) / _ETHER:.6f} ETH")
+
+
+def judge_stake(node: str, stake: int, least: int) -> Check:
+    """Grains at stake against the pool's least."""
+    what = f"node {node} has {show_tokens(stake)} tokens at stake, the pool wants {show_tokens(least)}"
+    return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node join --stake")

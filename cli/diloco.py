@@ -1,0 +1,159 @@
+"""`muster diloco`: several workers train one policy and synchronise once per outer step."""
+
+import json as json_module
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import Acting, Commands, JsonOption
+from cli.output import emit, fields
+from cli.plan import PlannedTransaction, act
+from protocol.errors import ConfigError, printable
+
+app = Commands(help="Train one policy with several workers that synchronise rarely (DiLoCo).", no_args_is_help=True)
+
+ConfigOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]
+DocumentOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The run's document, JSON or TOML.")]
+
+
+@app.command("init", "muster diloco init --document run.json")
+def init(
+    document: DocumentOption,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A text worker's configuration, to hash its data.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Check a run's document and print its hash and timeouts. With --config, read every document of a text worker once
+    and print the hash that the run's document must have as `data`."""
+    from diloco.config import DilocoRun, Timeouts, WorkerConfig
+    from protocol.encoding import load_document
+
+    run = load_document(document, DilocoRun)
+    shown: dict[str, Any] = {"run": run.digest, "workers": len(run.workers), "coordinator": run.coordinator}
+    if config is not None:
+        from diloco.corpus import data_digest, text_corpus
+        from runtime.process import make_home
+        from trainer.model.policy import model_folder
+
+        worker = load_document(config, WorkerConfig)
+        if worker.text is None:
+            raise ConfigError(f"{config} is of no text worker", "give it `text`")
+        make_home(worker.home)
+        corpus = text_corpus(worker.text, worker.home)
+        shown |= {
+            "data": data_digest(corpus, worker.text, model_folder(worker.model)),
+            "documents": len(corpus) - worker.text.heldout, "kept_apart": worker.text.heldout,
+        }  # fmt: skip
+    rows = {name.replace("_", " "): str(value) for name, value in shown.items()}
+    emit(shown, json, lambda: f"{fields(rows)}\n{Timeouts.of(run).table()}")
+
+
+@app.command("run", "muster diloco run --config worker.json")
+def run_worker(config: ConfigOption) -> None:
+    """Run a worker: inner steps, a contribution, the outer step, until it is stopped. A kill costs the inner steps
+    since the last outer step; SIGTERM tells the others that it leaves."""
+    from diloco.main import run_worker
+
+    run_worker(config)
+
+
+@app.command("coordinate", "muster diloco coordinate --config coordinator.json")
+def coordinate(config: ConfigOption) -> None:
+    """Run the coordinator, which writes the run's log. For a pool, give the configuration of its trainer with `run`:
+    the trainer then coordinates the workers that train its policy."""
+    from diloco.main import run_coordinator
+
+    run_coordinator(config)
+
+
+@app.command("status", "muster diloco status --home worker")
+def status(
+    home: Annotated[Path, typer.Option(file_okay=False, help="Home of a worker or of the coordinator.")],
+    json: JsonOption = False,
+) -> None:
+    """Show how far a process is, who takes part, and what it waits for."""
+    path = home / "status.json"
+    if not path.is_file():
+        raise ConfigError(f"nothing was started in {home}", "muster diloco run --config FILE")
+    document = json_module.loads(path.read_bytes())
+    if not {"run", "waits", "phase"} <= document.keys():
+        raise ConfigError(f"{home} is the home of no worker and of no coordinator", "name that folder as `--home`")
+    emit(document, json, lambda: _text(document))
+
+
+@app.command("record", "muster diloco record --document run.json --model model --dry-run")
+def record(
+    document: DocumentOption,
+    model: Annotated[str, typer.Option(help="Folder or Hugging Face id of the weights that the run starts from.")],
+    by: Acting,
+) -> None:
+    """Open the run on chain, with the coordinator's key: the coordinator then records every outer step there, once its
+    configuration names the run's number."""
+    from diloco.config import DilocoRun
+    from diloco.main import load_first_state
+    from protocol.encoding import load_document
+
+    run, session = load_document(document, DilocoRun), by.open()
+    if session.client.address != run.coordinator:
+        what = f"the coordinator of {run.name} is {run.coordinator}, this key is {session.client.address}"
+        raise ConfigError(what, "use the coordinator's key")
+    start = load_first_state(model).digest
+    call = session.suite.diloco_runs.open(bytes.fromhex(run.digest), start)
+
+    def outcome(receipts: list[Any]) -> tuple[dict[str, Any], str]:
+        number = call.result(receipts[0])
+        return {"run": number}, f"run {number}: name it as `chain.run` (of a pool's trainer: `chain_run`)"
+
+    planned = PlannedTransaction(f"open the DiLoCo run {run.name}, from state {start.hex()[:16]}…", call)
+    act(session, [planned], by, outcome, document=run.digest, start=start.hex())
+
+
+@app.command("verify", "muster diloco verify 12 --config worker.json")
+def verify(
+    step: Annotated[int, typer.Argument(min=0, help="A recorded outer step.")],
+    config: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="A worker's or coordinator's configuration, without key.")
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Make a recorded outer step again from the chain and the bucket, and compare. Exit code 1 if anything differs."""
+    from diloco.chain import verify_step
+    from diloco.config import load_member
+    from diloco.main import load_first_state
+
+    member = load_member(config)
+    found = verify_step(member, load_first_state(member.model), step)
+    contributions = [vars(one) for one in found.record.contributions]
+    document = {
+        "run": found.run, "step": step, "state": found.record.state, "entry": found.record.number,
+        "contributions": contributions, "faults": found.faults, "follows": not found.faults,
+    }  # fmt: skip
+
+    def text() -> str:
+        verdict = [f"wrong: {printable(one, 300)}" for one in found.faults] or ["it follows from what was published"]
+        return "\n".join([f"outer step {step} of run {found.run} led to {found.record.state}", *verdict])
+
+    emit(document, json, text)
+    if found.faults:
+        raise typer.Exit(1)
+
+
+def _text(document: dict[str, Any]) -> str:
+    waits = [f"{one['what']}, since {datetime.fromtimestamp(one['since']):%H:%M:%S}" for one in document["waits"]]
+    rows = {
+        "run": document["run"],
+        "worker" if "worker" in document else "coordinator": document.get("worker") or document["coordinator"],
+        "outer step": f"{document['step']}, attempt {document['attempt']}, {document['phase']}",
+        "state": document["digest"],
+        "members": ", ".join(document["members"]) or "none",
+        "joining": ", ".join(document["waiting"]) or "none",
+        "waits for": "; ".join(waits) or "nothing",
+    }
+    lines = [f"{worker} does not count: {why}" for worker, why in document.get("excluded", {}).items()]
+    backing_off = document.get("backing_off", {}).items()
+    lines += [f"{worker} is excluded until outer step {step}" for worker, step in backing_off]
+    lines += [f"a worker cannot use file {item}" for item in document.get("unusable", [])]
+    return "\n".join([fields(rows), *lines])

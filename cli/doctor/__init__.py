@@ -1,1 +1,0 @@
-"""The checks behind `muster doctor`: each looks at one prerequisite and says what to do if it is missing."""

@@ -1,0 +1,225 @@
+"""`muster governance`: propose to the timelock that owns the parameters, and execute when its delay is over."""
+
+import secrets
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import Commands, Paying, Reading, parse_address
+from cli.output import clock, emit, fields, table
+from cli.plan import PlannedTransaction, act
+from protocol.amounts import parse_tokens, show_tokens
+from protocol.errors import ConfigError, first_problem, printable
+
+if TYPE_CHECKING:
+    from chain.contracts import ContractCall
+    from chain.deployment import Deployment
+    from chain.indexer.records import Proposal, ProposedCall
+    from chain.indexer.state import State
+    from chain.transactions import Receipt
+    from cli.session import Session
+
+app = Commands(help="Parameters, pause and minting, through the timelock.", no_args_is_help=True)
+_END_OF_TIME = (1 << 40) - 1
+
+
+@app.command("status", "muster governance status --deployment deployment.json")
+def status(look: Reading) -> None:
+    """Show who governs, the parameters now and announced, and every proposal with what it does."""
+    session = look.open()
+    suite, state = session.suite, session.state()
+    view = governance_view(state, session.deployment, session.client.now()) | {
+        "timelock": suite.timelock.address,
+        "delay": suite.timelock.delay(),
+        "owner": suite.params.read("owner"),
+        "minter": suite.token.read("owner") if session.deployment.token.ours else None,
+        "unbonding": suite.params.unbonding(),
+        "values": suite.params.values(),
+    }
+    emit(view, look.json, lambda: governance_text(view))
+
+
+@app.command("propose", "muster governance propose --set minority=0.15 --keystore governor.json")
+def propose(
+    by: Paying,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A penalty, in tokens; can be repeated.")
+    ] = None,
+    pause: Annotated[
+        bool, typer.Option("--pause", help="Refuse new nodes, seats, pools and members for a week.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Allow them again before the pause ends by itself.")] = False,
+    mint: Annotated[str | None, typer.Option(metavar="ADDRESS=TOKENS", help="Mint test tokens for an address.")] = None,
+) -> None:
+    """Propose one change: other penalties, a pause or its end, or test tokens.
+
+    The guardian pauses at once; whoever owns the token mints at once. Changed penalties are announced when the proposal
+    is executed, and hold one unbonding time later."""
+    if sum((bool(values), pause, resume, mint is not None)) != 1:
+        raise ConfigError("one change is proposed at a time", "pass one of --set, --pause, --resume and --mint")
+    session = by.open()
+    params = session.suite.params
+    if values:
+        _schedule(session, params.call("set", _changed(session, values)), f"change {', '.join(values)}", by)
+    elif pause and session.suite.timelock.is_guardian(session.client.address):
+        act(session, [PlannedTransaction("pause new entries now", session.suite.timelock.call("pause"))], by)
+    elif pause or resume:
+        _schedule(session, params.call("setPaused", pause), "pause new entries" if pause else "allow new entries", by)
+    else:
+        _mint(session, mint or "", by)
+
+
+def _mint(session: "Session", what: str, by: Paying) -> None:
+    """Mint at once with the key that owns the token, by proposal where the timelock owns it."""
+    address, _, amount = what.partition("=")
+    to, base_units = parse_address(address, "--mint"), parse_tokens(amount, "--mint")
+    token = session.suite.token
+    if not session.deployment.token.ours:
+        raise ConfigError("nobody here can mint this deployment's token", "get its tokens where they are traded")
+    title, call = f"mint {show_tokens(base_units)} tokens for {to}", token.mint(to, base_units)
+    if token.read("owner") == session.suite.timelock.address:
+        _schedule(session, call, title, by)
+    else:
+        act(session, [PlannedTransaction(title, call)], by, to=to, base_units=base_units)
+
+
+@app.command("execute", "muster governance execute --id 0x12 --keystore governor.json")
+def execute(
+    by: Paying,
+    which: Annotated[str | None, typer.Option("--id", help="The proposal's id, or how it begins.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it instead.")] = False,
+) -> None:
+    """Execute a proposal whose time has come, or cancel one; name it if several are scheduled."""
+    session = by.open()
+    proposal, timelock = _scheduled(session, which), session.suite.timelock
+    if cancel:
+        planned = _planned(session, "cancel", proposal, timelock.call("cancel", proposal.id))
+    elif proposal.ready_at > session.client.now():
+        raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "run this again then")
+    else:
+        planned = _planned(session, "execute", proposal, timelock.execute(proposal))
+    act(session, [planned], by)
+
+
+def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by: Paying) -> None:
+    """Schedule a call that would succeed if the timelock made it now, but for having to wait its turn."""
+    from chain.errors import ContractError
+
+    timelock = session.suite.timelock
+    try:
+        session.client.simulate(call, timelock.address)
+    except ContractError as error:
+        if error.name != "TooSoon":
+            raise
+    planned = PlannedTransaction(f"propose to {title}", timelock.schedule(call, secrets.token_bytes(32)))
+
+    def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
+        a = timelock.event(receipts[0], "CallScheduled").args
+        key, ready_at = "0x" + a["id"].hex(), session.client.now() + a["delay"]
+        return {"id": key, "ready_at": ready_at}, f"proposal {key} can be executed from {clock(ready_at)} on"
+
+    act(session, [planned], by, outcome)
+
+
+def _scheduled(session: "Session", which: str | None) -> "Proposal":
+    """The one proposal, neither executed nor cancelled, whose id begins so. Raises ConfigError if it is not one."""
+    proposals = session.state().proposals
+    found = [p for key, p in proposals.items() if p.status == "scheduled" and key.startswith(which or "0x")]
+    if len(found) != 1:
+        what = f"{len(found) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
+        raise ConfigError(what, "see muster governance status, and name one with --id")
+    return found[0]
+
+
+def _planned(session: "Session", verb: str, proposal: "Proposal", call: "ContractCall[Receipt]") -> PlannedTransaction:
+    words = "; ".join(call_words(one, session.deployment) for one in proposal.calls)
+    return PlannedTransaction(f"{verb} proposal 0x{proposal.id.hex()}: {words}", call)
+
+
+def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
+    """The values last announced, with those changes, as the contract takes them."""
+    from pydantic import ValidationError
+
+    from chain.deployment import Penalties
+
+    document: dict[str, Any] = dict(
+        zip(Penalties.model_fields, session.suite.params.values(_END_OF_TIME).values(), strict=True)
+    )
+    for one in values:
+        name, _, value = one.partition("=")
+        if name not in document:
+            raise ConfigError(f"--set {one}: there is no {name!r}", f"choose from {', '.join(document)}")
+        document[name] = value if name.endswith("_bps") else parse_tokens(value, f"--set {name}")
+    try:
+        return Penalties.model_validate(document).as_tuple()
+    except ValidationError as error:
+        field, problem = first_problem(error.errors(), "the values")
+        raise ConfigError(f"--set {field}: {problem}", "see: muster governance status") from None
+
+
+def governance_view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
+    """The document of `muster governance status`, without what only the chain can say."""
+    announced = {since: values for since, values in state.params.items() if since > now}
+    return {
+        "roles": state.roles,
+        "announced": next(({**values, "since": since} for since, values in announced.items()), None),
+        "paused_until": state.paused_until if state.paused_until > now else None,
+        "proposals": [proposal_view(p, deployment, now) for p in state.proposals.values()],
+    }
+
+
+def proposal_view(proposal: "Proposal", deployment: "Deployment", now: int) -> dict[str, Any]:
+    ready = proposal.status == "scheduled" and now >= proposal.ready_at
+    return {
+        "id": "0x" + proposal.id.hex(),
+        "status": "ready" if ready else proposal.status,
+        "ready_at": proposal.ready_at,
+        "block": proposal.block,
+        "calls": [call_words(call, deployment) for call in proposal.calls],
+    }
+
+
+def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
+    """`Params.setPaused(paused=False)`; the bytes of a call that no contract of the suite has."""
+    from chain import abi
+
+    contract = deployment.names().get(call.target, "")
+    functions = abi.load(contract).functions.values() if contract else ()
+    for function in functions:
+        if call.data[:4] == function.selector:
+            try:
+                arguments = function.inputs.named(call.data[4:])
+            except ConfigError:
+                break
+            shown = ", ".join(f"{k}={'0x' + v.hex() if isinstance(v, bytes) else v}" for k, v in arguments.items())
+            return printable(f"{contract}.{function.name}({shown})", 2000)
+    return f"{contract or call.target}: 0x{call.data.hex()}"
+
+
+def governance_text(view: dict[str, Any]) -> str:
+    roles = {role: ", ".join(holders) or "nobody" for role, holders in view["roles"].items()}
+    announced = view["announced"]
+    facts = {
+        "timelock": f"{view['timelock']}, delay {view['delay']} s",
+        "parameters": f"owned by {view['owner']}; announced {view['unbonding']} s before they hold",
+        "test token": f"minted by {view['minter']}",
+        **roles,
+        "new entries": f"paused until {clock(view['paused_until'])}" if view["paused_until"] else "open",
+    }
+    rows = [
+        [name, _amount(name, value), _amount(name, announced[name]) if announced else "-"]
+        for name, value in view["values"].items()
+    ]
+    since = f"from {clock(announced['since'])}" if announced else "announced"
+    proposals = [[p["id"], p["status"], clock(p["ready_at"]), "; ".join(p["calls"])] for p in view["proposals"]]
+    return "\n\n".join(
+        (
+            fields(facts),
+            table(["parameter", "now", since], rows),
+            table(["proposal", "status", "ready at", "calls"], proposals, "no proposal yet"),
+        )
+    )
+
+
+def _amount(name: str, value: int) -> str:
+    return f"{value / 100:g}%" if name.endswith("Bps") else f"{show_tokens(value)} tokens"

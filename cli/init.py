@@ -1,0 +1,138 @@
+"""`muster init` and `muster config show`: one commented profile per role names keys, deployment and pool once."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.options import Commands, JsonOption, PoolOption, YesOption
+from cli.output import emit, fields
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cli.profile import ProfileFiles, Role
+    from cli.session import Access
+
+config_app = Commands(help="What commands take from the profile.", no_args_is_help=True)
+config_app.callback()(lambda: None)
+
+_NEXT = {
+    "operator": "muster node up",
+    "validator": "muster validator up",
+    "owner": "muster pool init, muster pool check, muster pool create",
+}
+
+
+@dataclass(frozen=True)
+class OwnerOptions:
+    """What an owner's profile names besides."""
+
+    deployment: Annotated[Path | None, typer.Option(help="An owner's: deployment file of the pool to come.")] = None
+    url: Annotated[str | None, typer.Option(help="An owner's: where the pool's service will answer.")] = None
+    pool_config: Annotated[Path | None, typer.Option(help="An owner's: the pool's configuration.")] = None
+    s3: Annotated[Path | None, typer.Option(help="An owner's: JSON file of the bucket and its key.")] = None
+
+    def files(self) -> "ProfileFiles":
+        """Where they are, whatever the folder of the profile."""
+        from cli.profile import ProfileFiles
+
+        named = {"deployment": self.deployment, "pool_config": self.pool_config, "s3": self.s3}
+        return ProfileFiles(**{name: path.absolute() for name, path in named.items() if path is not None})
+
+
+def init(
+    role: Annotated[Literal["operator", "validator", "owner"], typer.Argument(help="Whose profile it is.")],
+    pool: PoolOption = None,
+    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    home: Annotated[Path | None, typer.Option(help="Folder for what the process must not lose.")] = None,
+    owned: OwnerOptions = OwnerOptions(),
+    force: Annotated[bool, typer.Option("--force", help="Replace the profile; keys are never touched.")] = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write the profile of a role, which every command reads, and make an owner's keys."""
+    from cli.session import ask_access
+
+    if role != "owner" and owned != OwnerOptions():
+        raise ConfigError("--deployment, --url, --pool-config and --s3 are an owner's", "leave them out")
+    url = pool.url if pool else None
+    if url is None and role != "owner":
+        if yes or not sys.stdin.isatty():
+            raise ConfigError("the URL of the pool's service is missing", "pass --pool URL")
+        url = typer.prompt("URL of the pool's service", err=True)
+    access = ask_access(url, rpc) if url else None
+    path = make_profile(role, access, rpc, home, force, owned)
+    lines, keys = [f"profile: {path}"], make_owner_keys(path) if role == "owner" else {}
+    lines += [f"{name} key: {address}" for name, address in keys.items()]
+    shown = {"role": role, "profile": str(path)} | ({"keys": keys} if keys else {})
+    emit(shown, json, lambda: "\n".join([*lines, f"next: {_NEXT[role]}"]))
+
+
+def make_profile(
+    role: "Role",
+    access: "Access | None",
+    rpc: str | None,
+    home: Path | None = None,
+    force: bool = False,
+    owned: OwnerOptions = OwnerOptions(),
+) -> Path:
+    """Write the profile and, beside it, the deployment file of the pool's service; return the profile's path."""
+    import platformdirs
+
+    from cli.profile import profile_path, profile_text, write_profile
+    from protocol.files import user_cache
+
+    path = profile_path(role)
+    text = profile_text(
+        role,
+        pool=access.pool if access else None,
+        service=access.url if access else owned.url,
+        rpc=rpc or (",".join(access.rpc) if access else None),
+        home=(home or platformdirs.user_data_path("muster") / role).absolute(),
+        cache=user_cache("weights"),
+        files=owned.files(),
+    )
+    write_profile(path, text, force)
+    if access is not None:
+        access.save_deployment(path.parent / "deployment.json", replace=force)
+    return path
+
+
+def make_owner_keys(path: Path) -> dict[str, str]:
+    """Make those of a profile that are missing; return the addresses of both."""
+    from cli.profile import load_profile
+    from runtime.keystore import ensure_key
+
+    profile = load_profile(path)
+    keys = {"owner": profile.key} | ({"service": profile.service_key} if profile.service_key else {})
+    return {name: ensure_key(key.keystore, key.password_file) for name, key in keys.items()}
+
+
+@config_app.command("show", "muster config show --json")
+def show(json: JsonOption = False) -> None:
+    """Show every profile of this user, and what commands take from it."""
+    from cli.profile import ROLES, load_profile, option_values, profile_path
+
+    found = {}
+    for path in dict.fromkeys(map(profile_path, ROLES)):
+        if path.exists():
+            profile = load_profile(path)
+            values = {f"--{name.replace('_', '-')}": value for name, value in option_values(profile).items()}
+            found[str(path)] = {"role": profile.role, "home": str(profile.home)} | {
+                name: _shown(value) for name, value in values.items()
+            }
+    if not found:
+        raise ConfigError("there is no profile yet", "muster init operator, validator or owner writes one")
+    emit(found, json, lambda: "\n\n".join(f"{path}\n{fields(values)}" for path, values in found.items()))
+
+
+def _shown(value: object) -> str:
+    """An option's value; addresses that are read from key files that are not there yet are unknown."""
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    try:
+        return str(value() if callable(value) else value)
+    except ConfigError:
+        return "no key yet"

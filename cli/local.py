@@ -1,0 +1,294 @@
+"""`muster demo`, `up`, `ps`, `logs`, `down`: the whole network on this machine, for one run or in the background."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import JsonOption, YesOption
+from cli.output import clock, emit, fields, seconds, table
+from protocol.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from localnet.background import NetworkFolder, NetworkSettings, NetworkState, ProcessEntry
+
+_LOG_BLOCK, _FOLLOW_SECONDS = 1 << 16, 0.3
+FolderOption = Annotated[Path | None, typer.Option("--folder", help="The network's folder; the user's own if missing.")]
+
+
+def _folder(path: Path | None) -> "NetworkFolder":
+    from localnet.background import NetworkFolder
+
+    return NetworkFolder.at(path)
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Fixes model, tasks and warm-up.", min=0)] = 7,
+    steps: Annotated[int, typer.Option(help="Policy steps to train.", min=1, max=10_000)] = 30,
+    runs: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("runs"),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the network up afterwards, until Ctrl-C.")] = False,
+    chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    diloco: Annotated[int, typer.Option(help="DiLoCo workers that train the policy together.", min=1, max=4)] = 1,
+    chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
+) -> None:
+    """Run the whole network once: stakes, proofs, verdicts and pay, with a cheating node and hostile validators.
+
+    Exit code 1 if the run shows what no run may."""
+    from localnet.demo import Demo
+    from localnet.plan import Options, make_plan, pool_config
+
+    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, diloco))
+    outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
+    raise typer.Exit(0 if outcome.good else 1)
+
+
+def up(
+    folder: FolderOption = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=16, help="Worker processes; 2 if missing.")] = None,
+    validators: Annotated[
+        int | None, typer.Option(min=1, max=12, help="Validator processes, which share 12 seats; 2 if missing.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="End after so many policy steps; else it trains on.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Fixes model and tasks; 7 if missing.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1024, max=65_532, help="The first of four ports; free ones if missing.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring up a local network in the background, which lasts until it is taken down.
+
+    What dies is started again; after `muster down` it continues where it was. How many processes, steps and which ports
+    is settled when it is made."""
+    from localnet import background
+
+    where = _folder(folder)
+    wanted = {"workers": workers, "validators": validators, "steps": steps, "seed": seed, "port": port}
+    settings = background.settle_settings(where, wanted)
+    try:
+        background.bring_up(where, lambda line: typer.echo(f"· {line}", err=json))
+    except KeyboardInterrupt:
+        typer.echo("it goes on in the background; `muster ps` shows it, `muster down` stops it", err=True)
+        raise
+    emit({"folder": str(where.root), **settings.model_dump(mode="json")}, json, lambda: network_lines(where, settings))
+
+
+def down(
+    folder: FolderOption = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the folder: chain, keys, files.")] = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Take the local network down, once the files under way are judged; it keeps everything."""
+    from cli.plan import confirm
+    from localnet import background
+
+    where = _folder(folder)
+    where.known_settings()
+    if delete and not yes:
+        confirm(f"Delete {where.root} with its chain, keys and files?")
+    background.take_down(where, lambda line: typer.echo(f"· {line}", err=json))
+    if delete:
+        background.delete(where)
+    shown = {"folder": str(where.root), "deleted": delete}
+    emit(shown, json, lambda: f"{'deleted' if delete else 'down; `muster up` continues'}: {where.root}")
+
+
+def ps(folder: FolderOption = None, json: JsonOption = False) -> None:
+    """List the local network's processes: state, pid, since when, restarts, what each waits for.
+
+    Exit code 1 unless the network is up and every process runs or has finished."""
+    where = _folder(folder)
+    found = look(where, where.known_settings())
+    emit(found.document(), json, lambda: process_table(found))
+    raise typer.Exit(0 if all_well(found) else 1)
+
+
+def logs(
+    role: Annotated[str | None, typer.Argument(help="A process or a role, as `muster ps` names them.")] = None,
+    folder: FolderOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=100_000, help="Of each log.")] = 20,
+) -> None:
+    """Show the logs of the local network's processes, each line after its process's name."""
+    where = _folder(folder)
+    where.known_settings()
+    paths = {path.stem: path for path in sorted((where.root / "logs").glob("*.log"))}
+    chosen = {name: path for name, path in paths.items() if role in (None, name, name.partition("-")[0])}
+    if not chosen:
+        known = ", ".join(paths) or "none yet"
+        raise ConfigError(f"no process or role is called {role}" if role else "there is no log", f"there are: {known}")
+    for name, path in chosen.items():
+        for line in last_lines(path, lines):
+            typer.echo(f"{name} | {line}")
+    if follow:
+        follow_logs(chosen, typer.echo)
+
+
+# ---- What is shown
+
+
+@dataclass(frozen=True)
+class LocalNetwork:
+    """A network as it was found. `waits`: process → what it says it waits for, from the service; `service`: why it did
+    not say, or empty. `state` is None before the first start."""
+
+    folder: "NetworkFolder"
+    state: "NetworkState | None"
+    waits: Mapping[str, Sequence[str]]
+    service: str
+    url: str
+    now: float
+
+    def waits_for(self, one: "ProcessEntry") -> str:
+        """What a process waits for, in words."""
+        from localnet.background import ProcessState
+        from runtime.supervisor import exit_text
+
+        if one.restart_at is not None and one.exit_code is not None:
+            left = max(0.0, one.restart_at - self.now)
+            return f"its restart in {seconds(left)}, after {exit_text(one.exit_code)}"
+        if one.state is ProcessState.STOPPED:
+            return f"you: it ended with exit {one.exit_code}; see `muster logs {one.name}`"
+        return "; ".join(self.waits.get(one.name, ()))
+
+    def document(self) -> dict[str, Any]:
+        processes = [] if self.state is None else self.state.processes
+        return {
+            "folder": str(self.folder.root),
+            "phase": str(self.state.phase) if self.state else None,
+            "doing": self.state.doing if self.state else "",
+            "problem": self.state.problem if self.state else "",
+            "supervisor": self.state.pid if self.state else None,
+            "since": self.state.since if self.state else None,
+            "url": self.url,
+            "service": self.service,
+            "processes": [
+                one.model_dump(mode="json") | {"role": one.role, "waits": self.waits_for(one)} for one in processes
+            ],
+        }
+
+
+def look(folder: "NetworkFolder", settings: "NetworkSettings") -> LocalNetwork:
+    """The network as it stands; a service that does not answer is said, not raised."""
+    from localnet.background import NetworkPhase, plan_of, service_status
+
+    found, url = folder.state(), plan_of(folder, settings).http_url
+    state = found.as_found() if found else None
+    waits: dict[str, list[str]] = {}
+    service = ""
+    if state is not None and state.phase is NetworkPhase.UP:
+        try:
+            for wait in service_status(url)["waits"]:
+                waits.setdefault(wait["who"], []).append(f"{wait['what']}, since {clock(wait['since'])}")
+        except (UnreachableError, KeyError) as error:
+            service = str(error)
+    return LocalNetwork(folder, state, waits, service, url, time.time())
+
+
+def all_well(found: LocalNetwork) -> bool:
+    """Whether the network is up and no process is missing."""
+    from localnet.background import NetworkPhase, ProcessState
+
+    good = (ProcessState.RUNNING, ProcessState.FINISHED)
+    state = found.state
+    return state is not None and state.phase is NetworkPhase.UP and all(one.state in good for one in state.processes)
+
+
+def process_table(found: LocalNetwork) -> str:
+    """For people."""
+    from localnet.background import NetworkPhase
+
+    state = found.state
+    if state is None:
+        return f"the network in {found.folder.root} was never started; `muster up` starts it"
+    head = f"{state.phase} since {clock(state.since)} · {found.folder.root}"
+    lines = [head, *([state.problem] if state.problem else [])]
+    if state.phase in (NetworkPhase.STARTING, NetworkPhase.STOPPING):
+        lines.append(state.doing)
+    if found.service:
+        lines.append(found.service)
+    if state.phase is NetworkPhase.DOWN:
+        return "\n".join(lines)
+    rows = [
+        (one.name, one.role, one.state, one.pid or "-", clock(one.since), one.restarts, found.waits_for(one) or "-")
+        for one in state.processes
+    ]
+    return "\n".join([*lines, "", table(["process", "role", "state", "pid", "since", "restarts", "waits for"], rows)])
+
+
+def network_lines(folder: "NetworkFolder", settings: "NetworkSettings") -> str:
+    """Where everything is, once it is up."""
+    from localnet.background import plan_of
+
+    plan = plan_of(folder, settings)
+    return fields(
+        {
+            "dashboard": f"{plan.http_url}/",
+            "chain": f"{plan.rpc_url} (chain id {plan.chain_id})",
+            "storage": plan.s3_url,
+            "metrics": f"{plan.http_url}/metrics, http://127.0.0.1:{plan.metrics_port}/metrics (trainer)",
+            "deployment": plan.deployment,
+            "joining": f"muster node up --pool {plan.http_url}",
+            "folder": folder.root,
+            "more": "muster ps · muster logs -f · muster down",
+        }
+    )
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last `count` whole or partial lines, read from the end. Raises OSError."""
+    if not count:
+        return []
+    with path.open("rb") as file:
+        left = file.seek(0, 2)
+        data = b""
+        while left and data.count(b"\n") <= count:
+            step = min(_LOG_BLOCK, left)
+            left -= step
+            file.seek(left)
+            data = file.read(step) + data
+    return data.decode(errors="replace").splitlines()[-count:]
+
+
+class LogTail:
+    """What was added to a file since the last look, as whole lines. A file that shrank or is another is read from its
+    start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        status = path.stat()
+        self._at, self._inode = status.st_size, status.st_ino
+
+    def take(self) -> list[str]:
+        """Empty while the file is not there."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return []
+        if status.st_size < self._at or status.st_ino != self._inode:
+            self._at, self._inode = 0, status.st_ino
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        whole = data.rpartition(b"\n")[0]
+        if not whole:
+            return []
+        self._at += len(whole) + 1
+        return whole.decode(errors="replace").splitlines()
+
+
+def follow_logs(paths: Mapping[str, Path], say: Callable[[str], None]) -> None:
+    """Say every new line after its file's name, until interrupted."""
+    tails = {name: LogTail(path) for name, path in paths.items()}
+    while True:
+        for name, tail in tails.items():
+            for line in tail.take():
+                say(f"{name} | {line}")
+        time.sleep(_FOLLOW_SECONDS)

@@ -1,0 +1,547 @@
+"""What status commands show, as pure functions of the projected state: JSON-ready dictionaries and their texts."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from chain.contracts import DRAW_REACH
+from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
+from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
+from cli.output import clock, fields, seconds, table
+from protocol.amounts import TOKEN, show_tokens
+from protocol.config import PoolConfig
+from protocol.errors import printable
+from protocol.verdict import LANE, Code, code_at, unpack
+
+
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """The attributes of a record that a view shows as they are."""
+    return {name: getattr(record, name) for name in names}
+
+
+def waiting(state: State, sub: Submission, now: int) -> str:
+    """`waiting for … since …`, or empty when nothing can happen to the file any more."""
+    if sub.disputed:
+        return f"waiting for a jury's verdict since {clock(_disputed_at(state, sub))}"
+    if sub.status == Status.PENDING:
+        lane = state.lanes.get((sub.pool, sub.lane))
+        return _lane(lane, sub) if lane else f"waiting for its lane since {clock(sub.time)}"
+    if sub.is_final(now):
+        return ""
+    if now < sub.final_time:
+        return f"waiting for the challenge window to end at {clock(sub.final_time)}, since {clock(sub.decided_time)}"
+    return f"waiting for somebody to finalize it since {clock(sub.final_time)}"
+
+
+def _lane(lane: Lane, sub: Submission) -> str:
+    newest = lane.round
+    again = " (second committee)" if newest.round else ""
+    if newest.round == 0 and not lane.is_judged(sub.place):
+        return f"waiting for the pool's service to attest its upload since {clock(sub.time)}"
+    if not newest.drawn:
+        return f"waiting for block {newest.seed_block} and the committee's draw{again} since {clock(sub.time)}"
+    if not newest.all_committed:
+        got, of = len(newest.commits), len(newest.seats)
+        return f"waiting for votes{again}, {got} of {of} in, until {clock(newest.commit_until)}"
+    if not newest.all_revealed:
+        got, of = len(newest.reveals), len(newest.seats)
+        return f"waiting for votes to be opened{again}, {got} of {of} are, until {clock(newest.reveal_until)}"
+    return f"waiting for somebody to settle the lane{again} since {clock(newest.drawn_time)}"
+
+
+def _disputed_at(state: State, sub: Submission) -> int:
+    dispute = state.disputes.get((sub.pool, sub.sequence))
+    canary = state.canaries.get((sub.pool, sub.sequence))
+    return dispute.time if dispute else canary.time if canary else sub.decided_time
+
+
+def reason(state: State, sub: Submission) -> str:
+    """Why a file was not accepted, with the committee's count; empty for accepted and pending files."""
+    if sub.status in (Status.PENDING, Status.ACCEPTED):
+        return ""
+    said = Code(sub.code).label
+    votes = votes_on(state, sub)
+    if not votes:
+        return said
+    agreeing = sum(1 for code in votes.values() if code == sub.code)
+    return f"{said} ({agreeing} of {len(votes)} opened votes: {', '.join(Code(c).label for c in votes.values())})"
+
+
+def votes_on(state: State, sub: Submission) -> dict[int, int]:
+    """Seat → code of every opened vote of the newest committee that looked at the file."""
+    lane = state.lanes.get((sub.pool, sub.lane))
+    if lane is None:
+        return {}
+    for newest in reversed(lane.rounds):
+        votes = {newest.seats[m]: code_at(codes, sub.place) for m, (codes, _) in sorted(newest.reveals.items())}
+        if votes:
+            return {seat: code for seat, code in votes.items() if code}
+    return {}
+
+
+def node_view(state: State, node: str, now: int, pool: int | None = None) -> dict[str, Any] | None:
+    """One node; `now` is chain time. None when it is not registered. With `pool`, only that pool's account."""
+    known = state.nodes.get(node)
+    if known is None:
+        return None
+    accounts = [a for (of, who), a in sorted(state.accounts.items()) if who == node and pool in (None, of)]
+    return {
+        "node": node,
+        **picked(known, "operator", "stake", "slashed", "pool", "release_at"),
+        "withdrawable": withdrawable(state, node, now),
+        "accounts": [account_view(state, account, now) for account in accounts],
+    }
+
+
+def withdrawable(state: State, node: str, now: int) -> int:
+    """Grains of stake that the operator could take out now: all or nothing, as `Stakes.withdrawable`."""
+    known = state.nodes[node]
+    return 0 if known.pool or known.frozen or now < known.release_at else known.stake
+
+
+def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
+    """Units and base units of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
+    `vesting`: accepted, not claimable yet; `claimable`: what `claim` would pay now."""
+    rate = state.pools[account.pool].terms.rate
+    units = state.claimable_units(account.pool, account.node, now)
+    unclaimed = max(account.units_earned - account.units_spent - units, 0)
+    subs = state.submissions_of(account.pool, account.node)
+    return {
+        **picked(account, "pool", "joined_step", "paid", "slashed"),
+        "standing": standing(account),
+        "next_counter": account.counter,
+        "units": {"pending": account.units_pending, "accepted": account.units_awarded, "claimable": units},
+        "earned": account.units_awarded * rate,
+        "pending": account.units_pending * rate,
+        "vesting": unclaimed * rate,
+        "claimable": units * rate,
+        "submissions": [submission_view(state, sub, now) for sub in subs],
+    }
+
+
+def standing(account: Account) -> str:
+    """What the node may do in the pool: member, ejected, removed, frozen or left."""
+    found = standing_of(account)
+    words = {
+        Standing.EJECTED: f"ejected ({Code(account.eject_code).label}, {ejected_by(account)})",
+        Standing.REMOVED: "removed by the pool's owner",
+        Standing.FROZEN: "frozen until a rejection is final",
+    }
+    return words.get(found, str(found))
+
+
+def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
+    """`disputable`: it was refused, and a jury can still be asked."""
+    why = reason(state, sub)
+    return {
+        **picked(sub, "sequence", "step", "counter", "units", "code", "slashed", "time", "tx"),
+        "status": str(sub.status),
+        "reason": why,
+        "final": sub.is_final(now),
+        "final_time": sub.final_time,
+        "disputable": bool(why) and not sub.disputed and not sub.finalized and now < sub.final_time,
+        "waiting": waiting(state, sub, now),
+        "sha256": sub.sha256.hex(),
+    }
+
+
+_NEWEST_WAITS = 20
+
+
+def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
+    """One pool; None when there is none of that number. `free` is the budget that is neither reserved nor owed."""
+    pool = state.pools.get(number)
+    if pool is None:
+        return None
+    subs = state.submissions_of(number)
+    counts = Counter(str(sub.status) for sub in subs)
+    pending = [sub for sub in subs if not sub.is_final(now)]
+    return {
+        **picked(pool, "pool", "owner", "status", "step"),
+        "steps": [{**picked(step, "step", "time"), "manifest": step.manifest.hex()} for step in pool.steps],
+        "config_hash": pool.config_hash.hex(),
+        "service": {"key": pool.service, "url": pool.service_url},
+        "seats": judging_seats(state, pool),
+        "terms": {**vars(pool.terms), "configHash": pool.terms.configHash.hex()},
+        "money": money(state, pool),
+        "nodes": nodes(state, number),
+        "submissions": {str(status): counts.get(str(status), 0) for status in Status},
+        "units_accepted": sum(sub.units for sub in state.accepted(number)),
+        "waits": [
+            {**picked(sub, "sequence", "node"), "waiting": waiting(state, sub, now)} for sub in pending[-_NEWEST_WAITS:]
+        ],
+    }
+
+
+def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
+    """The seats of the pool's class, and how many it must have to take work."""
+    found = seats_in(state, pool)
+    owners = len({seat.owner for seat in found})
+    return {
+        "group": describe(pool.validator_group),
+        "count": len(found),
+        "needed": needed(pool.terms),
+        "owners": owners,
+    }
+
+
+def money(state: State, pool: Pool) -> dict[str, int]:
+    """Where the pool's base_units are and went. `forfeited`: slashed nodes' burnt pay. `owed`: accepted
+    and not claimed; `pending`: reserved for unjudged units (pay only, fees come on top)."""
+    accounts = [a for (of, _), a in state.accounts.items() if of == pool.pool]
+    rate = pool.terms.rate
+    return {
+        **picked(pool, "escrow", "funded", "claimed", "fees_paid", "fees_burnt"),
+        **picked(pool, "forfeited", "from_stakes", "leftover"),
+        "owed": sum(a.units_earned - a.units_spent for a in accounts) * rate,
+        "pending": sum(a.units_pending for a in accounts) * rate,
+    }
+
+
+def nodes(state: State, number: int) -> list[dict[str, Any]]:
+    """Every node that ever joined, in order of address."""
+    out = []
+    for (of, node), account in sorted(state.accounts.items()):
+        if of != number:
+            continue
+        known = state.nodes.get(node)
+        out.append(
+            {
+                **picked(account, "node", "operator", "units_awarded", "units_pending", "paid", "slashed"),
+                "standing": standing(account),
+                "stake": known.stake if known else 0,
+                "submitted": account.counter,
+            }
+        )
+    return out
+
+
+def pool_phase(pool: dict[str, Any]) -> str:
+    """One sentence on what the pool is doing, from its view."""
+    closed = {"paused": "paused by its owner", "closing": "closing: no new work", "settled": "settled"}
+    if pool["status"] in closed:
+        return closed[pool["status"]]
+    if pool["status"] == "understaffed":
+        seats = pool["seats"]
+        if seats["count"] >= seats["needed"]:
+            return (
+                "understaffed until its seats are counted in the epoch to come: muster pool set-service --count-seats"
+            )
+        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['group']}, it takes no work"
+    if pool["step"] < 0:
+        return "waiting for its owner to publish policy step 0"
+    if not any(node["standing"] == "member" for node in pool["nodes"]):
+        return "waiting for nodes to join"
+    return f"working on policy step {pool['step']}"
+
+
+def seats_of(state: State, address: str) -> list[Seat]:
+    """Seats that `address` owns or votes for, closed ones included."""
+    return [seat for _, seat in sorted(state.seats.items()) if address in (seat.owner, seat.voter)]
+
+
+def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
+    """One seat. `pools`: those it may be drawn for; `due`: memberships whose fees and penalties can be settled by
+    `claim` now; `drawable_until`: the last epoch in which a seat that left can be drawn."""
+    memberships = list(memberships_of(state, seat.seat))
+    leaving = seat.left_epoch and not seat.release_at and not seat.closed
+    return {
+        **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
+        "standing": seat_standing(seat),
+        "groups": [describe(one) for one in seat.groups],
+        "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.validator_group in seat.groups],
+        "drawn": len(memberships),
+        "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
+        "due": len(list(due(state, seat.seat, now))),
+        "drawable_until": seat.left_epoch + DRAW_REACH if leaving else None,
+        "penalties": [
+            picked(slash, "pool", "sequence", "code", "amount", "time", "tx") | {"opened": _opened(memberships, slash)}
+            for slash in state.slashes
+            if slash.kind == "seat" and slash.who == str(seat.seat)
+        ],
+    }
+
+
+def _opened(memberships: list[tuple[Lane, Round, int]], slash: Slash) -> bool | None:
+    """Whether the vote that a penalty is about was opened; None if the penalty is about no vote, or several fit."""
+    opened = {
+        member in committee.reveals
+        for lane, committee, member in memberships
+        if (lane.pool, lane.lane) == (slash.pool, slash.sequence // LANE) and committee.settled
+    }
+    return opened.pop() if len(opened) == 1 and not slash.code else None
+
+
+def seat_standing(seat: Seat) -> str:
+    """active, leaving (with the epoch), evicted, unbonding or closed."""
+    if seat.closed:
+        return "closed"
+    if seat.release_at:
+        return "unbonding"
+    if seat.left_epoch:
+        return f"{'evicted' if seat.evicted else 'leaving'} in epoch {seat.left_epoch}"
+    return "active"
+
+
+def memberships_of(state: State, seat: int) -> Iterator[tuple[Lane, Round, int]]:
+    """Every committee the seat was drawn into: lane, round, member."""
+    for _, lane in sorted(state.lanes.items()):
+        for round_ in lane.rounds:
+            if seat in round_.seats:
+                yield lane, round_, round_.seats.index(seat)
+
+
+def due(state: State, seat: int, now: int) -> Iterator[tuple[int, int, int, int]]:
+    """(pool, lane, round, member) of every membership that `Court.closeMember` would close at chain time `now`: its
+    round is settled, the challenge window over, no file before a jury."""
+    for lane, round_, member in memberships_of(state, seat):
+        window = state.pools[lane.pool].terms.challengeWindow
+        disputed = Code.DISPUTED in unpack(round_.codes)
+        final = round_.settled and now >= round_.settled_time + window and not disputed
+        if final and member not in round_.closed:
+            yield lane.pool, lane.lane, round_.round, member
+
+
+def jury_duties(state: State, seat: int) -> Iterator[tuple[int, int]]:
+    """(trial, juror) of every concluded jury whose juror's fee or penalty is still open."""
+    for number, trial in sorted(state.trials.items()):
+        if seat in trial.seats and trial.settled and trial.seats.index(seat) not in trial.closed:
+            yield number, trial.seats.index(seat)
+
+
+def open_rounds(state: State, seat: int) -> Iterator[dict[str, Any]]:
+    """The committees that the seat is in and that are not settled yet."""
+    for lane, round_, member in memberships_of(state, seat):
+        if not round_.settled:
+            voted = {"committed": member in round_.commits, "revealed": member in round_.reveals}
+            yield {"pool": lane.pool, "lane": lane.lane, "seat": seat, **voted}
+
+
+def node_text(view: dict[str, Any], last: int) -> str:
+    """A `node_view` with the key `wei`; of every pool the `last` newest files, all for 0."""
+    lines = {
+        "node": view["node"],
+        "operator": view["operator"],
+        "stake": f"{show_tokens(view['stake'])} tokens, {show_tokens(view['withdrawable'])} can be withdrawn now",
+        "pool": view["pool"] or "none",
+        "gas": f"{view['wei'] / 10**18:.6f} ETH",
+    }
+    if view["slashed"]:
+        lines["slashed"] = f"{show_tokens(view['slashed'])} tokens"
+    if not view["pool"] and view["release_at"]:
+        lines["released"] = clock(view["release_at"])
+    return "\n\n".join([fields(lines), *(_account_text(account, last) for account in view["accounts"])])
+
+
+def _account_text(account: dict[str, Any], last: int) -> str:
+    units = account["units"]
+    lines = {
+        f"pool {account['pool']}": account["standing"],
+        "earned": f"{show_tokens(account['earned'])} tokens for {units['accepted']} verified output tokens",
+        "pending": f"{show_tokens(account['pending'])} tokens, not judged yet",
+        "vesting": f"{show_tokens(account['vesting'])} tokens, accepted and within the challenge window",
+        "claimable": f"{show_tokens(account['claimable'])} tokens (muster node claim)",
+        "paid": f"{show_tokens(account['paid'])} tokens",
+    }
+    if account["slashed"]:
+        lines["slashed"] = f"{show_tokens(account['slashed'])} tokens"
+    shown = account["submissions"][-last:]
+    rows = [
+        [s["sequence"], s["step"], s["counter"], s["units"], s["status"], s["reason"] or s["waiting"]] for s in shown
+    ]
+    headers = ["file", "step", "counter", "units", "status", "why, or what it waits for"]
+    evidence = [f"file {s['sequence']}: {line}" for s in shown for line in s.get("evidence", ())]
+    return "\n".join([fields(lines), table(headers, rows, empty="no submissions yet"), *evidence])
+
+
+def pool_text(view: dict[str, Any]) -> str:
+    """A `pool_view` with the key `free`."""
+    money = {name: show_tokens(base_units) for name, base_units in view["money"].items()}
+    counts = ", ".join(f"{n} {status}" for status, n in view["submissions"].items() if n)
+    lines = {
+        "pool": view["pool"],
+        "owner": view["owner"],
+        "phase": pool_phase(view),
+        "seats": seats_line(view["seats"]),
+        "service": _service(view["service"]),
+        "escrow": f"{money['escrow']} tokens, of them {show_tokens(view['free'])} free, {money['owed']} owed to nodes",
+        "paid": f"{money['claimed']} to nodes, {money['fees_paid']} to validators, of {money['funded']} funded",
+        "files": counts or "none",
+        "verified": f"{view['units_accepted']} output tokens",
+    }
+    headers = ["node", "standing", "stake", "files", "verified", "paid", "slashed"]
+    rows = [
+        [
+            n["node"],
+            n["standing"],
+            show_tokens(n["stake"]),
+            n["submitted"],
+            n["units_awarded"],
+            show_tokens(n["paid"]),
+            show_tokens(n["slashed"]),
+        ]
+        for n in view["nodes"]
+    ]
+    waits = [f"file {w['sequence']}: {w['waiting']}" for w in view["waits"]]
+    parts = [fields(lines), table(headers, rows, empty="no nodes"), "\n".join(waits)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def seats_line(seats: dict[str, Any]) -> str:
+    """How many seats judge a pool, from its view."""
+    return f"{seats['count']} of {seats['needed']} needed judge {seats['group']}, of {seats['owners']} owners"
+
+
+def _service(service: dict[str, str]) -> str:
+    """Where it answers is its owner's word."""
+    if not service["key"]:
+        return "no key: muster pool set-service"
+    return f"{service['key']} at {printable(service['url'], 200) or 'no announced URL'}"
+
+
+def seats_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
+    """Every `seat_view` of one owner or voter, with what was penalised and why."""
+    headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voting key"]
+    amounts = ("bond", "earned", "penalised")
+    shown = [v | {"voting key": v["voter"], "judges": _judges(v)} for v in views]
+    rows = [[show_tokens(v[h]) if h in amounts else v[h] for h in headers] for v in shown]
+    causes = [
+        [v["seat"], show_tokens(p["amount"]), penalty_cause(p), f"{p['pool']}/{p['sequence']}", p["tx"]]
+        for v in views
+        for p in v["penalties"]
+    ]
+    parts = [fields({"address": owner, "epoch": epoch}), table(headers, rows, empty="no seats")]
+    if causes:
+        parts.append(table(["seat", "lost", "cause", "pool/file", "transaction"], causes))
+    return "\n\n".join(parts)
+
+
+def _judges(seat: dict[str, Any]) -> str:
+    pools = ", ".join(map(str, seat["pools"])) or "none"
+    return f"{', '.join(seat['groups'])}: pools {pools}" if seat["groups"] else "nothing: muster validator judge"
+
+
+MEANING = {
+    Code.ACCEPT: "every check passed",
+    Code.UNSURE: "no check failed, though a figure was close to its threshold; that counts as accepted",
+    Code.REJECT_WEIGHTS: "its proofs do not come from the pool's weights computed in the pool's dtype",
+    Code.REJECT_SAMPLING: "its tokens are not those that the pool's sampling noise gives with these weights",
+    Code.REJECT_ASSIGNMENT: "it holds other problems, prompts or target lengths than were assigned to it",
+    Code.REJECT_REWARD: "the rewards in it are not those that its answers get",
+    Code.REJECT_DUPLICATE: "work in it was handed in before",
+    Code.REJECT_TERMINATION: "an answer in it ends where the model would not have ended",
+    Code.REJECT_COMMITMENT: "its bytes are not those that were committed to on chain",
+    Code.MALFORMED: "it is not a file of the pool's format",
+    Code.UNAVAILABLE: "its judges could not get its bytes, though the pool's service had attested them; it is paid",
+    Code.CANARY: "the pool's owner planted it to see whether validators look; it never counted",
+    Code.VOID: "nobody's votes decided it: not enough of the committee voted in time, and nobody is blamed",
+    Code.UNDECIDED: "its committee did not agree",
+    Code.LATE: "nobody attested its upload in time, so it was never judged and is not paid",
+}
+
+
+def why_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
+    """Everything that `why_text` says of a file; amounts in base units, `now` in chain time."""
+    rate, code = state.pools[sub.pool].terms.rate, Code(sub.code)
+    votes = votes_on(state, sub)
+    return {
+        "pool": sub.pool,
+        "file": sub.sequence,
+        "node": sub.node,
+        "step": sub.step,
+        "units": sub.units,
+        "time": sub.time,
+        "status": str(sub.status),
+        "code": code.label,
+        "meaning": MEANING.get(code, ""),
+        "waiting": waiting(state, sub, now),
+        "votes": {seat: Code(vote).label for seat, vote in votes.items()},
+        "agreeing": sum(1 for vote in votes.values() if vote == sub.code),
+        "decided": sub.decided_time,
+        "pay": sub.units * rate if sub.is_paid else 0,
+        "forfeited": sub.forfeited,
+        "slashed": sub.slashed,
+        "disputed": sub.disputed,
+        "final": sub.is_final(now),
+        "final_time": sub.final_time,
+        "disputable": bool(sub.decided_time and not sub.disputed and not sub.finalized and now < sub.final_time),
+    }
+
+
+def why_text(view: dict[str, Any], evidence: list[str]) -> str:
+    """The same in sentences, with what the judges published as `evidence`."""
+    head = f"File {view['file']} of pool {view['pool']}: {view['units']} output tokens of policy step {view['step']}, "
+    lines = [head + f"handed in by {view['node']} at {clock(view['time'])}."]
+    if view["status"] == str(Status.PENDING):
+        return "\n".join([*lines, f"Not judged yet: {view['waiting']}."])
+    lines.append(f"Outcome: {view['code']}: {view['meaning']}.")
+    if view["votes"]:
+        said = ", ".join(f"seat {seat} {label}" for seat, label in view["votes"].items())
+        lines.append(f"{view['agreeing']} of {len(view['votes'])} opened votes say so: {said}.")
+    lines += [f"  {line}" for line in evidence]
+    return "\n".join([*lines, *_money(view), *_next(view)])
+
+
+def _money(view: dict[str, Any]) -> list[str]:
+    if view["slashed"]:
+        return [f"It cost the node {show_tokens(view['slashed'])} tokens of its stake."]
+    if view["forfeited"]:
+        return ["Its pay was forfeited: another file of the node was found to be forged before it vested."]
+    if view["pay"]:
+        return [f"It earns {show_tokens(view['pay'])} tokens."]
+    return ["It is not paid; the stake is untouched."]
+
+
+def _next(view: dict[str, Any]) -> list[str]:
+    if view["disputed"]:
+        return [f"It is disputed: {view['waiting']}."]
+    if view["disputable"]:
+        order = f"muster node dispute --pool {view['pool']} --file {view['file']}"
+        return [f"Whoever sees it otherwise can dispute it until {clock(view['final_time'])}: {order}"]
+    return ["That is final."] if view["final"] else [f"{view['waiting'].capitalize()}."] if view["waiting"] else []
+
+
+_HOUR = 3600
+
+
+def terms_for_node(state: State, pool: Pool, config: PoolConfig, stake: int, now: int) -> str:
+    """What a node operator agrees to; `stake` in base units, `now` in chain time."""
+    terms, shape = pool.terms, config.work
+    most = shape.rows * shape.max_new_tokens * terms.rate
+    return fields(
+        {
+            f"pool {pool.pool}": printable(config.name),
+            "model": printable(f"{config.model.source}, licence {config.model.license}, {config.model.dtype}"),
+            "environments": printable(config.environment_names),
+            "pay": f"{show_tokens(terms.rate)} tokens per verified output token, at most {show_tokens(most)} per file",
+            "earnings": earnings(state, pool, now),
+            "paid": f"{seconds(terms.challengeWindow)} after a file was accepted",
+            "stake": f"{show_tokens(stake)} tokens; it unlocks {seconds(pool.unbonding)} after leaving",
+            "at risk": "the whole stake, if a file is found to be forged; honest work in the pool's dtype is safe",
+            "configuration": pool.config_hash.hex(),
+        }
+    )
+
+
+def earnings(state: State, pool: Pool, now: int) -> str:
+    """What the nodes that worked in the last hour earned in it, the median of them."""
+    units: Counter[str] = Counter()
+    for file in state.accepted(pool.pool):
+        if file.decided_time > now - _HOUR:
+            units[file.node] += file.units
+    if not units:
+        return "unknown: nobody's work was accepted here in the last hour"
+    since = max(now - _HOUR, pool.steps[0].time if pool.steps else now - _HOUR)
+    hourly = statistics.median(units.values()) * pool.terms.rate * _HOUR // max(1, now - since)
+    return f"{hourly / TOKEN:.2f} tokens an hour, by the last hour of {len(units)} working nodes (median)"
+
+
+def penalty_cause(penalty: dict[str, Any]) -> str:
+    """Say why a seat lost money, from the entry of its view."""
+    code = Code(penalty["code"])
+    if code:
+        return f"it accepted a file that was {code.label}"
+    if penalty["opened"] is None:
+        return "a vote against the outcome, or none in time"
+    return "a vote against the outcome" if penalty["opened"] else "no vote was opened in time"

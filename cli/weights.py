@@ -1,0 +1,224 @@
+"""`muster weights`: policy steps on this machine, fetching one by hand, and serving them to others."""
+
+import json as json_module
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
+from cli.output import clock, emit, table
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from storage.weights.cache import WeightCache
+
+app = Commands(help="Policy steps: list, fetch, serve.", no_args_is_help=True)
+
+CacheOption = Annotated[
+    Path | None, typer.Option("--cache", help="Folder of the weights; the profile's if missing.", file_okay=False)
+]
+PrivateOption = Annotated[
+    bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+]
+
+
+@app.command("list", "muster weights list --check")
+def list_steps(
+    cache: CacheOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Read every file and compare its hash.")] = False,
+    prune: Annotated[
+        int | None, typer.Option(min=0, help="Remove all steps but so many, those used last, and abandoned fetches.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the policy steps on this machine, the one used longest ago first.
+
+    Exit code 1 if a step is damaged; it mends itself when it is used next."""
+    place = _cache(cache)
+    if prune is not None:
+        place.prune(prune)
+    rows = [_row(digest, place) for digest in place.versions()]
+    if check:
+        rows = [row | {"intact": _is_intact(row, place)} for row in rows]
+    emit(rows, json, lambda: _text(rows, place))
+    if not all(row.get("intact", True) for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command("fetch", "muster weights fetch 12 --pool https://pool.example")
+def fetch(
+    look: PoolReading,
+    step: Annotated[int | None, typer.Argument(min=0, help="Policy step; the newest if none is named.")] = None,
+    cache: CacheOption = None,
+    allow_private_sources: PrivateOption = False,
+) -> None:
+    """Fetch a policy step by its hash on chain, as deltas or full shards; needs no key, continues what was
+    interrupted."""
+    from protocol.files import user_cache
+    from runtime.pool_client import PoolClient
+    from runtime.process import EngineConfig
+
+    place, home = _cache(cache, make=True), user_cache("weights-fetch")
+    config = look.observer(EngineConfig(), home, place.folder, allow_private_sources)
+    started, client = time.monotonic(), PoolClient(config, None)
+    try:
+        client.refresh()
+        published = client.pool()
+        have = len(published.steps) if published else 0
+        number = have - 1 if step is None else step
+        if not 0 <= number < have:
+            known = f"steps are 0 to {have - 1}" if have else "it has published none"
+            raise ConfigError(f"pool {config.pool} has no policy step {'' if step is None else step}".rstrip(), known)
+        folder = client.step_weights(number)
+    finally:
+        client.close()
+    manifest = place.manifest(bytes.fromhex(folder.name))
+    assert manifest is not None, "it was fetched just now"
+    row = _row(manifest.digest, place) | {"seconds": round(time.monotonic() - started, 3)}
+    emit(row, look.json, lambda: f"step {number} is in {folder} ({row['bytes']:,} bytes, {row['seconds']:.1f} s)")
+
+
+@app.command("serve", "muster weights serve --pool https://pool.example --public-url https://relay.example")
+def serve(
+    pool: PoolOption = None,
+    public_url: Annotated[
+        str, typer.Option(help="Where others reach this relay; it announces itself there. Without it, it does not.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8790,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of its state and of what it serves.", file_okay=False)
+    ] = None,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    allow_private_sources: PrivateOption = False,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Configuration file instead of all options.")
+    ] = None,
+) -> None:
+    """Relay the pool's weights: fetch, check and serve them, from the moment they begin to come.
+
+    Everything is taken from the pool's service and checked against the chain. The key signs announcements and holds no
+    money; it has to belong to a participant of the pool, or to be named by the pool's owner."""
+    from runtime.relay import run
+
+    if config is None:
+        if pool is None or pool.url is None:
+            raise ConfigError("it is not known which pool to serve", "pass --pool URL, the address of its service")
+        serve_weights = {"host": host, "port": port, "public_url": public_url}
+        key = (keystore, password_file)
+        config = relay_config(pool.url, home, serve_weights, key, rpc, allow_private_sources)
+    run(config)
+
+
+def relay_config(
+    url: str,
+    home: Path | None,
+    serve: dict[str, Any],
+    key: tuple[Path | None, Path | None],
+    rpc: str | None,
+    allow_private: bool,
+) -> Path:
+    """Write a relay's configuration, from nothing but the URL of the pool's service, and return where. `serve`:
+    fields of ServeWeights; `key`: the key file that signs announcements, and the file with its password. Raises
+    ConfigError, UnreachableError, and IntegrityError if the chain does not bear out what the service says."""
+    from cli.session import ask_access, check_access, open_session
+    from protocol.files import explained, user_cache, write_atomic
+    from storage.relay.server import ServeWeights
+
+    keystore, password_file = key
+    if serve["public_url"] and keystore is None:
+        raise ConfigError("an announcement needs a signature", "pass --keystore, or leave --public-url out")
+    serve["public_url"] = ServeWeights(public_url=serve["public_url"]).public_url if serve["public_url"] else ""
+    access = ask_access(url, rpc)
+    home = home or user_cache("relay") / f"{access.deployment.chain_id}-{access.pool}"
+    with explained(f"make {home}", "pass another --home"):
+        home.mkdir(parents=True, exist_ok=True)
+    access.save_deployment(home / "deployment.json")
+    session = open_session(home / "deployment.json", ",".join(access.rpc))
+    check_access(access, session.state())
+    session.client.close()
+    values: dict[str, Any] = {
+        "home": str(home),
+        "cache": str(home),
+        "deployment": str(home / "deployment.json"),
+        "rpc": list(access.rpc),
+        "pool": access.pool,
+        "orchestrator": access.url,
+        "allow_private_sources": allow_private,
+        "serve_weights": serve,
+    }
+    if keystore is not None:
+        values["key"] = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
+    path = home / "relay.json"
+    with explained(f"write {path}", "pass another --home"):
+        write_atomic(path, json_module.dumps(values, indent=2).encode() + b"\n")
+    return path
+
+
+def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
+    """The cache at `folder`, or the profile's. Raises ConfigError where a folder is named that does not exist, unless
+    it is to be made."""
+    from cli.profile import find_profile
+    from protocol.files import user_cache
+    from storage.weights.cache import WeightCache
+
+    if folder is not None:
+        if not make and not folder.is_dir():
+            raise ConfigError(f"there is no folder {folder}", "check --cache")
+        return WeightCache(folder)
+    profile = find_profile(None)
+    return WeightCache(profile.cache if profile else user_cache("weights"))
+
+
+def _is_intact(row: dict[str, Any], cache: "WeightCache") -> bool:
+    manifest = cache.manifest(bytes.fromhex(row["manifest"]))
+    return manifest is not None and cache.is_intact(manifest)
+
+
+def _row(digest: bytes, cache: "WeightCache") -> dict[str, Any]:
+    """A version, of which the folder alone is known where its manifest is damaged."""
+    manifest, folder = cache.manifest(digest), cache.version(digest)
+    files = manifest.files if manifest else ()
+    return {
+        "step": manifest.step if manifest else None,
+        "pool": manifest.pool if manifest else None,
+        "chain_id": manifest.chain_id if manifest else None,
+        "manifest": digest.hex(),
+        "dtype": manifest.dtype if manifest else None,
+        "bytes": sum(file.size for file in files) if manifest else _held(folder),
+        "delta_bytes": {
+            str(delta.step): sum(file.size for file in delta.files) for delta in (manifest.deltas if manifest else ())
+        },
+        "used": folder.stat().st_mtime if folder.is_dir() else 0.0,
+        "folder": str(folder),
+    }
+
+
+def _held(folder: Path) -> int:
+    """Bytes of a version's files; 0 if another process removes it."""
+    try:
+        return sum(path.stat().st_size for path in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def _text(rows: list[dict[str, Any]], cache: "WeightCache") -> str:
+    checked = bool(rows) and "intact" in rows[0]
+    headers = ["pool", "step", "bytes", "deltas from", "used", "manifest", *(["hashes"] if checked else [])]
+    cells = [
+        [
+            "?" if row["pool"] is None else row["pool"],
+            "?" if row["step"] is None else row["step"],
+            f"{row['bytes']:,}",
+            ", ".join(f"{step} ({size:,} bytes)" for step, size in row["delta_bytes"].items()) or "-",
+            clock(row["used"]),
+            row["manifest"][:12] + ("" if row["step"] is not None else " (unreadable)"),
+            *(["as signed" if row["intact"] else "DAMAGED"] if checked else []),
+        ]
+        for row in rows
+    ]
+    return table(headers, cells, empty=f"no policy step is in {cache.folder}")

@@ -1,0 +1,658 @@
+r"""Read a mathematical answer, LaTeX or plain text, into a tree; whole or not at all.
+
+A scorer that reads a part of a text makes wrong answers right: `2, 4, \dots, 100` is no 100. So every character of the
+text must have a meaning here; anything else raises `Unreadable`.
+
+Trees are lists whose first element names the node, so that they are JSON:
+["num", "1.50"], ["sym", "x_1"], ["const", "pi" | "e" | "i" | "oo" | "empty"], ["add" | "mul" | "div" | "pow", a, b],
+["neg", a], ["fn", name, a, …], ["list", …] (no order), ["tuple", "(", ")", …], ["rel", [operators], [terms]],
+["matrix", [rows]], ["ratio", a, b], ["quantity", [a, unit], …], ["percent", a], ["text", letters],
+["over", kind, body, variable, from, to].
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+Tree = list[Any]
+MAX_CHARS, MAX_DEPTH = 1_000, 24
+
+
+class Unreadable(ValueError):
+    """A text that has no meaning as a whole."""
+
+
+_UNICODE = {
+    "−": "-", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "∗": "*",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ",
+    "±": r"\pm ", "∅": r"\emptyset ", "∪": r"\cup ", "∈": r"\in ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "γ": r"\gamma ", "λ": r"\lambda ", "μ": r"\mu ", "φ": r"\phi ", "ω": r"\omega ", "Δ": r"\Delta ",
+    "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "，": ",", "；": ";", "（": "(", "）": ")", "＝": "=", "％": r"\%", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "\u3000": " ", "\u200b": "", "\ufeff": "", "€": r"\text{€}", "£": r"\text{£}", "⟨": r"\langle ", "⟩": r"\rangle ",
+}  # fmt: skip
+_POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyle|limits|nolimits"
+_DROPPED = re.compile(rf"(?<!\\)\\(?:(?:{_SIZES})(?![a-zA-Z])|[,;:!> ])\s?")
+_SPACED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,|\\ |~|\\;|\s)\d{3})+(?![\d])")
+_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])")
+_REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\overline\{(\d+)\}|\\dot\{?(\d)\}?)")
+_NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\d.a-zA-Z{]))?")
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
+_LETTERS = re.compile(r"[A-Za-z]+")
+_MATRIX = re.compile(
+    r"\\begin\{([pbvBV]?matrix|cases|array|aligned|gathered)\}(?:\s*\{[lcr| ]*\})?(.*?)\\end\{\1\}", re.S
+)
+_FUNCTIONS = frozenset(
+    (
+        "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "log",
+        "lg", "exp", "max", "min", "gcd", "lcm", "floor", "ceil", "sqrt"
+    )
+)  # fmt: skip
+_GREEK = frozenset(
+    (
+        "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa",
+        "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega", "Gamma",
+        "Delta", "Theta", "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell"
+    )
+)  # fmt: skip
+_UNITS = frozenset(
+    (
+        "mm", "cm", "dm", "km", "kg", "mg", "ml", "kJ", "Hz", "kHz", "mph", "hours", "hour", "minutes", "minute",
+        "seconds", "second", "days", "day", "weeks", "week", "years", "year", "meters", "meter", "metres", "metre",
+        "centimeters", "miles", "mile", "feet", "foot", "inches", "inch", "ft", "yards", "dollars", "dollar", "cents",
+        "cent", "degrees", "degree", "radians", "units", "unit", "percent", "grams", "gram", "liters", "liter",
+        "square", "cubic"
+    )
+)  # fmt: skip
+_UNIT_NAMES = {
+    "centimeters": "cm", "centimeter": "cm", "kilometers": "km", "kilometer": "km", "kilograms": "kg", "grams": "g",
+    "gram": "g", "liters": "l", "liter": "l", "metres": "m", "metre": "m", "meters": "m", "meter": "m", "feet": "ft",
+    "foot": "ft", "inches": "in", "inch": "in", "sec": "s", "min": "minute", "°": "degree", "°C": "celsius",
+}  # fmt: skip
+_RELATIONS = {
+    "=": "=", "<": "<", ">": ">", r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=",
+    r"\geqslant": ">=", r"\ne": "!=", r"\neq": "!=", r"\approx": "=", r"\in": "in", r"\lt": "<", r"\gt": ">",
+}  # fmt: skip
+_CONSTANTS = {r"\pi": "pi", r"\infty": "oo", r"\emptyset": "empty", r"\varnothing": "empty"}
+_CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+_OVER = {r"\int": "integral", r"\sum": "sum", r"\prod": "product"}
+_WORDS = {"pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty", "theta": r"\theta"}
+
+
+def plain(text: str) -> str:
+    """Return the text without ornaments around it: dollars, asterisks, a full stop at its end, `The answer is`."""
+    text = text.strip()
+    for _ in range(8):
+        before = text
+        text = re.sub(r"^(?:the )?(?:final )?answer(?: is|:)\s*:?", "", text.strip(), flags=re.IGNORECASE).strip()
+        for mark in ("$$", "$", "**", "__", "`"):
+            if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
+                text = text[len(mark) : -len(mark)].strip()
+        if text.startswith((r"\(", r"\[")) and text.endswith((r"\)", r"\]")):
+            text = text[2:-2].strip()
+        if text.endswith(("。", "．")) or (text.endswith(".") and not text.endswith((r"\right.", "..."))):
+            text = text[:-1].strip()
+        if text == before:
+            return text
+    return text
+
+
+def read(text: str) -> Tree:
+    """Return the tree of a whole text. Raise Unreadable where any part of it has no meaning."""
+    if len(text) > MAX_CHARS or nesting(text) > MAX_DEPTH:
+        raise Unreadable("it is too long or too deep")
+    text = plain(text)
+    if not text:
+        raise Unreadable("it says nothing")
+    return _Reader(list(_tokens(_spelled(text)))).whole()
+
+
+def nesting(text: str) -> int:
+    """Return how deep brackets of any kind are nested; a closing bracket without an opening one does not count."""
+    deepest = depth = 0
+    for character in text:
+        if character in "{([":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "})]":
+            depth = max(0, depth - 1)
+    return deepest
+
+
+def _spelled(text: str) -> str:
+    """Return the text with one spelling for what has many."""
+    for character, latex in _UNICODE.items():
+        text = text.replace(character, latex)
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: "^{" + found[0].translate(_POWERS) + "}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda found: "_{" + found[0].translate(_INDICES) + "}", text)
+    text = re.sub(
+        r"√\s*(\d+|[a-zA-Z]|(?=[({]))", lambda found: r"\sqrt" + (f"{{{found[1]}}}" if found[1] else ""), text
+    )
+    text = re.sub(r"\\[dtc]frac(?![a-zA-Z])", r"\\frac", text)
+    text = text.replace("**", "^").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}").replace(r"\degree", r"^\circ")
+    text = _SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
+    text = _REPEATING.sub(_repeated, text)
+    text = re.sub(r"\\left\s*\.|\\right\s*\.", "", text)
+    return _DROPPED.sub(" ", text)
+
+
+def _repeated(found: re.Match[str]) -> str:
+    """Return a repeating decimal as a fraction."""
+    whole, fixed, period = found[1] or "0", found[2], found[3] or found[4]
+    below = (10 ** len(period) - 1) * 10 ** len(fixed)
+    above = int(whole + fixed + period) - int(whole + fixed)
+    return rf"(\frac{{{above}}}{{{below}}})"
+
+
+Token = tuple[str, str]
+"""Kind and text: num, word (letters of a \\text), name (bare letters), env, gap (white space), op (anything else)."""
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    at, depth = 0, 0
+    while at < len(text):
+        character = text[at]
+        if character.isspace() or character == "~":
+            yield "gap", " "
+            at += 1
+            continue
+        if found := _MATRIX.match(text, at):
+            yield "env", found[0]
+        elif (depth == 0 and (found := _COMMAS.match(text, at))) or (found := _NUMBER.match(text, at)):
+            yield "num", found[0].replace(",", "")
+        elif found := _TEXT.match(text, at):
+            yield "word", found[1]
+        elif found := _LETTERS.match(text, at):
+            yield "name", found[0]
+        elif found := re.compile(r"\\(?:[a-zA-Z]+|.)").match(text, at):
+            yield "op", found[0]
+        else:
+            found = re.compile(".", re.S).match(text, at)
+            yield "op", character
+        assert found is not None
+        depth += {"(": 1, "[": 1, r"\{": 1, ")": -1, "]": -1, r"\}": -1}.get(found[0], 0)
+        at = found.end()
+
+
+class _Reader:
+    """A parser by recursive descent over tokens."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens, self._at = tokens, 0
+
+    def whole(self) -> Tree:
+        if (word := self._one_word()) is not None:
+            return word
+        tree = self._items(("end",))
+        if self._peek() != ("end", ""):
+            raise Unreadable(f"`{self._peek()[1][:40]}` has no meaning here")
+        return tree
+
+    # ---- Tokens
+
+    def _peek(self) -> Token:
+        while self._at < len(self._tokens) and self._tokens[self._at][0] == "gap":
+            self._at += 1
+        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
+
+    def _next(self) -> Token:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _takes(self, *texts: str) -> bool:
+        if self._peek()[0] in ("op", "name") and self._peek()[1] in texts:
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        if not self._takes(text):
+            raise Unreadable(f"`{text}` is missing")
+
+    # ---- Structure
+
+    def _one_word(self) -> Tree | None:
+        """Return a text of nothing but letters as a word, whose letters keep their order; None for anything else."""
+        parts = [text for kind, text in self._tokens if kind != "gap" and text not in (r"\cdot", r"\times", "*")]
+        kinds = {kind for kind, text in self._tokens if kind != "gap" and text not in (r"\cdot", r"\times", "*")}
+        if not parts or not kinds <= {"word", "name"}:
+            return None
+        letters = re.sub(r"\s", "", "".join(parts))
+        known = letters in _FUNCTIONS or letters in _WORDS or letters.lower() in ("and", "or")
+        if known or len(letters) < 2 or not re.fullmatch(r"[A-Za-z'’.-]+", letters):
+            return None
+        return ["text", letters.lower().rstrip(".")]
+
+    def _items(self, ends: tuple[str, ...]) -> Tree:
+        """Return terms with commas, semicolons, `and` or `or` between them: one term, or a list without order."""
+        found = [self._item()]
+        while True:
+            separated = self._takes(",", ";", r"\\")
+            if self._peek()[0] in ("word", "name") and self._peek()[1].strip().lower() in ("and", "or"):
+                self._next()
+                separated = True
+            if not separated:
+                break
+            if self._peek()[0] == "end" or self._peek()[1] in ends:
+                raise Unreadable("nothing follows the last comma")
+            found.append(self._item())
+        spread = [one for item in found for one in _plus_minus(item)]
+        return spread[0] if len(spread) == 1 else ["list", *spread]
+
+    def _item(self) -> Tree:
+        """Return a term, or a chain of terms with relations between them."""
+        terms, operators = [self._quantity()], list[str]()
+        while self._peek()[0] == "op" and self._peek()[1] in _RELATIONS:
+            operators.append(_RELATIONS[self._next()[1]])
+            terms.append(self._quantity())
+        if not operators:
+            if self._takes(":"):
+                return ["ratio", terms[0], self._quantity()]
+            return terms[0]
+        return ["rel", operators, terms]
+
+    def _quantity(self) -> Tree:
+        """Return a sum, with its unit if there is one: 5 cm, 5 hours 30 minutes, 5 km/h."""
+        kind, text = self._peek()
+        if kind == "word" and not self._is_function(text) and not re.fullmatch(r"\s*[A-Za-z]\s*", text):
+            return self._named()
+        money = self._takes(r"\$")
+        value = self._sum()
+        unit = self._unit() or ("dollar" if money else "")
+        if not unit:
+            return value
+        parts = [[value, unit]]
+        while self._peek()[0] == "num":
+            value = self._sum()
+            more = self._unit()
+            if not more:
+                raise Unreadable("a number has no unit beside one that has")
+            parts.append([value, more])
+        return ["quantity", *parts]
+
+    def _named(self) -> Tree:
+        """Return what stands in a \\text: a letter of a choice, or words."""
+        words = [self._next()[1]]
+        while self._peek()[0] in ("word", "name") and self._peek()[1].strip().lower() not in ("and", "or"):
+            words.append(self._next()[1])
+        text = " ".join(" ".join(words).split())
+        if inner := re.fullmatch(r"\(?([A-Za-z])\)?[.:]?", text):
+            return ["sym", inner[1]]
+        if not re.fullmatch(r"[^\W\d_][\w '’.,-]*", text):
+            raise Unreadable(f"`{text[:40]}` has no meaning as text")
+        return ["text", re.sub(r"\s", "", text).lower().rstrip(".")]
+
+    def _unit(self) -> str:
+        """Return the unit that follows, in one spelling; empty where none does."""
+        found = ""
+        while True:
+            kind, text = self._peek()
+            mark = self._at
+            is_name = text in _UNITS or found.endswith("/") or (len(text) > 3 and not self._is_function(text))
+            if kind == "word" or (kind == "name" and is_name):
+                if text.strip().lower() in ("and", "or") or not re.fullmatch(r"[A-Za-z€£°. /²³]+", text.strip() or "!"):
+                    break
+                self._next()
+                words = " ".join(text.split())
+                words = _UNIT_NAMES.get(words, words.rstrip("s.") if len(words) > 3 else words.rstrip("."))
+                found += words + self._unit_power()
+            elif kind == "op" and text == "^" and not found and self._degrees():
+                found += "degree"
+            elif kind == "op" and text == "/" and found:
+                self._next()
+                if self._peek()[0] not in ("word", "name"):
+                    self._at = mark
+                    break
+                found += "/"
+            else:
+                break
+        return found
+
+    def _unit_power(self) -> str:
+        if not self._takes("^"):
+            return ""
+        braced = self._takes("{")
+        kind, power = self._next()
+        if kind != "num" or power not in ("2", "3") or (braced and not self._takes("}")):
+            raise Unreadable("a unit's power is 2 or 3")
+        return "^" + power
+
+    def _degrees(self) -> bool:
+        """Take `^\\circ`, and say whether it was there."""
+        mark = self._at
+        self._next()
+        braced = self._takes("{")
+        if self._takes(r"\circ") and (not braced or self._takes("}")):
+            return True
+        self._at = mark
+        return False
+
+    # ---- Arithmetic
+
+    def _sum(self) -> Tree:
+        tree = self._term()
+        while True:
+            if self._takes("+"):
+                tree = ["add", tree, self._term()]
+            elif self._takes("-"):
+                tree = ["add", tree, ["neg", self._term()]]
+            elif self._takes(r"\pm"):
+                tree = ["pm", tree, self._term()]
+            elif self._takes(r"\cup"):
+                tree = ["list", *_parts(tree), *_parts(self._term())]
+            else:
+                return tree
+
+    def _term(self) -> Tree:
+        if self._takes("-"):
+            return ["neg", self._term()]
+        if self._takes("+"):
+            return self._term()
+        if self._takes(r"\pm"):
+            return ["pm", ["num", "0"], self._term()]
+        tree = self._power()
+        while True:
+            if self._takes("*", r"\cdot", r"\times"):
+                tree = ["mul", tree, self._signed()]
+            elif self._takes("/", r"\div"):
+                tree = ["div", tree, self._signed()]
+            elif self._starts_factor():
+                if self._peek()[0] == "num" and self._tokens[self._at - 1][0] != "op" and tree[0] in ("num", "mixed"):
+                    tree = self._mixed(tree)
+                else:
+                    tree = self._beside(tree)
+            else:
+                return tree
+
+    def _signed(self) -> Tree:
+        return ["neg", self._signed()] if self._takes("-") else self._power()
+
+    def _beside(self, tree: Tree) -> Tree:
+        """Return the product with what stands beside it, or a mixed number: 3\\frac{1}{2}."""
+        if tree[0] == "num" and tree[1].isdigit() and self._peek() == ("op", r"\frac"):
+            right = self._power()
+            if right[0] == "div" and all(one[0] == "num" and one[1].isdigit() for one in right[1:]):
+                return ["add", tree, right]
+            return ["mul", tree, right]
+        if self._peek()[0] == "num" and tree[0] in ("num", "pow", "div"):
+            raise Unreadable("two numbers stand side by side")
+        return ["mul", tree, self._power()]
+
+    def _mixed(self, tree: Tree) -> Tree:
+        """Return 3 1/2. Any other number beside a number has no meaning."""
+        above = self._next()[1]
+        if not (tree[0] == "num" and tree[1].isdigit() and above.isdigit() and self._takes("/")):
+            raise Unreadable("two numbers stand side by side")
+        kind, below = self._next()
+        if kind != "num" or not below.isdigit() or not 0 < int(above) < int(below):
+            raise Unreadable("two numbers stand side by side")
+        return ["add", tree, ["div", ["num", above], ["num", below]]]
+
+    def _starts_factor(self) -> bool:
+        kind, text = self._peek()
+        if kind in ("num", "env"):
+            return True
+        if kind == "name":
+            return (
+                text.lower() not in ("and", "or") and text not in _UNITS and (len(text) <= 3 or self._is_function(text))
+            )
+        if kind == "word":
+            return self._is_function(text) or bool(re.fullmatch(r"[A-Za-z]", text))
+        starts = ("(", "{", r"\frac", r"\sqrt", r"\binom", r"\{", r"\lfloor", r"\lceil", *_OVER, *_CONSTANTS)
+        return text in starts or text[1:] in _GREEK or self._is_function(text[1:])
+
+    def _is_function(self, name: str) -> bool:
+        return name.strip() in _FUNCTIONS or name.strip() in _WORDS
+
+    def _power(self) -> Tree:
+        tree = self._primary()
+        while True:
+            if self._takes("!"):
+                tree = ["fn", "factorial", tree]
+            elif self._peek() == ("op", "%") or self._peek() == ("op", r"\%"):
+                self._next()
+                tree = ["percent", tree]
+            elif self._peek() == ("op", "^"):
+                mark = self._at
+                if self._degrees():
+                    self._at = mark
+                    return tree
+                self._next()
+                tree = ["pow", tree, self._argument(sign=True)]
+            else:
+                return tree
+
+    def _argument(self, sign: bool = False) -> Tree:
+        """Return a braced group, or one number, letter or command; of digits after \\frac or \\sqrt one each."""
+        if self._takes("{"):
+            tree = self._sum()
+            self._expect("}")
+            return tree
+        if sign and self._takes("-"):
+            return ["neg", self._argument()]
+        kind, text = self._peek()
+        if kind == "num" and not sign and len(text) > 1 and text.isdigit():
+            self._tokens[self._at] = ("num", text[1:])
+            return ["num", text[0]]
+        if kind == "name" and len(text) > 1:
+            self._tokens[self._at] = ("name", text[1:])
+            return _letter(text[0])
+        return self._primary()
+
+    def _primary(self) -> Tree:
+        kind, text = self._next()
+        if kind == "num":
+            return ["num", text]
+        if kind == "env":
+            return _environment(text)
+        if kind in ("name", "word"):
+            return self._letters(text.strip())
+        if text == "{":
+            tree = self._sum()
+            self._expect("}")
+            return tree
+        if text in _CONSTANTS:
+            return ["const", _CONSTANTS[text]]
+        if text == r"\frac":
+            return ["div", self._argument(), self._argument()]
+        if text == r"\binom":
+            return ["fn", "binomial", self._argument(), self._argument()]
+        if text == r"\sqrt":
+            return self._root()
+        if text == "|":
+            tree = self._sum()
+            self._expect("|")
+            return ["fn", "abs", tree]
+        if text in _CLOSING or text == "]":
+            return self._bracket(text)
+        if text in _OVER:
+            return self._over(_OVER[text])
+        if text[1:] in _FUNCTIONS:
+            return self._function(text[1:])
+        if text[1:] in _GREEK and text.startswith("\\"):
+            return self._indexed(text[1:])
+        raise Unreadable(f"`{text[:40] or 'nothing'}` has no meaning here")
+
+    def _letters(self, text: str) -> Tree:
+        if text in _FUNCTIONS:
+            return self._function(text)
+        if text in _WORDS:
+            return ["const", _CONSTANTS[_WORDS[text]]] if _WORDS[text] in _CONSTANTS else ["sym", text]
+        if not text.isalpha() or not text.isascii() or len(text) > 3:
+            raise Unreadable(f"`{text[:40]}` has no meaning here")
+        if len(text) > 1:
+            self._at -= 1
+            self._tokens[self._at] = ("name", text[1:])
+            return _letter(text[0])
+        return self._indexed(text)
+
+    def _indexed(self, name: str) -> Tree:
+        """Return a letter with its index, or a function of an argument: f(x)."""
+        if self._takes("_"):
+            index = self._argument(sign=True)
+            name += "_" + "".join(str(one) for one in _flat(index))
+            return ["sym", name]
+        while self._takes("'"):
+            name += "'"
+        if name in ("f", "g", "h", "P", "Q") and self._peek() == ("op", "("):
+            self._next()
+            inner = self._items((")",))
+            self._expect(")")
+            return ["fn", f"named {name}", *_parts(inner)]
+        return _letter(name)
+
+    def _root(self) -> Tree:
+        index: Tree = ["num", "2"]
+        if self._takes("["):
+            index = self._sum()
+            self._expect("]")
+        body = self._argument() if self._peek()[1] != "(" else self._primary()
+        return ["fn", "root", body, index]
+
+    def _function(self, name: str) -> Tree:
+        power: Tree | None = None
+        base: Tree | None = None
+        if self._takes("_"):
+            base = self._argument()
+        if self._takes("^"):
+            power = self._argument(sign=True)
+        if self._takes("_"):
+            base = self._argument()
+        if self._peek()[1] in ("(", "{"):
+            closing = {"(": ")", "{": "}"}[self._next()[1]]
+            arguments = _parts(self._items((closing,)))
+            self._expect(closing)
+        else:
+            arguments = [self._function_argument()]
+        if power == ["neg", ["num", "1"]]:
+            name, power = "arc" + name, None
+        tree: Tree = ["fn", name, *arguments, *([base] if base is not None else [])]
+        return tree if power is None else ["pow", tree, power]
+
+    def _function_argument(self) -> Tree:
+        """Return what a function without brackets takes: the factors that follow, up to a sign or another function."""
+        tree = self._signed()
+        while (
+            self._starts_factor()
+            and self._peek()[1] not in ("(",)
+            and not self._is_function(self._peek()[1].strip("\\ "))
+        ):
+            if self._peek()[0] == "num":
+                raise Unreadable("two numbers stand side by side")
+            tree = ["mul", tree, self._power()]
+        return tree
+
+    def _bracket(self, opening: str) -> Tree:
+        if opening == r"\{" and self._takes(r"\}"):
+            return ["const", "empty"]
+        if opening == r"\{" and self._peek()[0] == "env":
+            system = self._primary()
+            if self._peek()[0] != "end":
+                raise Unreadable("something follows a system of equations")
+            return system
+        inner = self._items((")", "]", r"\}", r"\rangle", r"\rfloor", r"\rceil"))
+        kind, closing = self._next()
+        items = inner[1:] if inner[0] == "list" else [inner]
+        if opening == r"\{" and closing == r"\}":
+            return ["list", *items]
+        if opening in (r"\lfloor", r"\lceil") and closing == _CLOSING[opening] and len(items) == 1:
+            return ["fn", {"f": "floor", "c": "ceil"}[opening[2]], items[0]]
+        if opening == closing == "]" or kind == "end" or closing not in (")", "]", r"\rangle"):
+            raise Unreadable(f"`{opening}` is not closed")
+        if (opening == r"\langle") != (closing == r"\rangle"):
+            raise Unreadable(f"`{opening}` is not closed")
+        if len(items) == 1 and (opening, closing) == ("(", ")"):
+            return items[0] if items[0][0] != "list" else ["tuple", "(", ")", items[0]]
+        return ["tuple", opening, closing, *items]
+
+    def _over(self, kind: str) -> Tree:
+        """Return a definite integral, sum or product."""
+        variable: Tree | None = None
+        self._expect("_")
+        if kind == "integral":
+            low = self._argument(sign=True)
+        else:
+            self._expect("{")
+            variable = self._primary()
+            self._expect("=")
+            low = self._sum()
+            self._expect("}")
+        self._expect("^")
+        high = self._argument(sign=True)
+        if kind != "integral":
+            return ["over", kind, self._term(), variable, low, high]
+        body: Tree = ["num", "1"]
+        while not self._is_differential():
+            body = ["mul", body, self._power()] if body != ["num", "1"] else self._sum_until_differential()
+        _, name = self._next()
+        variable = ["sym", name[1:]] if len(name) == 2 else self._primary()
+        return ["over", "integral", body, variable, low, high]
+
+    def _is_differential(self) -> bool:
+        kind, text = self._peek()
+        return kind in ("name", "word") and (text.strip() == "d" or (len(text) == 2 and text[0] == "d"))
+
+    def _sum_until_differential(self) -> Tree:
+        start = self._at
+        for at in range(start, len(self._tokens)):
+            kind, text = self._tokens[at]
+            if kind in ("name", "word") and (text.strip() == "d" or (text[-2:-1] == "d" and len(text) <= 3)):
+                inner = list(self._tokens[start:at])
+                if len(text) == 3:
+                    inner.append(("name", text[0]))
+                    self._tokens[at] = ("name", text[1:])
+                body = _Reader(inner)
+                tree = body._sum() if inner else ["num", "1"]
+                if inner and body._peek()[0] != "end":
+                    raise Unreadable("an integral's body has no meaning")
+                self._at = at
+                return tree
+        raise Unreadable("an integral has no differential")
+
+
+def _letter(name: str) -> Tree:
+    return ["const", name] if name in ("e", "i") else ["sym", name]
+
+
+def _parts(tree: Tree) -> list[Tree]:
+    return tree[1:] if tree[0] == "list" else [tree]
+
+
+def _flat(tree: Any) -> Iterator[str]:
+    if isinstance(tree, list):
+        for one in tree[1:] if tree and tree[0] in ("num", "sym", "const") else tree:
+            yield from _flat(one)
+    else:
+        yield str(tree)
+
+
+def _plus_minus(tree: Tree) -> list[Tree]:
+    """Return a term, or the two that a ± in it stands for."""
+    both = [_chosen(tree, sign) for sign in (False, True)]
+    return both[:1] if both[0] == both[1] else both
+
+
+def _chosen(tree: Any, minus: bool) -> Any:
+    if not isinstance(tree, list):
+        return tree
+    if tree[:1] == ["pm"]:
+        left, right = (_chosen(one, minus) for one in tree[1:])
+        return ["add", left, ["neg", right] if minus else right]
+    return [_chosen(one, minus) for one in tree]
+
+
+def _environment(text: str) -> Tree:
+    """Return a matrix, or the equations of `cases`."""
+    found = _MATRIX.fullmatch(text)
+    if found is None or "\\begin" in found[2]:
+        raise Unreadable("a matrix within a matrix")
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", found[2]) if row.strip()]
+    if found[1] in ("vmatrix", "Vmatrix", "Bmatrix") or not rows:
+        raise Unreadable(f"`{found[1]}` has no meaning as an answer")
+    if found[1].endswith("matrix"):
+        return ["matrix", [[read(cell) for cell in row.split("&")] for row in rows]]
+    lines = [read(row.replace("&", " ").strip().rstrip(",;")) for row in rows]
+    return lines[0] if len(lines) == 1 else ["list", *lines]

@@ -1,0 +1,961 @@
+// The dashboard's pages: each has a title, loads its documents and returns its elements.
+
+// A run's history from what somebody saved: a history as this page saves it, or a run's whole record. Pure.
+
+const isColumn = (values, length) => Array.isArray(values) && values.length === length
+  && values.every(value => value === null || typeof value === "number");
+
+// {name, history}; throws for anything else.
+function historyOf(saved) {
+  if (Array.isArray(saved?.submissions) && Array.isArray(saved.published)) return {name: String(saved.name), history: summed(saved)};
+  const {name, history} = saved ?? {};
+  if (!Array.isArray(history?.steps) || !history.steps.every(Number.isInteger)) throw new Error("it names no policy steps");
+  if (!Object.values(history.columns).every(values => isColumn(values, history.steps.length)))
+    throw new Error("its columns are not figures");
+  return {name: String(name), history: {steps: history.steps, columns: history.columns}};
+}
+
+function summed({published, rewards, submissions}) {
+  const steps = published.map(one => one.step), columns = {time: published.map(one => one.time)};
+  const tokens = new Map();
+  for (const {step, status, units} of submissions)
+    if (status === "accepted") tokens.set(step, (tokens.get(step) ?? 0) + units);
+  const told = new Map(rewards.map(one => [one.step, one]));
+  columns.tokens = steps.map(step => tokens.get(step) ?? 0);
+  columns.reward = steps.map(step => told.get(step)?.reward ?? null);
+  for (const name of new Set(rewards.flatMap(one => one.sets.map(set => set.name))))
+    columns[`heldout/${name}`] = steps.map(step => told.get(step)?.sets.find(set => set.name === name)?.average ?? null);
+  return {steps, columns};
+}
+
+// The charts of a run from the columns of its history: specs for <run-chart>. Pure.
+
+const LINE_TONES = ["blue", "green", "amber", "violet", "red", "grey"];
+const STATUS_TONES = [["accepted", "green"], ["pending", "grey"], ["rejected", "red"], ["malformed", "amber"],
+  ["unavailable", "violet"], ["void", "blue"], ["canary", "violet"], ["late", "faint"]];
+
+const empty = ({steps}) => steps.map(() => null);
+const column = (history, name) => history.columns[name] ?? empty(history);
+
+// Without the steps before the first and after the last known value, so that no axis runs to what was never reached.
+function trimmed(spec) {
+  const known = place => spec.series.some(one => one.values[place] != null);
+  const first = spec.steps.findIndex((_, place) => known(place)), last = spec.steps.findLastIndex((_, place) => known(place));
+  const cut = list => first < 0 ? [] : list.slice(first, last + 1);
+  return {...spec, steps: cut(spec.steps), series: spec.series.map(one => ({...one, values: cut(one.values)}))};
+}
+
+function rewardChart(history) {
+  const sets = Object.keys(history.columns).filter(name => name.startsWith("heldout/"));
+  return trimmed({title: "Task reward by policy step", steps: history.steps, series: [
+    {label: "trained on", tone: "blue", values: column(history, "reward")},
+    ...sets.map((name, i) => ({label: `held out: ${name.slice(8)}`, tone: LINE_TONES[1 + i % 5], dots: true,
+      values: column(history, name)}))]});
+}
+
+function throughputChart(history) {
+  const times = column(history, "time"), made = column(history, "tokens");
+  const rates = times.map((time, i) => times[i + 1] > time && made[i] != null ? made[i] / (times[i + 1] - time) : null);
+  return trimmed({title: "Accepted tokens per second", small: true, steps: history.steps, format: compact,
+    series: [{label: "tokens per second", tone: "green", values: rates}]});
+}
+
+function filesChart(history) {
+  const seen = STATUS_TONES.filter(([status]) => history.columns[`files/${status}`]);
+  return trimmed({title: "Files by policy step", small: true, stacked: true, steps: history.steps, format: compact,
+    series: seen.map(([status, tone]) => ({label: status, tone, values: column(history, `files/${status}`)}))});
+}
+
+// [title, format, [metric, what it is], …]
+const TRAINING = [["Entropy (nats)", figure, ["metric/entropy", "entropy"]],
+  ["Loss", figure, ["metric/loss", "loss"]],
+  ["Gradient norm", figure, ["metric/grad_norm", "before clipping"]],
+  ["Clipped tokens", share, ["metric/clip_low", "lower bound"], ["metric/clip_high", "upper bound"]],
+  ["Mismatch and movement (KL)", figure, ["metric/mismatch", "workers to trainer"], ["metric/kl", "within the step"]],
+  ["Length (tokens)", figure, ["metric/output_length_mean", "mean output"], ["metric/length_error", "off the target"]],
+  ["Groups without signal", share, ["metric/dropped_share", "dropped"]],
+  ["Staleness (policy steps)", figure, ["metric/staleness_mean", "mean over files"]],
+  ["Trainer's time", share, ["metric/idle_share", "waiting"], ["metric/mfu", "model FLOPs utilisation"]],
+  ["Waiting (seconds) for", figure, ["metric/idle_seconds/starting", "a first file"],
+    ["metric/idle_seconds/generating", "files"], ["metric/idle_seconds/judging", "verdicts"],
+    ["metric/idle_seconds/confirming", "blocks"], ["metric/idle_seconds/fetching", "the bucket"]],
+  ["Trained tokens per second", compact, ["metric/tokens_per_second", "trained"]]];
+
+function trainingCharts(history) {
+  const known = new Set(TRAINING.flatMap(([, , ...metrics]) => metrics.map(([name]) => name)));
+  const chosen = TRAINING.map(([title, format, ...metrics]) =>
+    [title, format, metrics.filter(([name]) => history.columns[name])]).filter(([, , metrics]) => metrics.length);
+  const others = Object.keys(history.columns).filter(name => name.startsWith("metric/") && !known.has(name)
+    && name !== "metric/reward" && history.columns[name].filter(value => value != null).length > 1);
+  const all = [...chosen, ...others.map(name => [name.slice(7), figure, [[name, name.slice(7)]]])];
+  return all.map(([title, format, metrics]) => trimmed({title, format, small: true, steps: history.steps,
+    series: metrics.map(([name, label], i) => ({label, tone: LINE_TONES[i], values: column(history, name)}))}));
+}
+
+// Measurements against their thresholds, as bars.
+
+// A finding's figures: those with a threshold (`NAME_reject`) as [name, value, threshold], and the others. Pure.
+function figuresOf(figures) {
+  const judged = [], others = [];
+  for (const [name, value] of Object.entries(figures)) {
+    if (`${name}_reject` in figures) judged.push([name, value, figures[`${name}_reject`]]);
+    else if (!(name.endsWith("_reject") && name.slice(0, -7) in figures)) others.push([name.replaceAll("_", " "), value]);
+  }
+  return {judged, others};
+}
+
+const meters = judged => judged.length ? el("ul", {class: "meters"}, ...judged.map(([name, value, threshold]) => {
+  const part = typeof value === "number" && threshold > 0 ? Math.max(0, value / threshold) : 1;
+  const tone = part >= 1 ? "red" : part >= .5 ? "amber" : "green", plain = name.replaceAll("_", " ");
+  return el("li", {}, el("span", {}, plain), el("span", {class: "dim"}, `${figure(value)} of ${figure(threshold)}`),
+    el("div", {class: "track", role: "img", "aria-label": `${plain}: ${figure(value)}, threshold ${figure(threshold)}`},
+      el("i", {class: `swatch ${tone}`, style: {width: `${Math.min(100, part * 100)}%`}})));
+})) : null;
+
+// Owners of validators' seats.
+
+const validatorsPage = {
+  title: () => "Validators",
+  load: (source, {query: {after}}) => source.get("validators", {after}),
+  view(list, {route, now}) {
+    return [
+      heading("Validators"),
+      lead("They bond seats, are drawn by lot to judge files, vote in secret, and lose part of their bond for voting wrongly."),
+      card("Validators", {wide: true}, table("Validators", [["Owner", {main: true}], ["Name"], ["State"], ["Seats", {n: true}],
+        ["Files voted on", {n: true}], ["Fees", {n: true}], ["Penalties", {n: true}], ["Heartbeat"]],
+      list.rows.map(one => [address("validator", one.address), words(one.name, 40), pill(one.state), count(one.seats.length),
+        count(one.votes), tokens(one.fees), tokens(one.penalised), when(one.last_seen, now)]), "No seat is bonded."),
+      pager(list, route)),
+    ];
+  },
+};
+
+// Disputes, cases against nodes, opened canaries, penalties.
+
+const disputesPage = {
+  title: () => "Disputes",
+  async load(source, {query: {after}}) {
+    const [disputes, cases, canaries, slashes] = await Promise.all([source.get("disputes"), source.get("cases"),
+      source.get("canaries"), source.get("slashes", {after})]);
+    return {disputes, cases, canaries, slashes};
+  },
+  view({disputes, cases, canaries, slashes}, {route, now}) {
+    return [
+      heading("Disputes and penalties"),
+      lead("Anybody may dispute an outcome before a larger jury, or accuse a node by what its files say together. Owners plant files whose answer is known, to see who checks."),
+      card("Disputes", {wide: true}, table("Disputes", [["File", {main: true}], ["By"], ["Outcome"], ["State"], ["Reward",
+        {n: true}], ["Opened"]], disputes.rows.map(one => [disputeLink(one.sequence), el("code", {title: one.disputer},
+        one.disputer.slice(0, 10)), pill(one.outcome), one.resolved ? one.overturned ? pill("overturned", "warn")
+        : pill("upheld", "good") : pill("open", ""), tokens(one.reward), when(one.time, now)]), "Nobody has disputed a file.")),
+      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify challenge NUMBER."},
+        table("Cases against nodes", [["Case", {main: true}], ["Accused"], ["By"], ["Files"], ["State"], ["Votes"],
+          ["Taken", {n: true}], ["Opened"]], cases.rows.map(one => [count(one.case), address("node", one.node),
+          code(one.accuser), one.sequences.flatMap(sequence => [fileLink(sequence), " "]), [pill(one.outcome,
+            CASE_TONES[one.outcome]), one.reason ? [" ", pill(one.reason)] : null], caseVotes(one), tokens(one.slashed),
+          when(one.time, now)]), "No node was accused.")),
+      card("Canaries", {wide: true}, table("Canaries", [["File", {main: true}], ["Accused seats"], ["Reason"], ["State"],
+        ["Taken"], ["Opened"]], canaries.rows.map(one => [fileLink(one.sequence), one.accused.join(", "), words(one.reason),
+        one.concluded ? pill(one.upheld ? "upheld" : "not upheld", one.upheld ? "good" : "warn") : pill("open", ""),
+        Object.entries(one.slashed).map(([seat, amount]) => `seat ${seat}: ${tokens(amount)}`).join(", "),
+        when(one.time, now)]), "No canary was opened.")),
+      card("Penalties, newest first", {wide: true}, slashTable(slashes.rows, now), pager(slashes, route)),
+    ];
+  },
+};
+
+const CASE_TONES = {open: "", upheld: "good", refuted: "warn", dismissed: "", lapsed: ""};
+const caseVotes = ({votes, drawn, committed, jurors}) => {
+  const opened = Object.entries(votes).map(([vote, seats]) => `${seats} ${vote}`).join(", ");
+  return opened || (drawn ? `${committed} of ${jurors} voted, none opened` : "jury not drawn");
+};
+
+const disputeLink = sequence => el("a", {href: link("disputes", sequence)}, `#${sequence}`);
+
+const slashTable = (rows, now) => table("Penalties", [["Who", {main: true}], ["Reason"], ["File"], ["Tokens",
+  {n: true}], ["Block", {n: true}], ["When"]], rows.map(one => [one.kind === "node" ? address("node", one.who)
+  : `seat ${one.who}`, pill(one.reason, "bad"), one.sequence < 0 ? "–" : fileLink(one.sequence), tokens(one.amount),
+count(one.block), when(one.time, now)]), "Nobody was slashed.");
+
+// One dispute: who says what, the first outcome, the juries, what it cost and paid.
+const disputePage = {
+  title: ({id}) => `Dispute of file ${id}`,
+  load: (source, {id}) => source.get(`submissions/${id}`),
+  view(file, {now}) {
+    const found = file.dispute;
+    if (!found) return [heading(`Dispute of file ${file.sequence}`), el("p", {class: "empty"}, "This file is not disputed, "
+      + "or the report does not hold its dispute."), el("p", {}, fileLink(file.sequence))];
+    const juries = file.panels.filter(one => one.kind === "jury"), first = file.panels.filter(one => one.kind !== "jury").at(-1);
+    return [
+      heading(`Dispute of file ${file.sequence}`, found.resolved ? pill(found.overturned ? "overturned" : "upheld",
+        found.overturned ? "warn" : "good") : pill("open", "")),
+      lead("Opened ", when(found.time, now), " by ", whole(found.disputer), "."),
+      el("div", {class: "grid"},
+        card("How it went", {}, el("ol", {class: "story"},
+          el("li", {}, "The committee said ", first?.outcome ? pill(first.outcome) : "nothing yet", "."),
+          ...juries.map(one => el("li", {}, `A jury of ${one.members.length} `, one.outcome ? ["said ", pill(one.outcome)]
+            : "is still voting", ".")),
+          found.resolved ? el("li", {}, "The outcome stands as ", pill(found.outcome), found.reward !== "0"
+            ? `; the disputer was paid ${tokens(found.reward)}.` : ".") : null)),
+        card("File", {}, el("p", {}, fileLink(file.sequence), " of ", address("node", file.node))),
+        ...juries.map(one => card(`Jury of trial ${one.number}`, {}, table("Votes of the jury", [["Seat", {main: true}],
+          ["Owner"], ["Vote"]], one.members.map(member => [count(member.seat), address("validator", member.owner),
+          member.code ? pill(member.code) : member.committed ? "committed" : "none"]))))),
+    ];
+  },
+};
+
+// What was looked for.
+
+const PLACES = {node: id => link("nodes", id), validator: id => link("validators", id), submission: id => link("files", id),
+  step: id => link("steps", id), operator: id => link("nodes", null, {operator: id}), pool: () => link("pools")};
+
+const searchPage = {
+  title: () => "Search",
+  async load(source, {query: {q = ""}}) {
+    const found = q.trim() ? await source.get("search", {q: q.slice(0, 80)}) : {query: "", hits: []};
+    return found;
+  },
+  view({query, hits}) {
+    return [
+      heading("Search"),
+      lead("By the beginning of an address or hash (four digits at least), or by the number of a file, step, seat or pool."),
+      card(query ? `Found for ${query.slice(0, 60)}` : "Nothing asked", {wide: true}, hits.length ? el("ul", {class: "hits"},
+        ...hits.map(hit => el("li", {}, el("a", {href: PLACES[hit.kind]?.(hit.id) ?? "#/"}, words(hit.id, 66)), " ",
+          el("span", {class: "dim"}, words(hit.label, 60))))) : el("p", {class: "empty"}, query ? "Nothing has that name."
+        : "Type into the box above.")),
+    ];
+  },
+};
+
+// Every pool of these contracts.
+
+const poolsPage = {
+  title: () => "Pools",
+  load: (source, {query: {after}}) => source.get("pools", {after}),
+  view(list, {route}) {
+    return [
+      heading("Pools"),
+      lead("Every pool on these contracts, newest first. Services are as their owners announce them: nobody has checked them."),
+      card("Pools", {wide: true}, table("Pools", [["Pool", {main: true}], ["Status"], ["Owner"], ["Pay per million tokens",
+        {n: true}], ["Stake", {n: true}], ["Nodes", {n: true}], ["Files", {n: true}], ["Steps", {n: true}], ["Held", {n: true}],
+      ["Service"]], list.rows.map(one => [one.here ? el("b", {}, `${one.pool}, this one`) : String(one.pool), pill(one.status),
+        code(one.owner), tokens(BigInt(one.terms.rate) * 1_000_000n), tokens(one.terms.stake), count(one.nodes),
+        count(one.submissions), count(one.steps), tokens(one.held), service(one.url)]), "There is no pool."), pager(list, route)),
+    ];
+  },
+};
+
+// A link only to what is plainly a web address; whatever else an owner wrote stays text.
+function service(url) {
+  return /^https?:\/\/[A-Za-z0-9.:[\]-]+(\/[A-Za-z0-9._~/-]*)?$/.test(url) && url.length <= 200
+    ? el("a", {href: url, rel: "noopener noreferrer"}, words(url, 60)) : words(url, 60);
+}
+
+// The pool's nodes.
+
+const NODE_STATES = ["healthy", "unhealthy", "waiting", "dead", "ejected", "left"];
+
+const nodesPage = {
+  title: () => "Nodes",
+  load: (source, {query: {after, state, order, operator}}) => source.get("nodes", {after, state, order, operator}),
+  view(list, {route, overview, now}) {
+    const all = Object.values(overview?.nodes ?? {}).reduce((sum, number) => sum + number, 0);
+    return [
+      heading("Nodes"),
+      lead(`${plural(all, "node")} ever joined this pool.`, route.query.operator ? ` Shown: those of ${route.query.operator}.`
+        : ""),
+      choices("State", "state", [["All", ""], ...NODE_STATES.filter(name => overview?.nodes[name])
+        .map(name => [`${name} ${count(overview.nodes[name])}`, name])], route),
+      choices("Order", "order", [["As they joined", ""], ["Earned", "earned"], ["Slashed", "slashed"]], route),
+      card("Nodes", {wide: true}, nodesTable(list.rows, now), pager(list, route)),
+    ];
+  },
+};
+
+const nodesTable = (rows, now) => table("Nodes", [["Node", {main: true}], ["Name"], ["State"], ["Doing"],
+  ["Accepted", {n: true}], ["Rejected", {n: true}], ["Earned", {n: true}], ["Slashed", {n: true}], ["Heartbeat"]],
+rows.map(one => [address("node", one.address), words(one.name, 40), pill(one.state),
+  one.ejected ? pill(one.ejected, "bad") : words(one.phase, 60), count(one.accepted), count(one.rejected),
+  tokens(one.earned), tokens(one.slashed), when(one.last_seen, now)]), "No node of this kind.");
+
+// How to take part: what it asks, what it pays, and the commands.
+
+const joinPage = {
+  title: () => "Join",
+  load: source => source.get("overview"),
+  view(overview, {source}) {
+    const {terms} = overview, url = source.live ? location.origin : "URL-OF-THE-POOL", {rate} = terms ?? {};
+    return [
+      heading("Join this pool"),
+      lead(source.live ? "Lend a computer, or judge what others made. You need no permission"
+        : "This is a report. Its pool may have ended; a live pool's own page names its address. You need no permission",
+      terms?.invite_only ? ", but this pool's owner invites its nodes." : "."),
+      terms ? card("Terms", {wide: true, note: "From the contract; they cannot change while the pool lives."}, facts([
+        ["Pay", `${tokens(BigInt(rate) * 1_000_000n)} tokens per million output tokens accepted`],
+        ["Stake of a node", `${tokens(terms.stake)} tokens at least, taken for fraud, returned otherwise`],
+        ["Paid out", `once an outcome cannot be disputed any more: after ${duration(terms.challenge_seconds)}`],
+        ["Judged by", `${terms.committee} validators drawn by lot, on ${share(terms.audit_share)} of its rows at least`],
+        ["Fee of a validator", `${tokens(terms.fee)} tokens for each file`]])) : null,
+      el("div", {class: "grid"},
+        card("As a node", {}, commands([["Check this computer", "muster doctor"],
+          ["See what it would earn, and start", `muster node up --pool ${url}`],
+          ["Later", "muster node status"]])),
+        card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
+        card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
+          `muster verify files --pool ${url} --deployment deployment.json`],
+        ["Keep this run as one page", `muster pool report --pool ${url}`]]))),
+    ];
+  },
+};
+
+const commands = entries => el("ol", {class: "story"}, ...entries.map(([what, command]) =>
+  el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command))));
+
+// How often the run's problems were solved, and which of them rest.
+
+const difficultyPage = {
+  title: () => "Difficulty",
+  load: source => source.get("difficulty"),
+  view: found => [
+    heading("Difficulty"),
+    lead("How often the run's models solved its problems, counted from accepted files that nothing can change any more. Where "
+      + "the pool has a curriculum, problems that are solved nearly always or hardly ever are masked for a while."),
+    tiles([["Files counted", count(found.files), {sub: found.unread ? `${count(found.unread)} not read yet` : null}],
+      ["As of policy step", stepLink(found.step)]]),
+    card("Environments", {wide: true}, table("Environments", [["Environment", {main: true}], ["Problems", {n: true}],
+      ["Tried", {n: true}], ["Never solved", {n: true}], ["Always solved", {n: true}], ["Masked, too hard", {n: true}],
+      ["Masked, too easy", {n: true}], ["Masked in all", {n: true}]],
+    found.environments.map(one => [words(one.environment), one.problems == null ? "from any seed" : count(one.problems),
+      count(one.tried), part(one.solved[0], one.tried), part(one.solved.at(-1), one.tried), part(one.hard, one.problems),
+      part(one.easy, one.problems), part(masked(one), one.problems)]))),
+    el("div", {class: "grid"}, ...found.environments.map(one => card(words(one.environment), {note: maskedNote(one)}, shares(one)))),
+  ],
+};
+
+const masked = ({hard, easy}) => hard == null ? null : hard + easy;
+// "12 (3%)"; a dash where nothing is known.
+const part = (number, whole) => number == null ? "–" : whole ? `${count(number)} (${share(number / whole)})` : count(number);
+
+function maskedNote(one) {
+  if (one.hard == null) return "No curriculum: no problem is masked.";
+  return `${plural(masked(one), "problem")} of ${count(one.problems)} (${share(masked(one) / one.problems)}) ${
+    masked(one) === 1 ? "is masked" : "are masked"}: ${count(one.hard)} too hard, ${count(one.easy)} too easy.`;
+}
+
+// The kinds that are counted: never, ten tenths, always.
+const kind = place => place === 0 ? "never" : place === 11 ? "always" : place === 1 ? "in under 10% of tries"
+  : `in ${place - 1}0% to ${place}0%`;
+const tone = place => place === 0 ? "red" : place === 11 ? "green" : "blue";
+
+function shares({environment, solved, tried}) {
+  if (!tried) return el("p", {class: "empty"}, "No problem was tried yet.");
+  return el("ul", {class: "spans"}, ...solved.map((number, place) => el("li", {}, el("span", {}, kind(place)),
+    el("span", {class: "dim"}, part(number, tried)), el("div", {class: "track", role: "img",
+      "aria-label": `${environment}: ${count(number)} of ${plural(tried, "problem")} solved ${kind(place)}`},
+    number ? el("i", {class: `swatch ${tone(place)}`, style: {width: `${100 * number / tried}%`}}) : null))));
+}
+
+// What training did, step by step, as the trainer reported it.
+
+const trainingPage = {
+  title: () => "Training",
+  load: source => source.get("history"),
+  view(history) {
+    const charts = trainingCharts(history);
+    return [
+      heading("Training"),
+      lead("As the trainer reports it, signed by the pool's owner. Point at a chart to read all of them at one step."),
+      el("div", {class: "grid thirds"},
+        card("Reward", {wide: true}, chart(rewardChart(history))),
+        ...charts.map(spec => card(spec.title, {}, chart(spec)))),
+      charts.length ? null : el("p", {class: "empty"}, "No step has been reported yet."),
+    ];
+  },
+};
+
+// Runs side by side: this one, and the records or histories of others, read from files on this computer.
+
+const MOST_BYTES = 64 << 20;
+const others = [];
+let problem = "";
+
+const comparePage = {
+  title: () => "Compare",
+  async load(source) {
+    const [overview, history] = await Promise.all([source.get("overview"), source.get("history")]);
+    return [{name: `${overview.name} (this run)`, history}];
+  },
+  view(own, {renew}) {
+    const runs = [...own, ...others];
+    return [
+      heading("Compare runs"),
+      lead("Add the ", el("code", {}, "record.json"), " that a run leaves, or a history saved below. Files stay on this computer."),
+      el("p", {class: "pick"}, el("label", {for: "runs"}, "Add runs "), el("input", {id: "runs", type: "file", multiple: true,
+        accept: ".json,application/json", onchange: event => add(event.target.files).then(renew)}),
+      el("button", {type: "button", onclick: () => save(own[0])}, "Save this run's history"),
+      others.length ? el("button", {type: "button", onclick: () => { others.length = 0; renew(); }}, "Remove the others") : null),
+      problem ? el("p", {class: "banner warn", role: "alert"}, problem) : null,
+      el("div", {class: "grid"}, card("Held-out reward by policy step", {wide: true}, chart(curvesOf(runs, heldout,
+        "Held-out reward by policy step"))), card("Reward trained on, by policy step", {wide: true},
+        chart(curvesOf(runs, run => run.columns.reward, "Reward trained on, by policy step"))),
+      card("In figures", {wide: true}, table("Runs", [["Run", {main: true}], ["Steps", {n: true}], ["First held out", {n: true}],
+        ["Last held out", {n: true}], ["Last trained on", {n: true}], ["Tokens accepted", {n: true}], ["Hours", {n: true}]],
+      runs.map(({name, history}) => [words(name), count(history.steps.at(-1)), figure(first(heldout(history))),
+        figure(lastOf(heldout(history))), figure(lastOf(history.columns.reward)),
+        count((history.columns.tokens ?? []).reduce((sum, value) => sum + (value ?? 0), 0)), hours(history)])))),
+    ];
+  },
+};
+
+const first = values => values?.find(value => value != null) ?? null;
+const lastOf = values => values?.findLast(value => value != null) ?? null;
+const heldout = history => history.columns[Object.keys(history.columns).find(name => name.startsWith("heldout/"))];
+const hours = ({columns: {time}}) => figure((lastOf(time) - first(time)) / 3600);
+
+function curvesOf(runs, values, title) {
+  const steps = [...new Set(runs.flatMap(one => one.history.steps))].sort((a, b) => a - b);
+  return {title, steps, series: runs.map(({name, history}, i) => {
+    const known = new Map(history.steps.map((step, place) => [step, values(history)?.[place] ?? null]));
+    return {label: name.slice(0, 60), tone: LINE_TONES[i % LINE_TONES.length], values: steps.map(step => known.get(step) ?? null)};
+  })};
+}
+
+async function add(files) {
+  problem = "";
+  for (const file of files) {
+    try {
+      if (file.size > MOST_BYTES) throw new Error("it is too large");
+      others.push({name: file.name, ...historyOf(JSON.parse(await file.text()))});
+    } catch (error) {
+      problem = `${file.name} is neither a run's record nor a saved history: ${error.message}`;
+    }
+  }
+}
+
+function save({name, history}) {
+  const url = URL.createObjectURL(new Blob([JSON.stringify({name, history})], {type: "application/json"}));
+  el("a", {href: url, download: "history.json"}).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+// The run at a glance: reward, throughput, nodes on a map of states, money.
+
+const OUTCOMES = ["accepted", "pending", "rejected", "malformed", "unavailable", "void", "canary", "late"];
+const REFUSED = OUTCOMES.slice(2);
+
+const overviewPage = {
+  title: () => "Overview",
+  async load(source) {
+    const [overview, history] = await Promise.all([source.get("overview"), source.get("history")]);
+    return {overview, history};
+  },
+  view({overview, history}, {source}) {
+    return [
+      heading(words(overview.name), pill(overview.phase)),
+      lead(words(overview.task), " · ", words(overview.model), ` · pool ${overview.pool} · ${overview.chain.network}, block `
+        + count(overview.chain.head)),
+      source.run?.summary ? verdictOnRun(source.run.summary) : null,
+      headline(overview),
+      el("div", {class: "grid"},
+        card("Reward by policy step", {wide: true, note: "Line: mean over the files that a step was trained on. Dots: "
+          + "held-out problems, the same each time."}, chart(rewardChart(history))),
+        nodesCard(overview, source),
+        heldCard(overview),
+        card("Accepted tokens per second", {note: "By the policy step they were generated with."},
+          chart(throughputChart(history))),
+        card("Files by policy step", {note: "By the step they were generated with."}, chart(filesChart(history))),
+        moneyCard(overview),
+        waitsCard(overview)),
+    ];
+  },
+};
+
+const refusedFiles = counts => REFUSED.reduce((sum, name) => sum + (counts[name] ?? 0), 0);
+
+function headline(overview) {
+  const {counts, throughput} = overview, refused = refusedFiles(counts);
+  const decided = (counts.accepted ?? 0) + refused;
+  return tiles([
+    ["Policy step", [count(overview.step), el("small", {}, ` of ${count(overview.steps)}`)]],
+    ["Reward", figure(overview.reward), {sub: overview.heldout == null ? "trained on"
+      : `held out ${figure(overview.heldout)}`}],
+    ["Files accepted", compact(counts.accepted ?? 0), {sub: `${count(counts.pending ?? 0)} awaiting a verdict`}],
+    ["Files not accepted", compact(refused), {sub: decided ? `${share(refused / decided)} of those decided` : "none decided"}],
+    ["Tokens verified", compact(overview.tokens), {sub: `${compact(throughput.tokens)} in ${duration(throughput.seconds)}`}],
+    ["In flight", count(overview.in_flight.leased + overview.in_flight.pending + overview.in_flight.accepted),
+      {sub: `${count(overview.in_flight.leased)} being made`}],
+  ]);
+}
+
+function nodesCard(overview, source) {
+  const open = async place => {
+    const {rows} = await source.get("nodes", {after: place, limit: 1});
+    if (rows.length) location.hash = link("nodes", rows[0].address);
+  };
+  const legend = STATES.filter(([, name]) => overview.nodes[name]).map(([, name, tone]) =>
+    el("a", {href: link("nodes", null, {state: name})}, el("i", {class: `swatch ${tone}`}), name, " ",
+      el("b", {}, count(overview.nodes[name]))));
+  return card("Nodes", {action: el("a", {href: link("nodes")}, "All nodes")},
+    overview.map ? nodeMap(overview.map, open) : el("p", {class: "empty"}, "No node has joined yet."),
+    el("div", {class: "legend"}, ...legend));
+}
+
+function heldCard({held, step}) {
+  if (!held?.length) return null;
+  return card("Who has which step", {note: "The newest whose weights each says it has; checked by nobody."},
+    table("Weights by policy step", [["Step", {main: true}], ["Nodes", {n: true}], ["Validators", {n: true}],
+      ["Relays", {n: true}], ["Behind", {n: true}]],
+    held.map(one => [stepLink(one.step), count(one.nodes), count(one.validators), count(one.relays),
+      count(Math.max(0, step - one.step))])));
+}
+
+function moneyCard(overview) {
+  const {escrow, terms} = overview, check = compared(overview);
+  if (!escrow) return card("Money", {}, el("p", {class: "empty"}, "The pool is not on chain."));
+  return card("Money", {action: el("a", {href: link("money")}, "Every account")}, facts([
+    ["Deposited", `${tokens(escrow.funded)} tokens`],
+    ["Paid to nodes", tokens(escrow.claimed)],
+    ["Earned, not claimed", tokens(escrow.unpaid)],
+    ["Reserved for open files", tokens(escrow.reserved)],
+    ["Free", tokens(escrow.free)],
+    ["Taken from stakes", tokens(overview.slashed)],
+    ["Pay", terms && `${tokens(BigInt(terms.rate) * 1_000_000n)} per million tokens`],
+    ["Ledger", pill(check.word, check.tone)],
+  ]));
+}
+
+function waitsCard({waits, time}) {
+  return card("Waiting for", {wide: true}, table("Who waits for what", [["Who", {main: true}], ["For"], ["Since", {n: true}]],
+    waits.map(one => [words(one.who, 42), words(one.what), when(one.since, time)]), "Nobody waits for anything."));
+}
+
+// The end of a finished run in a report: what it showed.
+function verdictOnRun(summary) {
+  const {submissions, agreement, safeguards} = summary, tone = good => ({tone: good ? "good" : "bad"});
+  const list = [
+    ["Held-out reward", `${figure(summary.reward_first)} → ${figure(summary.reward_last)}`,
+      {sub: `in ${summary.steps} steps, ${duration(summary.seconds)}, seed ${summary.seed}`}],
+    ["Files accepted, refused", `${count(submissions.accepted)}, ${count(submissions.rejected)}`],
+    ["Honest files rejected", count(summary.honest_rejected), tone(!summary.honest_rejected)],
+    ["Ledger matches chain", summary.ledger_matches_chain ? "yes" : "not confirmed",
+      {tone: summary.ledger_matches_chain ? "good" : "warn"}],
+    ["Escrow balanced", summary.escrow_balanced ? "yes" : "not confirmed", {tone: summary.escrow_balanced ? "good" : "warn"}],
+    ["Trainer idle", share(summary.trainer_idle_share)]];
+  if (summary.weights_overlap != null) list.push(["Weights fetched beside the making", share(summary.weights_overlap)]);
+  if (summary.swap_pause != null) list.push(["Longest stop for new weights", `${figure(summary.swap_pause)} s`,
+    {sub: "besides the engine's reload"}]);
+  if (agreement) list.push(["Verdicts that differ", `${agreement.differing.length} of ${agreement.compared}`,
+    tone(!agreement.differing.length)]);
+  if (safeguards) list.push(["Files attested before their draw", count(safeguards.attested)],
+    ["Files never uploaded", count(safeguards.late.length), {sub: "void and fined"}],
+    ["Seats that opted in", `${safeguards.opted_in} of ${safeguards.needed}`],
+    ["Silent committees replaced", count(safeguards.silent.length)],
+    ["Canaries disputed in vain", count(safeguards.dodged.length)]);
+  const cheaters = summary.cheaters.map(one => [to("node", one.address, el("code", {}, one.address.slice(0, 10))),
+    words(one.reason ?? "–"), pill(one.slashed ? "slashed" : "not slashed", one.slashed ? "good" : "bad"),
+    tokens(one.slashed_grains), pill(one.ejected ? "ejected" : "not ejected", one.ejected ? "good" : "bad"),
+    count(one.submissions), count(one.rollouts_trained)]);
+  return [card("What this run showed", {wide: true}, tiles(list)), cheaters.length ? card("Cheaters", {wide: true},
+    table("Cheaters", [["Node", {main: true}], ["Reason"], ["Stake"], ["Tokens", {n: true}], ["Standing"],
+      ["Files", {n: true}], ["Rollouts trained", {n: true}]], cheaters)) : null];
+}
+
+// Where every grain is: the pool's escrow and the account of everyone it pays.
+
+const ESCROW = [["Deposited", "funded"], ["+ recovered from stakes", "recovered"], ["= free", "free"],
+  ["+ reserved for files without a final outcome", "reserved"], ["+ earned and not claimed", "unpaid"],
+  ["+ fees owed to committees", "owed_fees"], ["+ pay claimed", "claimed"], ["+ fees paid", "fees"], ["+ burnt", "burnt"],
+  ["+ returned to the owner", "refunded"]];
+const AMOUNTS = ["earned", "pending", "locked", "vested", "claimed", "fees", "slashed"];
+
+const moneyPage = {
+  title: () => "Money",
+  async load(source, {query}) {
+    const [overview, ledger] = await Promise.all([source.get("overview"), source.get("ledger", {after: query.after})]);
+    return {overview, ledger};
+  },
+  view({overview, ledger}, {route}) {
+    const check = compared(overview);
+    return [
+      heading("Money"),
+      lead("Everything here follows from the chain's events alone, in tokens, exact to a billionth."),
+      el("div", {class: "grid"},
+        card("Escrow of the pool", {}, overview.escrow ? table("Escrow", [["Part", {main: true}], ["Tokens", {n: true}]],
+          ESCROW.map(([label, name]) => [label, tokens(overview.escrow[name])]))
+          : el("p", {class: "empty"}, "The pool is not on chain.")),
+        card("Checked against the chain", {note: "Accounts, balances and transfers in the contracts, compared with what the "
+          + "events say."}, el("p", {}, pill(check.word, check.tone)),
+        check.findings.length ? el("ul", {}, ...check.findings.map(line => el("li", {}, line))) : null)),
+      card("Accounts", {wide: true, note: "Pending: submitted and undecided. Locked: accepted, still open to dispute. Vested: "
+        + "can be claimed now."}, table("Accounts", [["Account", {main: true}], ["Role"], ["Paid to"],
+        ...AMOUNTS.map(name => [name[0].toUpperCase() + name.slice(1), {n: true}])],
+      ledger.rows.map(one => [address(one.role === "worker" ? "node" : "validator", one.address), one.role, code(one.payee),
+        ...AMOUNTS.map(name => tokens(one[name]))]), "No account yet."), pager(ledger, route)),
+    ];
+  },
+};
+
+// One owner of seats: bonds, votes, fees, penalties.
+
+const validatorPage = {
+  title: ({id}) => `Validator ${id.slice(0, 10)}`,
+  load: (source, {id}) => source.get(`validators/${id}`),
+  view(one, {now}) {
+    const bonded = one.seats.filter(seat => seat.active).reduce((sum, seat) => sum + BigInt(seat.bond), 0n);
+    return [
+      heading(one.name ? words(one.name) : "Validator", pill(one.state)),
+      lead(whole(one.address)),
+      tiles([["Bonded", tokens(bonded), {sub: `${count(one.seats.length)} seats`}], ["Files voted on", count(one.votes)],
+        ["Fees earned", tokens(one.fees)], ["Penalties", tokens(one.penalised),
+          {tone: one.penalised === "0" ? null : "bad"}]]),
+      el("div", {class: "grid"},
+        card("What it says of itself", {note: "From its newest heartbeat; checked by nobody."}, facts([
+          ["Heard", when(one.last_seen, now)], ["Doing", words(one.phase)], ["Engine", words(one.engine)],
+          ["Version", words(one.version)]])),
+        card("Seats", {}, table("Seats", [["Seat", {main: true}], ["Voter"], ["Bond", {n: true}], ["State"]],
+          one.seats.map(seat => [count(seat.seat), code(seat.voter), tokens(seat.bond),
+            pill(seat.active ? "active" : "left", seat.active ? "good" : "")]))),
+        one.recent ? card("Newest votes", {wide: true}, table("Newest votes", [["File", {main: true}], ["Seat", {n: true}],
+          ["Its vote"], ["The outcome"], ["Submitted"]], one.recent.map(vote => [fileLink(vote.sequence), count(vote.seat),
+          pill(vote.code), pill(vote.reason || vote.status, toneOf(vote.status)), when(vote.time, now)]),
+        "It has not revealed a vote yet.")) : null,
+        one.slashes ? card("Penalties", {wide: true}, slashTable(one.slashes, now)) : null),
+    ];
+  },
+};
+
+// Policy steps, newest first.
+
+const stepsPage = {
+  title: () => "Policy steps",
+  load: (source, {query}) => source.get("policy-steps", {after: query.after}),
+  view(list, {route, now}) {
+    return [
+      heading("Policy steps"),
+      lead("Each is a version of the model's weights, published on chain; files are generated with it and judged against it."),
+      card("All steps", {wide: true}, table("Policy steps", [["Step", {main: true}], ["Published"], ["Reward", {n: true}],
+        ["Held out", {n: true}], ["Accepted", {n: true}], ["Not accepted", {n: true}], ["Pending", {n: true}],
+        ["Tokens", {n: true}]],
+      list.rows.map(one => [stepLink(one.step), when(one.time, now), figure(one.reward), figure(one.heldout),
+        count(one.files.accepted ?? 0), count(refusedFiles(one.files)), count(one.files.pending ?? 0), compact(one.tokens)]),
+      "No step has been published yet."), pager(list, route)),
+    ];
+  },
+};
+
+// Submitted files, newest first.
+
+const filesPage = {
+  title: () => "Files",
+  load: (source, {query: {after, status, step, node}}) => source.get("submissions", {after, status, step, node}),
+  view(list, {route, overview, now}) {
+    const {step, node} = route.query;
+    return [
+      heading("Files"),
+      lead("Each holds the completions of one work slot. A committee drawn by lot judges it; its outcome can be disputed.",
+        step != null ? ` Shown: policy step ${step}.` : "", node ? ` Shown: node ${node}.` : ""),
+      choices("Outcome", "status", [["All", ""], ...OUTCOMES.filter(name => overview?.counts[name])
+        .map(name => [`${name} ${count(overview.counts[name])}`, name])], route),
+      card("Files", {wide: true}, filesTable(list.rows, now), pager(list, route)),
+    ];
+  },
+};
+
+const outcome = one => pill(one.status === "accepted" || !one.reason ? one.status : one.reason, toneOf(one.status));
+
+const filesTable = (rows, now) => table("Files", [["File", {main: true}], ["Node"], ["Step", {n: true}],
+  ["Tokens", {n: true}], ["Outcome"], ["Trained in", {n: true}], ["Submitted"]],
+rows.map(one => [fileLink(one.sequence), address("node", one.node), stepLink(one.step), count(one.units),
+  [outcome(one), one.disputed ? [" ", pill("disputed", "warn")] : null], stepLink(one.trained), when(one.time, now)]),
+"No file of this kind.");
+
+// One policy step: its weights, the time line of its making and use, what training measured, its files.
+
+const stepPage = {
+  title: ({id}) => `Policy step ${id}`,
+  async load(source, {id}) {
+    const [step, files] = await Promise.all([source.get(`policy-steps/${id}`),
+      source.get("submissions", {step: id, limit: 10})]);
+    return {step, files};
+  },
+  view({step, files}, {overview, now}) {
+    const near = [step.step > 0 && el("a", {href: link("steps", step.step - 1)}, "Previous"),
+      step.step < (overview?.step ?? 0) && el("a", {href: link("steps", step.step + 1)}, "Next")];
+    return [
+      heading(`Policy step ${step.step}`, el("nav", {class: "choices", "aria-label": "Neighbouring steps"}, ...near)),
+      lead(`Published ${clock(step.time)} in block ${count(step.block)}.`),
+      tiles([["Reward", figure(step.reward)], ["Held out", figure(step.heldout)],
+        ["Files accepted", count(step.files.accepted ?? 0)], ["Not accepted", count(refusedFiles(step.files))],
+        ["Awaiting a verdict", count(step.files.pending ?? 0)], ["Tokens accepted", count(step.tokens)]]),
+      el("div", {class: "grid"},
+        card("Time line", {note: "From the step's publication; the training that made it lies before."}, timeline(step)),
+        card("Weights", {}, facts([["Manifest", step.manifest && whole(step.manifest)],
+          ["Transaction", transaction(step.tx, overview?.chain)],
+          ["Files it was made from", step.report && count(step.report.consumed.length)]])),
+        evaluation(step), measured(step),
+        card("Files generated with it", {wide: true,
+          action: el("a", {href: link("files", null, {step: step.step})}, "All of them")}, filesTable(files.rows, now))),
+    ];
+  },
+};
+
+function timeline({time, submitted, accepted, report}) {
+  const train = report?.timings.train, spans = [
+    train != null && ["Training that made it", time - train, time, "amber"],
+    submitted && ["First file in the making", time, submitted[0], "blue"],
+    submitted && ["Files submitted", submitted[0], submitted[1], "violet"],
+    accepted && ["Files accepted", accepted[0], accepted[1], "green"]].filter(Boolean);
+  if (!spans.length) return el("p", {class: "empty"}, "Nothing was made from this step yet.");
+  const low = Math.min(...spans.map(one => one[1])), high = Math.max(...spans.map(one => one[2])), whole = high - low || 1;
+  return el("ol", {class: "spans"}, ...spans.map(([what, from, until, tone]) => el("li", {},
+    el("span", {}, what), el("span", {class: "dim"}, duration(until - from)),
+    el("div", {class: "track"}, el("i", {class: `swatch ${tone}`, style: {marginLeft: `${(from - low) / whole * 100}%`,
+      width: `${Math.max(.6, (until - from) / whole * 100)}%`}})))));
+}
+
+function evaluation({report}) {
+  const sets = report?.evaluation?.evaluation.results ?? [];
+  if (!sets.length) return null;
+  return card("Held-out sets", {wide: true, note: "Average: mean task reward over all tries, with its standard error. "
+    + "pass@k: the chance that one of k tries is right. Signed by the pool's owner."},
+  table("Held-out sets", [["Set", {main: true}], ["Problems × tries", {n: true}], ["Average", {n: true}], ["Solved"],
+    ["Tokens", {n: true}]], sets.map(one => [one.name, `${one.problems} × ${one.samples}`,
+    `${figure(one.average)} ± ${figure(one.error)}`,
+    Object.entries(one.passed).map(([k, value]) => `pass@${k} ${figure(value)}`).join(" · "), figure(one.length)])));
+}
+
+function measured({report}) {
+  if (!report) return card("Training", {}, el("p", {class: "empty"}, "The trainer has not reported on this step."));
+  const rows = [...Object.entries(report.metrics), ...Object.entries(report.timings).map(([name, value]) =>
+    [`${name} (seconds)`, value])];
+  return card("As the trainer reported it", {wide: true}, facts(rows.map(([name, value]) => [name, figure(value)])));
+}
+
+// One node: does the network see it, what is it doing, what did it earn, what was refused and why.
+
+const nodePage = {
+  title: ({id}) => `Node ${id.slice(0, 10)}`,
+  async load(source, {id, query}) {
+    const [node, files] = await Promise.all([source.get(`nodes/${id}`),
+      source.get("submissions", {node: id, after: query.after})]);
+    return {node, files};
+  },
+  view({node, files}, {route, now}) {
+    const decided = node.accepted + node.rejected;
+    return [
+      heading(node.name ? words(node.name) : "Node", pill(node.state)),
+      lead(whole(node.address)),
+      node.ejected ? el("p", {class: "banner bad"}, `Ejected: ${node.ejected}. Its stake paid ${tokens(node.slashed)}.`) : null,
+      tiles([["Earned", tokens(node.earned), {sub: `${tokens(node.claimed)} claimed`}],
+        ["Files accepted", count(node.accepted), {sub: decided ? `${share(node.accepted / decided)} of those judged` : ""}],
+        ["Files rejected", count(node.rejected), {tone: node.rejected ? "bad" : null}],
+        ["Awaiting a verdict", count(node.pending)], ["Output tokens", count(node.units)],
+        ["Slashed", tokens(node.slashed), {tone: node.slashed === "0" ? null : "bad"}]]),
+      el("div", {class: "grid"},
+        card("What it says of itself", {note: "From its newest heartbeat; checked by nobody."}, facts([
+          ["Heard", when(node.last_seen, now)], ["Doing", words(node.phase)], ["Policy step", node.at_step ?? "–"],
+          ["Newest weights", node.weights ?? "–"],
+          ["Engine", words(node.engine)], ["Version", words(node.version)],
+          ["Operator", el("a", {href: link("nodes", null, {operator: node.operator})}, whole(node.operator))],
+          ...Object.entries(node.metrics).map(([name, value]) => [words(name, 60), figure(value)])])),
+        card("Files, newest first", {wide: true}, filesTable(files.rows, now), pager(files, route))),
+    ];
+  },
+};
+
+// One file: its outcome and why, the figures of each check against its threshold, the votes, prompts and completions.
+
+const filePage = {
+  title: ({id}) => `File ${id}`,
+  async load(source, {id, query}, renew) {
+    const file = await source.get(`submissions/${id}`);
+    const votes = file.panels?.flatMap(one => one.members).filter(one => one.verdict).length;
+    return {file, verdicts: evidence(source, `submissions/${id}/verdicts`, {}, renew, votes),
+      rollouts: evidence(source, `submissions/${id}/rollouts`, {after: query.after}, renew)};
+  },
+  view({file, verdicts, rollouts}, {route, overview, now}) {
+    return [
+      heading(`File ${file.sequence}`, outcome(file), file.disputed ? pill("disputed", "warn") : null),
+      lead(...inWords(file, now)),
+      el("div", {class: "grid"},
+        card("On chain", {}, facts([["Node", address("node", file.node)], ["Policy step", stepLink(file.step)],
+          ["Number among its node's files", count(file.counter)], ["Output tokens", count(file.units)],
+          ["Completions", count(file.rows)], ["Submitted", [when(file.time, now), ` in block ${count(file.block)}`]],
+          ["Decided", file.decided && clock(file.decided)], ["Final", file.final && clock(file.final)],
+          ["Upload attested", file.attested == null ? null : file.attested ? "yes" : "no"],
+          ["Trained in step", stepLink(file.trained)], ["SHA-256", file.sha256 && whole(file.sha256)],
+          ["Transaction", transaction(file.tx, overview?.chain)],
+          ["Object", file.key && el("a", {href: `v1/objects/${file.key}`}, "Download the file")]])),
+        votes(file), dispute(file),
+        card("What was measured", {wide: true, note: "From the verdicts that voters published; each is bound to its vote by "
+          + "a hash on chain. A bar that reaches the mark at its end is at the threshold."}, checks(verdicts)),
+        card("Prompts and completions", {wide: true, note: "Written by the node; shown as text, whatever it says."},
+          completions(rollouts), rollouts?.rows ? pager({rows: rollouts.rows, total: rollouts.total, next: rollouts.next}, route)
+            : null)),
+    ];
+  },
+};
+
+// What is read from the bucket can take seconds: the page does not wait for it, and reads it once. Null while it is read.
+const read = new Map();
+function evidence(source, path, asked, renew, version = 0) {
+  const name = JSON.stringify([path, asked, version]);
+  if (!read.has(name)) {
+    read.set(name, null);
+    source.get(path, asked).catch(error => ({failed: error.message})).then(found => {
+      read.set(name, found);
+      renew();
+    });
+  }
+  return read.get(name);
+}
+
+// The end of a file in a sentence or two.
+function inWords(file, now) {
+  if (file.status === "pending") return ["Waiting for its committee's votes, ", when(file.time, now), "."];
+  if (file.status === "accepted") return [file.trained == null ? "Accepted and paid; no step has trained on it yet."
+    : "Accepted and paid; trained on in step ", file.trained == null ? null : stepLink(file.trained),
+  file.trained == null ? null : "."];
+  const told = {rejected: "The committee found a fraud, so the node's stake is taken and the node ejected once it is final.",
+    malformed: "The file is not what a worker writes. It earns nothing.", void: "No committee could decide it. Nobody is to "
+      + "blame and nobody is paid.", late: "Its upload was not attested in time. It earns nothing.",
+    unavailable: "The committee could not fetch it. An upload receipt keeps its pay.",
+    canary: "A planted test file: whoever accepted it was not checking."};
+  return [`${file.reason || file.status}. ${told[file.status] ?? ""}`];
+}
+
+function votes({panels}) {
+  if (!panels) return null;
+  if (!panels.length) return card("Votes", {}, el("p", {class: "empty"}, "No committee has been drawn yet."));
+  return card("Votes", {}, ...panels.flatMap(one => [
+    el("h3", {}, one.kind === "jury" ? `Jury of trial ${one.number}` : one.number ? `Committee, round ${one.number + 1}`
+      : "Committee", " ", one.outcome ? pill(one.outcome) : pill("open", "")),
+    table(`Votes of the ${one.kind}`, [["Seat", {main: true}], ["Owner"], ["Vote"], ["Verdict"]], one.members.map(member =>
+      [`${member.seat}`, address("validator", member.owner), member.code ? pill(member.code)
+        : member.committed ? "committed" : "none", member.verdict ? el("a", {href: `v1/objects/${member.verdict}`},
+        code(member.verdict.slice(9, 73))) : null]))]));
+}
+
+function dispute({dispute: found, canary, slashes}) {
+  if (!found && !canary && !slashes?.length) return null;
+  return card("Dispute and penalties", {}, facts([
+    ["Disputed by", found && whole(found.disputer)], ["Dispute", found && found.outcome],
+    ["Outcome overturned", found && (found.resolved ? (found.overturned ? "yes" : "no") : "not decided yet")],
+    ["Canary", canary && `${canary.reason}; ${canary.concluded ? canary.upheld ? "upheld" : "not upheld" : "open"}`],
+    ["Accused seats", canary && canary.accused.join(", ")],
+    ["Penalties", slashes?.length ? plural(slashes.length, "penalty", "penalties") : null]]),
+  el("a", {href: link("disputes")}, "All disputes and penalties"));
+}
+
+const READING = "Reading the pool's bucket …";
+
+function checks(told) {
+  if (!told) return el("p", {class: "empty"}, READING);
+  if (told.failed) return el("p", {class: "empty"}, told.failed);
+  if (!told.verdicts.length) return el("p", {class: "empty"}, "No vote has been revealed yet.");
+  return told.verdicts.map(one => el("details", {class: "verdict", open: one === told.verdicts[0]},
+    el("summary", {}, `Seat ${one.seat} `, one.problem ? pill("no document", "warn") : pill(one.code),
+      el("span", {class: "dim"}, one.problem || ` ${Object.values(one.engine).join(" · ")} · ${plural(one.audited, "row")} `
+        + "prefilled")),
+    el("div", {class: "checks"}, ...one.findings.map(finding => el("article", {class: "check"},
+      el("h3", {}, finding.check, " ", pill(finding.code)), finding.note ? el("p", {}, words(finding.note, 300)) : null,
+      meters(figuresOf(finding.figures).judged),
+      facts(figuresOf(finding.figures).others.map(([name, value]) => [name, words(shown(value), 120)])))))));
+}
+
+const shown = value => Array.isArray(value) ? value.map(figure).join(", ") || "none" : figure(value);
+
+function completions(told) {
+  if (!told) return el("p", {class: "empty"}, READING);
+  if (told.failed || told.problem) return el("p", {class: "empty"}, told.failed || told.problem);
+  return el("div", {class: "rollouts"}, ...told.rows.map(row => el("article", {class: "rollout"},
+    el("h3", {}, `Problem ${row.problem + 1}, try ${row.sample + 1} `, pill(`reward ${figure(row.reward)}`,
+      row.task_reward > 0 ? "good" : "")),
+    el("p", {class: "note"}, `${plural(row.prompt_tokens, "prompt token")}, ${plural(row.output_tokens, "output token")}`
+      + `${row.target_length ? `, ${row.target_length} asked for` : ""}; ${row.stopped ? "ended by itself" : "cut off at the limit"}`
+      + `${row.length_penalty ? `; length penalty ${figure(row.length_penalty)}` : ""}${row.text ? "" : "; token ids"}`),
+    el("pre", {class: "prompt", dir: "auto", tabindex: 0, role: "region", "aria-label": `Prompt of row ${row.row}`},
+      row.prompt), el("pre", {dir: "auto", tabindex: 0, role: "region", "aria-label": `Completion of row ${row.row}`},
+      row.completion))));
+}
+
+// Shows the page that the address names, and keeps it up to date.
+
+// Name in the address → [page of all, page of one].
+const ROUTES = {overview: [overviewPage], training: [trainingPage], difficulty: [difficultyPage], steps: [stepsPage, stepPage],
+  nodes: [nodesPage, nodePage], files: [filesPage, filePage], validators: [validatorsPage, validatorPage],
+  disputes: [disputesPage, disputePage], money: [moneyPage], pools: [poolsPage], compare: [comparePage], join: [joinPage],
+  search: [searchPage]};
+const byId = id => document.getElementById(id);
+const run = JSON.parse(byId("run").textContent);
+const source = run ? reportSource(run) : liveSource();
+let overview = null, shownHash = "", turn = 0, moving = false;
+
+async function renew() {
+  const own = ++turn, route = parseRoute(location.hash), page = ROUTES[route.name]?.[route.id == null ? 0 : 1];
+  let failure = "", content;
+  try {
+    const [newest, data] = await Promise.all([source.get("overview"), page?.load(source, route, renew)]);
+    overview = newest;
+    content = page ? page.view(data, {route, overview, source, now: overview.time, renew}) : nowhere();
+  } catch (error) {
+    if (error instanceof Missing) content = missing(error);
+    else failure = error instanceof TypeError ? "no connection" : error.message;
+    if (!source.live) console.error(error);
+  }
+  if (own !== turn) return;
+  frame(route, page, failure);
+  if (content) place(content);
+  else if (shownHash !== location.hash) place([heading("Not reachable")]);
+}
+
+const nowhere = () => [heading("No such page"), el("p", {}, el("a", {href: "#/"}, "To the overview"))];
+const missing = error => [heading("Not found"), el("p", {class: "empty"}, words(error.message, 200)),
+  el("p", {}, el("a", {href: "#/"}, "To the overview"))];
+
+// Another page begins at its top, its heading focused, so that a screen reader says where one is; the same page only
+// changes what has changed.
+function place(content) {
+  const main = byId("main");
+  main.removeAttribute("aria-busy");
+  if (shownHash !== location.hash) main.replaceChildren();
+  patch(main, ...content);
+  if (moving) {
+    scrollTo(0, 0);
+    main.querySelector("h1")?.focus({preventScroll: true});
+  }
+  moving = false;
+  shownHash = document.documentElement.dataset.shown = location.hash;
+}
+
+function frame(route, page, failure) {
+  const title = page?.title(route) ?? "No such page", name = overview?.name ?? "muster";
+  document.title = `${title} · ${name.slice(0, 80)}`;
+  patch(byId("name"), words(name, 40));
+  for (const a of document.querySelectorAll("#nav a"))
+    if (parseRoute(a.getAttribute("href")).name === route.name) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  const {tone, word, detail} = source.live ? health(overview, failure) : {tone: "", word: "report", detail: ""};
+  const live = byId("live");
+  if (live.textContent !== word) live.textContent = word;  // Screen readers announce whatever is written here.
+  live.className = `pill ${tone}`;
+  patch(byId("notice"), detail ? el("p", {class: `banner ${tone}`}, detail) : null);
+}
+
+byId("search").addEventListener("submit", event => {
+  event.preventDefault();
+  location.hash = link("search", null, {q: byId("query").value});
+});
+byId("skip").addEventListener("click", event => {
+  event.preventDefault();  // The address names the page, not a place in it.
+  byId("main").focus();
+});
+addEventListener("hashchange", () => {
+  moving = true;
+  byId("main").setAttribute("aria-busy", "true");
+  renew();
+});
+startTheme(byId("theme"));
+if (!source.live) for (const a of document.querySelectorAll("#nav .live-only")) a.remove();
+if (source.live) follow(renew);
+else renew();

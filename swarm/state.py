@@ -1,0 +1,165 @@
+"""What a member keeps: checkpoint, journal and status, which a kill leaves whole or absent.
+
+The journal has one line of canonical JSON per round that the weights were trained in, with the groups it trained on.
+A round's line is part of its checkpoint and is copied to the journal afterwards, so no kill can leave weights that
+contain a group which the journal does not name.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.files import drop_old, remove_leftovers, write_atomic
+from swarm.inbox import EnvelopeInbox, InboxState
+
+if TYPE_CHECKING:
+    from trainer.learner import Learner
+
+log = logging.getLogger("muster.swarm")
+JOURNAL, STATUS = "journal.jsonl", "status.json"
+_BLOCK = 1 << 16
+"""Bytes of a journal's end that are read first."""
+_KEPT_CHECKPOINTS = 2
+
+
+@dataclass(frozen=True)
+class SwarmRound:
+    """The result of a round. `reward`: mean of the `own` groups' rewards; `shared`: names of the peers' groups trained
+    on; `signal`: how many groups had an advantage; `unfit`, `doubted`: drawn groups that were left out; `taken`: new
+    true envelopes; `alone`: whether the exchange was unreachable; `held_out`: measurements as (rounds trained,
+    reward)."""
+
+    round: int
+    reward: float
+    own: int
+    shared: tuple[str, ...]
+    signal: int = 0
+    unfit: int = 0
+    taken: int = 0
+    alone: bool = False
+    held_out: tuple[tuple[int, float], ...] = ()
+    doubted: int = 0
+
+    def line(self) -> dict[str, Any]:
+        """Return the journal's line."""
+        return {**vars(self), "shared": list(self.shared), "held_out": [list(pair) for pair in self.held_out]}
+
+
+class MemberProgress:
+    """Checkpoints, journal and status in `home`. `next` is the round to come. One process at a time."""
+
+    def __init__(self, home: Path, every: int) -> None:
+        self.home, self._every = home, every
+        self._folder = home / "checkpoints"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.next = 0
+        self._pending: list[dict[str, Any]] = []  # journal lines that are newer than the last checkpoint
+
+    def resume(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
+        """Load the newest intact checkpoint, if there is any.
+
+        Raise IntegrityError if there are checkpoints and none is intact: starting over would train again on what the
+        journal names."""
+        from trainer.checkpoint import checkpoints
+
+        for folder in (self.home, self._folder):  # the policy's leftovers lie in the home itself
+            remove_leftovers(folder)
+        found = checkpoints(self._folder)
+        for path in reversed(found):
+            try:
+                extra = learner.load_checkpoint(path)
+            except IntegrityError as error:
+                log.warning("%s", error)
+                inbox.forget_known()
+                continue
+            self.next, self._pending = extra["next"], []
+            inbox.restore(InboxState.of(extra["inbox"]))
+            rewind(self.home / JOURNAL, self.next)
+            append(self.home / JOURNAL, extra["lines"])
+            log.info("resumed at round %d", self.next)
+            return
+        if found:
+            raise IntegrityError(f"no checkpoint in {self._folder} is intact", "join with a new home and a new key")
+
+    def finished(self, learner: "Learner", inbox: EnvelopeInbox, result: SwarmRound) -> None:
+        """Record a round, with a checkpoint if one is due. Raise MusterError if the disk refuses it."""
+        self.next = result.round + 1
+        self._pending.append(result.line())
+        if self.next % self._every == 0:
+            self.save(learner, inbox)
+
+    def save(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
+        """Write a checkpoint, then the journal, if a round is newer than the last one."""
+        from trainer.checkpoint import checkpoint_path, checkpoints
+
+        if not self._pending:
+            return
+        extra = {"next": self.next, "inbox": inbox.state.document(), "lines": self._pending}
+        learner.start_checkpoint(checkpoint_path(self._folder, self.next), extra).wait()
+        append(self.home / JOURNAL, self._pending)
+        self._pending = []
+        drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
+        inbox.clean()
+
+    def show(self, document: dict[str, Any]) -> None:
+        """Write what `muster swarm status` reads."""
+        write_atomic(self.home / STATUS, canonical_json(document))
+
+
+# ---- Journal
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the rounds of a journal, without a last line that a kill cut off."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def measured(lines: Iterable[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Return a member's measurements in order, as (rounds trained, held-out reward)."""
+    return [(trained, reward) for line in lines for trained, reward in line.get("held_out", ())]
+
+
+def rewind(path: Path, number: int) -> None:
+    """Remove round `number` and later ones from a journal: their weights are lost, and they are made again."""
+    lines = read_journal(path)
+    kept = [line for line in lines if line["round"] < number]
+    if len(kept) < len(lines):
+        write_atomic(path, b"".join(canonical_json(line) + b"\n" for line in kept))
+
+
+def append(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Add the lines whose round is not in the journal yet, after removing a line that a kill cut off. Only the end of
+    the journal is read."""
+    path.touch()
+    with path.open("r+b") as file:
+        end, newest = _last_line(file)
+        file.seek(end)
+        file.truncate()
+        file.writelines(canonical_json(line) + b"\n" for line in lines if line["round"] > newest)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _last_line(file: BinaryIO) -> tuple[int, int]:
+    """Where the last whole line ends, and its round; 0 and -1 without any."""
+    size, length = file.seek(0, os.SEEK_END), _BLOCK
+    while True:
+        begin = max(0, size - length)
+        file.seek(begin)
+        tail = file.read(size - begin)
+        whole = tail[: tail.rfind(b"\n") + 1]
+        before = whole.rfind(b"\n", 0, -1)
+        if begin == 0 and not whole:
+            return 0, -1
+        if begin == 0 or before >= 0:
+            return begin + len(whole), json.loads(whole[before + 1 :])["round"]
+        length *= 4

@@ -1,0 +1,133 @@
+"""Background threads outlive whatever happens in them, and say so while they fail."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from orchestrator.auth import NonceStore
+from orchestrator.background import BackgroundTask, Leader
+from orchestrator.chain import ChainWatcher
+from orchestrator.db import Database, default_url
+from orchestrator.main import background_tasks
+from orchestrator.solve_rates import SolveRateReader
+from protocol.errors import UnreachableError
+from protocol.waits import wait_for
+from tests.orchestrator.conftest import Desk
+
+FAILURES = [
+    PoolTimeout("QueuePool limit reached"),
+    UnreachableError("S3 does not answer"),
+    KeyError("x"),
+    SystemExit(3),
+]
+
+
+class Work:
+    """Fails while `error` is set; counts its successes."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.done = 0
+
+    def __call__(self) -> float:
+        if self.error is not None:
+            raise self.error
+        self.done += 1
+        return 0.01
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> None:
+    work = Work()
+    task = BackgroundTask("work", work, first_pause=0.01)
+    task.start()
+    wait_for("the first success", lambda: work.done, 20, poll=0.01)
+    work.error = error
+    wait_for("the failure to be named", lambda: task.problem, 20, poll=0.01)
+    assert task.problem.startswith("work: ")
+    work.error, done = None, work.done
+    wait_for("the work to continue", lambda: work.done > done, 20, poll=0.01)
+    wait_for("the problem to be over", lambda: not task.problem, 20, poll=0.01)
+    task.stop()
+
+
+def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = BackgroundTask("work", Work())
+    monkeypatch.setattr(task, "_run", lambda: None)
+    task._thread = threading.Thread(target=task._run)
+    assert task.problem == ""
+    task.start()
+    wait_for("its end", lambda: task.problem, 20, poll=0.01)
+    assert "the thread has ended; restart the service" in task.problem
+
+
+@pytest.fixture
+def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
+    leader = Leader(desk.db)
+    watcher: Any = ChainWatcher.__new__(ChainWatcher)
+    watcher.work = lambda: 0.01
+    made = background_tasks(desk.service, watcher, NonceStore(desk.db), leader)
+    desk.service.tasks = made
+    for task in made:
+        task._first_pause = 0.01
+    yield {task.name: task for task in made}
+    for task in made:
+        task.stop()
+    leader.close()
+
+
+BREAKS: dict[str, tuple[object, str]] = {
+    "chain": (None, ""),
+    "pruning": (NonceStore, "prune"),
+    "solve rates": (SolveRateReader, "work"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_thread_of_the_service_is_supervised(
+    name: str, desk: Desk, tasks: dict[str, BackgroundTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure of any of them shows in /ready and in the metrics, and does not end the others."""
+    assert set(tasks) == set(BREAKS)
+
+    def fail(*_: object) -> float:
+        raise PoolTimeout("QueuePool limit of size 16 reached")
+
+    monkeypatch.setattr(tasks[name], "_work", fail)
+    for task in tasks.values():
+        task.start()
+    problems: Callable[[], Any] = lambda: desk.http.get("/ready").json()["problems"]  # noqa: E731
+    wait_for("the problem", problems, 20, poll=0.01)
+    assert problems() == [f"{name}: TimeoutError: QueuePool limit of size 16 reached"]
+    assert "muster_tasks_failing 1.0" in desk.http.get("/metrics").text
+    assert [one.problem for other, one in tasks.items() if other != name] == ["", ""]
+
+
+def test_without_connections_a_replica_does_not_lead_and_does_not_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = Database(default_url(tmp_path))
+    leader = Leader(db)
+    monkeypatch.setattr(leader, "_file", None)
+
+    def exhausted() -> None:
+        raise PoolTimeout("QueuePool limit reached")
+
+    monkeypatch.setattr(db.engine, "connect", exhausted)
+    assert not leader.leads()
+    db.close()
+
+
+def test_a_database_that_fails_is_answered_with_503(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> None:
+        raise PoolTimeout("QueuePool limit reached")
+
+    monkeypatch.setattr(desk.service.leases, "request", exhausted)
+    from tests.orchestrator.chain import NODE
+
+    answer = desk.post(NODE, "/v1/leases", {})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

@@ -1,0 +1,262 @@
+"""Every check accepts the honest file, and refuses what it is there for with the right code."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from protocol.seeds import assignments
+from protocol.verdict import Code
+from tests.validator import world
+from tests.validator.world import BY_NAME, context, with_measurements, with_row
+from validator.judging.checks import largest
+from validator.judging.context import CheckContext
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_honest_case_is_accepted(name: str) -> None:
+    finding = BY_NAME[name](context())
+    assert finding.code is Code.ACCEPT
+    assert finding.check == name
+    assert finding.measurements
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(0, Code.ACCEPT), (1, Code.REJECT_ASSIGNMENT), (2, Code.REJECT_ASSIGNMENT)]
+)
+def test_a_node_cannot_take_the_targets_of_another_class(number: int, code: Code) -> None:
+    assert BY_NAME["assignment"](of_class(number)).code is code
+
+
+def committed(**changes: object) -> CheckContext:
+    base = context()
+    commitment = replace(base.facts.commitment, **changes)  # type: ignore[arg-type]
+    return replace(base, facts=replace(base.facts, commitment=commitment))
+
+
+def header(**changes: Any) -> CheckContext:
+    """A header that names other work, by the names of its document."""
+    base = context()
+    work, taken = base.header.work, dict(changes)
+    pool = replace(work.id.pool, **{name: taken.pop(name) for name in ("chain_id", "pools", "pool") if name in taken})
+    work_id = replace(work.id, pool=pool, **{n: taken.pop(n) for n in ("node", "step", "counter") if n in taken})
+    work = replace(work, id=work_id, **taken)
+    return replace(base, header=replace(base.header, work=work))
+
+
+def swapped_slots() -> CheckContext:
+    base = context()
+    rows = list(base.rollouts)
+    rows[0], rows[2] = replace(rows[2], slot=0), replace(rows[0], slot=1)
+    return world.with_rows(base, rows)
+
+
+def of_class(number: int) -> CheckContext:
+    """A file whose targets are those of class `number`, in a pool of three; its node is of the first, 0x11…."""
+    shape = world.CONFIG.work.model_copy(update={"targets": (), "length_tiers": ((16, 24), (28, 30), (34, 36))})
+    asked = shape.model_copy(update={"targets": shape.length_tiers[number], "length_tiers": ()})
+    base = context()
+    pool = base.config.model_copy(update={"work": shape})
+    drawn = assignments(base.facts.work, pool.model_copy(update={"work": asked}))
+    rows = [replace(row, target_length=drawn[row.slot].target_length) for row in base.rollouts]
+    return replace(world.with_rows(base, rows), config=pool)
+
+
+def early_eos() -> CheckContext:
+    base = context()
+    row = base.rollouts[1]
+    return with_row(base, 1, output_tokens=(*row.output_tokens[:3], world.EOS, *row.output_tokens[4:]))
+
+
+def spread(**changes: object) -> CheckContext:
+    """The same change of measurements in every row."""
+    base = context()
+    for number in range(len(base.rollouts)):
+        base = with_measurements(base, number, **changes)
+    return base
+
+
+def shifted_logprobs(by: float) -> CheckContext:
+    base = context()
+    for number, row in enumerate(base.rollouts):
+        base = with_measurements(base, number, logprobs=tuple(value + by for value in row.logprobs))
+    return base
+
+
+def missing_tokens(every: int, gap: float) -> CheckContext:
+    base = context()
+    for number, row in enumerate(base.rollouts):
+        gaps = tuple(gap if place % every == 0 else 0.0 for place in range(len(row.output_tokens)))
+        base = with_measurements(base, number, gaps=gaps)
+    return base
+
+
+def one_gap(gap: float) -> CheckContext:
+    base = context()
+    return with_measurements(base, 2, gaps=(gap, *base.measured[2].gaps[1:]))
+
+
+def copied_sample(logprob: float) -> CheckContext:
+    """Sample 1 of a problem hands in what sample 0 made; every token has the given log-probability."""
+    base = context()
+    row = base.rollouts[1]
+    row = replace(row, logprobs=(logprob,) * len(row.output_tokens))
+    return world.with_rows(base, [replace(row, sample=0), row])
+
+
+def improbable_eos(gap: float) -> CheckContext:
+    base = context()
+    return with_measurements(base, 0, eos_probability=1e-6, gaps=(*base.measured[0].gaps[:-1], gap))
+
+
+BAD_PROOF = b"\x00\x00" + b"\x00" * 256
+
+REFUSALS: list[tuple[str, Callable[[], CheckContext], Code]] = [
+    ("schema", lambda: with_row(context(), 1, output_tokens=(99999,) * 40), Code.MALFORMED),
+    ("schema", lambda: with_row(context(), 1, logprobs=(0.5,) * 40), Code.MALFORMED),
+    ("header", lambda: header(node="0x" + "33" * 20), Code.REJECT_ASSIGNMENT),
+    ("header", lambda: header(step=2), Code.REJECT_ASSIGNMENT),
+    ("header", lambda: header(counter=4), Code.REJECT_ASSIGNMENT),
+    ("header", lambda: header(step_seed=b"\x01" * 32), Code.MALFORMED),
+    ("header", lambda: header(manifest=b"\x01" * 32), Code.MALFORMED),
+    ("header", lambda: header(chain_id=1), Code.MALFORMED),
+    ("header", lambda: header(pool=2), Code.MALFORMED),
+    ("commitment", lambda: committed(root=b"\x01" * 32), Code.REJECT_COMMITMENT),
+    ("commitment", lambda: committed(units=100_000), Code.REJECT_REWARD),
+    ("commitment", lambda: committed(units=1), Code.MALFORMED),
+    ("commitment", lambda: committed(rows=5), Code.MALFORMED),
+    ("assignment", lambda: with_row(context(), 0, problem_seed=1), Code.REJECT_ASSIGNMENT),
+    ("assignment", lambda: with_row(context(), 0, target_length=17), Code.REJECT_ASSIGNMENT),
+    ("assignment", swapped_slots, Code.REJECT_ASSIGNMENT),
+    (
+        "prompts",
+        lambda: with_row(context(), 3, prompt_tokens=context().rollouts[3].prompt_tokens[:-1]),
+        Code.REJECT_ASSIGNMENT,
+    ),
+    (
+        "prompts",
+        lambda: with_row(context(), 3, prompt_tokens=context().rollouts[0].prompt_tokens),
+        Code.REJECT_ASSIGNMENT,
+    ),
+    ("termination", early_eos, Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(context(), 1, output_tokens=(65,) * 39), Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(context(), 1, finish=0), Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(context(), 0, finish=1), Code.REJECT_TERMINATION),
+    ("rewards", lambda: with_row(context(), 0, task_reward=0.5), Code.REJECT_REWARD),
+    ("rewards", lambda: with_row(context(), 0, length_penalty=0.0), Code.REJECT_REWARD),
+    ("rewards", lambda: with_row(context(), 0, reward=1.0), Code.REJECT_REWARD),
+    (
+        "proofs",
+        lambda: with_row(context(), 0, proofs=(BAD_PROOF, *context().rollouts[0].proofs[1:])),
+        Code.REJECT_WEIGHTS,
+    ),
+    ("proofs", lambda: with_row(context(), 1, proofs=(b"\xff\xff" * 129,) * 2), Code.REJECT_WEIGHTS),
+    ("proofs", lambda: with_row(context(), 1, proofs=context().rollouts[1].proofs[:1]), Code.REJECT_WEIGHTS),
+    ("duplicates", lambda: copied_sample(-1.5), Code.REJECT_DUPLICATE),
+    ("logprobs", lambda: shifted_logprobs(1e-3), Code.REJECT_WEIGHTS),
+    (
+        "logprobs",
+        lambda: with_measurements(context(), 0, logprobs=(0.0,) * len(context().measured[0].logprobs)),
+        Code.REJECT_WEIGHTS,
+    ),
+    (
+        "toploc",
+        lambda: with_measurements(context(), 0, mismatches=(20,) * len(context().measured[0].mismatches)),
+        Code.REJECT_WEIGHTS,
+    ),
+    ("toploc", lambda: with_measurements(context(), 1, mantissas=(0.0, 30.0)), Code.REJECT_WEIGHTS),
+    ("toploc", lambda: with_measurements(context(), 1, mantissas=(0.0, float("nan"))), Code.REJECT_WEIGHTS),
+    ("eos", lambda: improbable_eos(3.0), Code.REJECT_TERMINATION),
+    ("sampling", lambda: one_gap(1.0), Code.REJECT_SAMPLING),
+    ("sampling", lambda: one_gap(float("inf")), Code.REJECT_SAMPLING),
+    ("sampling", lambda: missing_tokens(10, 1e-6), Code.REJECT_SAMPLING),
+    ("distribution", lambda: spread(surprise=10.0), Code.REJECT_SAMPLING),
+    ("distribution", lambda: spread(overconfidence=10.0), Code.REJECT_SAMPLING),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "code"), REFUSALS)
+def test_refusals(name: str, make: Callable[[], CheckContext], code: Code) -> None:
+    finding = BY_NAME[name](make())
+    assert finding.code is code
+    assert finding.note
+
+
+def test_every_check_has_a_refusal() -> None:
+    assert {name for name, _, _ in REFUSALS} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("logprobs", lambda: shifted_logprobs(1.5e-5)),
+        ("sampling", lambda: one_gap(0.006)),
+        ("distribution", lambda: spread(surprise=2.2)),
+    ],
+)
+def test_unsure_band(name: str, make: Callable[[], CheckContext]) -> None:
+    assert BY_NAME[name](make()).code is Code.UNSURE
+
+
+def test_an_improbable_eos_that_the_noise_picked_is_honest() -> None:
+    assert BY_NAME["eos"](improbable_eos(0.0)).code is Code.ACCEPT
+
+
+def test_a_single_near_tie_is_no_rate() -> None:
+    assert BY_NAME["sampling"](one_gap(1e-6)).code is Code.ACCEPT
+
+
+def test_probable_repetitions_are_no_copies() -> None:
+    """A peaked model answers an easy problem the same way twice."""
+    assert BY_NAME["duplicates"](copied_sample(-1e-4)).code is Code.ACCEPT
+
+
+def test_only_the_common_part_must_be_improbable() -> None:
+    """Two samples that begin alike and go on differently share their first proof, however long they are."""
+    base = copied_sample(-1e-4)
+    first, second = base.rollouts
+    surprising = (*first.logprobs[:32], *(-20.0 for _ in first.logprobs[32:]))
+    other = (*first.output_tokens[:32], *(token + 1 for token in first.output_tokens[32:]))
+    rows = [
+        replace(first, logprobs=surprising),
+        replace(second, logprobs=surprising, output_tokens=other, proofs=(first.proofs[0], b"\1" * 258)),
+    ]
+    finding = BY_NAME["duplicates"](world.with_rows(base, rows))
+    assert finding.code is Code.ACCEPT
+    assert finding.measurements["ambiguous"] == []
+
+
+def test_ambiguous_proofs_are_named_not_judged() -> None:
+    base = context()
+    forged = with_row(base, 2, proofs=base.rollouts[0].proofs[:1] + base.rollouts[2].proofs[1:])
+    forged = replace(forged, facts=replace(forged.facts, audit_rate=1), measurements=None)
+    finding = BY_NAME["duplicates"](forged)
+    assert finding.code is Code.ACCEPT
+    assert finding.measurements["ambiguous"] == [0, 2]
+    assert {0, 2} <= set(forged.audited)
+
+
+def test_a_nan_among_measurements_is_not_hidden() -> None:
+    assert largest([1.0, float("nan"), 0.5]) != largest([1.0, float("nan"), 0.5])
+
+
+def test_a_pool_with_a_law_takes_no_files_of_an_engine_that_the_law_does_not_know() -> None:
+    """They would add up to nothing, and who cheats would name that engine."""
+    base = context()
+    for worker, code in (("hf:float32:cpu", Code.ACCEPT), ("vllm:float32:cpu", Code.MALFORMED)):
+        law = EvidenceConfig(audit_rate=1, null_models=(PairNullModel(worker=worker, verifier="v", bets={}),))
+        config = base.config.model_copy(update={"evidence": law})
+        assert BY_NAME["header"](replace(base, config=config)).code is code
+
+
+def test_what_a_pools_owner_calls_engines_floods_no_verdict() -> None:
+    """The note stands in every verdict document and log line; names are an owner's words."""
+    laws = tuple(PairNullModel(worker=f"{number}:" + "x" * 190, verifier="v", bets={}) for number in range(64))
+    base = context()
+    config = base.config.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws)})
+    assert len(BY_NAME["header"](replace(base, config=config)).note) <= 300
+    for worker in ("a\x1b[2J", "a\nb", "\u202e"):
+        with pytest.raises(ValueError, match="worker"):
+            PairNullModel(worker=worker, verifier="v", bets={})

@@ -1,0 +1,44 @@
+"""What becomes of a prefill's errors."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from protocol.evidence.figures import unexplained
+from protocol.toploc.proofs import build, verify
+from tests.validator.world import context
+from validator.judging.measurements import _mantissas, row_figures
+
+
+@pytest.mark.parametrize(("tokens", "judged"), [(33, False), (34, True)])
+def test_values_next_to_zero_do_not_refuse_a_single_token(tokens: int, judged: bool) -> None:
+    """Hidden states of 128 values; float32 rounding moves values next to zero by half of themselves."""
+    claimed = torch.randn(tokens, 128, generator=torch.Generator().manual_seed(0))
+    claimed[32:, :8] = 8e-8
+    own = claimed.clone()
+    own[32:, :8] *= 1.4
+    if judged:
+        own[32:] *= 1.5
+    errors = verify(own.bfloat16(), build(claimed.bfloat16()))
+    assert errors[1].mantissa_mean > 1
+    found = _mantissas(errors, tokens)
+    assert found[0] == 0
+    assert (found[1] > 1) == judged
+
+
+def test_misses_are_explained_by_their_own_tokens() -> None:
+    """The second token's miss is explained by its ln p, the third's is not: claimed is our own."""
+    honest = context()
+    row, measured = next(pair for pair in zip(honest.rollouts, honest.measured, strict=True) if len(pair[1].gaps) > 2)
+    count = len(row.output_tokens)
+    own = tuple(a - (0.5 if place == 1 else 0.0) for place, a in enumerate(measured.logprobs))
+    gaps = tuple(0.2 if place in (1, 2) else 0.0 for place in range(count))
+    found = row_figures(row, replace(measured, gaps=gaps, logprobs=own, expected=(-0.7,) * count))
+    assert found.unexplained == 1.0
+    nearly = tuple(a - (0.01 if place == 1 else 0.0) for place, a in enumerate(measured.logprobs))
+    found = row_figures(row, replace(measured, gaps=gaps, logprobs=nearly, expected=(-0.7,) * count))
+    share = unexplained(0.2, row.logprobs[1], nearly[1], -0.7)
+    assert 0 < share < 1
+    assert abs(found.unexplained - 1.0 - share) < 1e-5
+    assert row_figures(row, measured).unexplained == 0.0

@@ -1,0 +1,535 @@
+"""Node challenges: a node's evidence, whole runs only, the run to name, and every lie of a juror recomputed by a
+stranger."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Trial
+from chain.indexer.state import State
+from protocol.encoding import keccak
+from protocol.evidence.figures import RowFigures, finding
+from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, NodeEvidence, PairNullModel
+from protocol.seeds import audit_sample, jury_seed
+from protocol.verdict import BallotDocument, Code, Finding, Verdict
+from validator.challenges import (
+    SPARE_NATS,
+    ChallengeRecord,
+    FileEvidence,
+    NullModel,
+    ProvenRun,
+    _reason,
+    challenged_run,
+    contradicts,
+    decided,
+    faults_of,
+    file_evidence,
+    history_evidence,
+    judge_challenge,
+    juror_replay,
+    majority,
+    run_evidence,
+    shortest_run,
+)
+from validator.judging.queue import LaneVerdict
+from validator.voting import ChallengeVote
+
+PAIR = ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
+LAW = NullModel(
+    [
+        PairNullModel(
+            worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+        )
+    ],
+    2,
+)
+ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
+HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
+
+
+def file(sequence: int, code: Code = Code.ACCEPT, voted: Code = Code.ACCEPT) -> Submission:
+    made = Submission(1, sequence, "0x" + "11" * 20, 3, sequence, 40, 4, b"", b"", 1, 1, "")
+    return replace(made, code=int(code), votes_code=int(voted))
+
+
+def document(misses: int, device: str = "cpu") -> Verdict:
+    """Four rows of two problems, so many misses in each."""
+    rows = [RowFigures(row, 10, 1, 0.1, 0.1, 0.1 * misses, float(misses)) for row in range(4)]
+    engine, findings = ENGINE | {"device": device}, (HEADER, finding(rows))
+    return Verdict(1, "", 1, 7, "", 3, 0, "", "", "", Code.ACCEPT, engine, [0, 1, 2, 3], findings)
+
+
+def test_files_that_miss_too_often_together_accuse_and_honest_ones_do_not() -> None:
+    files = [file(number) for number in range(20)]
+    cheat, found = history_evidence(files, LAW, lambda _: [document(1)])
+    honest, _ = history_evidence(files, LAW, lambda _: [document(0)])
+    assert cheat.accused
+    assert not honest.accused
+    assert [one.submission.sequence for one in found] == list(range(20))
+
+
+def test_one_honest_document_protects_from_lying_ones() -> None:
+    case, found = history_evidence([file(n) for n in range(20)], LAW, lambda _: [document(5), document(0), document(5)])
+    assert not case.accused
+    assert {one.documents for one in found} == {3}
+
+
+def test_what_follows_an_undecided_file_waits() -> None:
+    files = [file(3, Code.VOID, Code.VOID), file(1), file(2), file(4, Code.NONE, Code.NONE), file(5)]
+    assert [one.sequence for one in decided(files)] == [1, 2]
+
+
+def test_a_late_file_adds_nothing() -> None:
+    late = file_evidence(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
+    assert (late.nats, late.notes) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    "code", [Code.REJECT_WEIGHTS, Code.REJECT_TERMINATION, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY]
+)
+def test_figures_of_files_that_were_not_accepted_are_nobodys_evidence(code: Code) -> None:
+    """What a refused file costs, its node has paid; a node case cannot name one."""
+    asked: list[int] = []
+
+    def wild(one: Submission) -> list[Verdict]:
+        asked.append(one.sequence)
+        return [document(9)]
+
+    refused = file_evidence(file(1, code), LAW, wild)
+    assert (refused.documents, refused.seen, asked) == (0, (), []), "nobody measures it, or reads a document"
+    assert refused.notes == ("figures of files that were not accepted",)
+    assert refused.nats == {}
+    overturned = file_evidence(file(1, code, voted=Code.ACCEPT), LAW, wild)
+    assert overturned.documents == 0, "what a dispute overturned counts as it stands now"
+    assert file_evidence(file(1, Code.UNSURE, voted=code), LAW, wild).documents == 1, "and so does what one restored"
+    files = [file(number, code if number % 2 else Code.ACCEPT) for number in range(40)]
+    case, _ = history_evidence(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
+    assert not case.accused
+
+
+def test_documents_of_other_engines_or_without_figures_are_named_and_count_nothing() -> None:
+    bare = replace(document(0), findings=(HEADER,))
+    found = file_evidence(file(1), LAW, lambda _: [document(5, "cuda"), bare])
+    assert found.documents == 0
+    assert found.notes[0].startswith(
+        "no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cuda"
+    )
+    assert found.notes[1] == "it holds no figures of rows"
+    assert found.nats == {}
+
+
+OPENED = 1000
+
+
+def final(sequence: int, code: Code = Code.ACCEPT) -> Submission:
+    return replace(file(sequence, code, Code.NONE if code is Code.LATE else code), final_time=OPENED)
+
+
+def case(*sequences: int) -> Accusation:
+    return Accusation(
+        1, 1, "0x" + "11" * 20, "0x" + "33" * 20, sequences, b"", bond=10, trials=[1], block=1, time=OPENED
+    )
+
+
+def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:
+    return {sequence: replace(document(misses), sequence=sequence) for sequence in range(start, start + count)}
+
+
+def vote(named: range, files: list[Submission], misses: int = 1, model: NullModel | None = LAW) -> Code:
+    return judge_challenge(case(*named), files, model, verdicts(len(named), misses, named.start)).code
+
+
+def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None:
+    files = [final(number) for number in range(16)]
+    assert vote(range(16), files, misses=1) is Code.REJECT_SAMPLING
+    assert vote(range(16), files, misses=0) is Code.ACCEPT
+    assert vote(range(1), files, misses=1) is Code.ACCEPT  # one of them could be honest
+
+
+def test_a_run_of_all_files_says_what_verify_says() -> None:
+    files = [final(number) for number in range(12)]
+    whole, _ = history_evidence(files, LAW, lambda _: [document(1)])
+    run = challenged_run(files, range(12))
+    assert run is not None
+    assert run_evidence(run, LAW, verdicts(12, 1))[0] == whole
+
+
+def test_refused_and_late_files_count_alike_in_a_run_and_in_what_verify_says() -> None:
+    refused = {
+        2: Code.REJECT_WEIGHTS,
+        3: Code.VOID,
+        5: Code.MALFORMED,
+        6: Code.UNAVAILABLE,
+        7: Code.LATE,
+        8: Code.CANARY,
+    }
+    files = [final(number, refused.get(number, Code.ACCEPT)) for number in range(12)]
+    found = verdicts(12, 1) | {number: replace(document(9), sequence=number) for number in refused}
+    whole, each = history_evidence(files, LAW, lambda one: [found[one.sequence]])
+    run = challenged_run(files, [0, 11])
+    assert run is not None
+    assert run_evidence(run, LAW, found) == (whole, tuple(each))
+    assert [one.submission.sequence for one in each if one.documents] == [0, 1, 4, 9, 10, 11]
+
+
+def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
+    files = [final(number) for number in range(400)]
+    totals = []
+    for start in (0, 10, 100, 300):
+        run = challenged_run(files, range(start, start + 8))
+        assert run is not None
+        assert run.before == start
+        totals.append(run_evidence(run, LAW, verdicts(8, 1, start))[0].peak)
+    assert totals == sorted(totals, reverse=True)
+    # No start is worth more than the whole life's case: whoever chooses it gains nothing.
+    run = challenged_run(files, range(0, 308))
+    assert run is not None
+    assert run_evidence(run, LAW, verdicts(308, 1))[0].peak > totals[-1]
+
+
+def test_a_case_that_leaves_files_out_proves_nothing() -> None:
+    files = [final(number) for number in range(16)]
+    chosen = case(*range(0, 16, 2), 15)
+    judged = judge_challenge(chosen, files, LAW, verdicts(16, 1))
+    assert judged.code is Code.ACCEPT
+    assert "leaves out" in judged.why
+
+
+def test_files_that_were_not_accepted_are_no_part_of_a_run() -> None:
+    files = [final(number) for number in range(12)]
+    files[3], files[5] = final(3, Code.VOID), final(5, Code.MALFORMED)
+    named = tuple(number for number in range(12) if number not in (3, 5))
+    judged = judge_challenge(case(*named), files, LAW, verdicts(12, 1))
+    assert judged.code is Code.REJECT_SAMPLING
+    assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
+
+
+def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
+    """What was refused costs its node at once; a case is about what passed. An honest run stays one, however wild the
+    figures of a refused file in its midst are."""
+    files = [final(number) for number in range(12)]
+    found = verdicts(12, 0)
+    plain = challenged_run(files, range(12))
+    assert plain is not None
+    for code in (Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE):
+        changed = [replace(one, code=int(code)) if one.sequence in range(2, 10) else one for one in files]
+        run = challenged_run(changed, range(12))
+        assert run is not None
+        wild = found | {number: replace(document(9), sequence=number) for number in range(2, 10)}
+        summed, each = run_evidence(run, LAW, wild)
+        assert [one.documents for one in each] == [1, 1, *[0] * 8, 1, 1]
+        assert [one.nats for one in each[2:10]] == [{}] * 8
+        assert not summed.accused
+    assert run_evidence(plain, LAW, verdicts(12, 9))[0].accused
+
+
+def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
+    files = [final(number) for number in range(12)]
+    for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):
+        held = [replace(one, **change) if one.sequence == 4 else one for one in files]
+        named = tuple(number for number in range(12) if number != 4)
+        assert judge_challenge(case(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
+    found = verdicts(12, 1)
+    found[7] = replace(found[7], code=Code.UNAVAILABLE)
+    judged = judge_challenge(case(*range(12)), files, LAW, found)
+    assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 could not be judged")
+
+
+def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts() -> None:
+    """Its own verdicts on all files may lie on disk from before a restart, and the pool's service be gone."""
+    found = tuple(verdicts(12, 1).values())
+    judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
+    trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
+    vote = ChallengeVote(trial, case(*range(12)), State(), None)
+    assert vote.codes(judged) == Code.UNAVAILABLE
+    assert vote.whole, "its files are looked for before any is measured"
+
+
+def test_a_pool_without_a_null_model_convicts_nobody() -> None:
+    assert vote(range(16), [final(number) for number in range(16)], model=None) is Code.ACCEPT
+    assert LIMIT_NATS > 14
+
+
+def test_the_reason_names_what_most_of_the_evidence_is() -> None:
+    """Misses of any kind are of sampling, so that a node is not told that its weights were wrong."""
+    found = {}
+    for name in NAMES:
+        summed = NodeEvidence()
+        summed.add({name: (20.0,) * BETS})
+        found[name] = _reason(summed)
+    weights = {name for name, code in found.items() if code is Code.REJECT_WEIGHTS}
+    assert weights == {"mantissas", "logprobs", "coherence"}
+    assert {found[name] for name in set(found) - weights} == {Code.REJECT_SAMPLING}
+
+
+def life(*files: int | Code) -> list[FileEvidence]:
+    """What accepted files with so many misses add, and files that came to something else."""
+    codes = [own if isinstance(own, Code) else Code.ACCEPT for own in files]
+    made = [final(number, code) for number, code in enumerate(codes)]
+    return [file_evidence(file, LAW, lambda one: [document(files[one.sequence])]) for file in made]
+
+
+def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
+    found = life(*[0] * 5, *[1] * 30, *[0] * 5)
+    run = shortest_run(found, 256)
+    assert run is not None
+    assert run.first >= 5, "honest files prove nothing"
+    assert run.last < 35
+    assert run.files == run.last - run.first + 1
+    assert run.nats >= LIMIT_NATS + SPARE_NATS
+    assert shortest_run(found, run.files) == run
+    assert shortest_run(found, run.files - 1) is None, "a case that may name fewer shows nothing"
+    named = range(run.first, run.last + 1)
+    files = [one.submission for one in found]
+    judged = judge_challenge(case(*named), files, LAW, verdicts(run.files, 1, run.first))
+    assert judged.code is Code.REJECT_SAMPLING
+    assert judged.evidence is not None
+    assert judged.evidence.peak == pytest.approx(run.nats)
+
+
+def test_refused_files_within_a_run_are_not_counted() -> None:
+    found = life(*[1] * 6, Code.MALFORMED, *[1] * 6)
+    run = shortest_run(found, 256)
+    assert run is not None
+    between = run.first <= 6 <= run.last
+    assert between
+    assert run.files == run.last - run.first
+
+
+def test_no_run_where_nothing_is_shown() -> None:
+    assert shortest_run(life(*[0] * 40), 256) is None
+    assert shortest_run([], 256) is None
+
+
+def by_definition(found: Sequence[FileEvidence], most: int, spare: float) -> ProvenRun | None:
+    """Every run by itself, as a jury adds it up."""
+    best: ProvenRun | None = None
+    accepted = [one.submission.code == Code.ACCEPT for one in found]
+    for first in reversed(range(len(found))):
+        case = NodeEvidence(files=first)
+        for last in range(first, len(found)):
+            case.add(found[last].nats)
+            files = sum(accepted[first : last + 1])
+            shows = accepted[first] and accepted[last] and case.peak >= LIMIT_NATS + spare
+            if shows and files <= most and (best is None or files < best.files):
+                numbers = (found[first].submission.sequence, found[last].submission.sequence)
+                best = ProvenRun(*numbers, files, case.peak)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_runs_side_by_side_come_to_what_each_comes_to_alone(seed: int) -> None:
+    drawn = random.Random(seed)
+    kinds = [0, 0, 1, 1, 1, Code.LATE, Code.MALFORMED]
+    found = life(*drawn.choices(kinds, weights=[drawn.random() for _ in kinds], k=40))
+    for most, spare in ((256, SPARE_NATS), (256, -8.0), (5, -8.0), (2, -12.0)):
+        assert shortest_run(found, most, spare) == by_definition(found, most, spare)
+
+
+HASH, CONFIG, RATE, BLOCK = b"\x05" * 32, b"\x0c" * 32, 1 << 15, 100
+FILES, ROWS = 12, 64
+NODE = "0x" + "11" * 20
+
+
+def files() -> list[Submission]:
+    return [replace(final(number), rows=ROWS, sha256=keccak(b"%d" % number)) for number in range(FILES)]
+
+
+def on(file: Submission, misses: int, seed: bytes) -> Verdict:
+    """What an honest juror says of a file: by the rows that the seed draws."""
+    measured, rows = document(misses), audit_sample(seed, file.sequence, ROWS, RATE)
+    (figures,) = [one for one in measured.findings if one.check == "evidence"]
+    columns: dict[str, Any] = {
+        name: [value[0]] * len(rows) if isinstance(value, list) and value else value
+        for name, value in figures.measurements.items()
+    } | {"row": rows}
+    return replace(
+        measured,
+        sequence=file.sequence, node=NODE, sha256=file.sha256.hex(), lane_seed=seed.hex(), config_hash=CONFIG.hex(),
+        audited=rows, findings=(measured.findings[0], replace(figures, measurements=columns)),
+    )  # fmt: skip
+
+
+def ballot(record: ChallengeRecord, misses: int = 1) -> BallotDocument:
+    verdicts = tuple(on(file, misses, record.trial.seed) for file in record.files)
+    return BallotDocument(f"trial-{record.trial.trial}", record.trial.seed.hex(), verdicts)
+
+
+def tried(
+    votes: Code = Code.REJECT_SAMPLING, outcome: CaseOutcome = CaseOutcome.UPHELD, **changes: Any
+) -> ChallengeRecord:
+    """A case over twelve files that its jury of five upheld, each with the same honest document."""
+    accusation = replace(case(*range(FILES)), block=BLOCK, outcome=outcome, code=int(votes), trials=[4])
+    trial = Trial(trial=4, pool=1, sequence=FILES - 1, size=5, seed_block=BLOCK + 2)
+    trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
+    made = files()
+    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is CaseOutcome.UPHELD)
+    record = ChallengeRecord(
+        case=accusation, files=made, named={file.sequence: file for file in made}, trials=[trial], account=account,
+        model=LAW, audit_rate=RATE, config_hash=CONFIG,
+    )  # fmt: skip
+    trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
+    return replace(record, **changes)
+
+
+def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.REJECT_SAMPLING) -> str:
+    """What is found wrong with a juror that voted so, bound to that document."""
+    record.trial.reveals[2] = (int(vote), made.digest)
+    found = juror_replay(record, 2, made.canonical())
+    assert (found.seat, found.code) == (12, vote)
+    return found.fault
+
+
+def test_an_honest_case_follows_from_its_documents_to_its_outcome() -> None:
+    record = tried()
+    assert faults_of(record, HASH) == []
+    found = juror_replay(record, 2, ballot(record).canonical())
+    assert (found.fault, found.note) == ("", "")
+    assert found.judged is not None
+    assert found.judged.evidence is not None
+    assert found.judged.evidence.accused
+    ours = judge_challenge(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    assert contradicts(record, ours) == ""
+    # Each file is measured by about half of its rows, drawn for it alone.
+    assert {len(record.rows(number)) for number in range(FILES)} != {ROWS}
+    assert record.rows(0) != record.rows(1)
+
+
+def test_a_vote_against_its_own_document_is_found() -> None:
+    record = tried()
+    honest = ballot(record, misses=0)
+    assert fault(record, ballot(record), Code.ACCEPT).startswith("it voted accept, but its verdict document adds up to")
+    assert "adds up to accept (e^0.0: nothing shown)" in fault(record, honest, Code.REJECT_SAMPLING)
+    # No one loses by `unavailable`, and who did not have the law in time owes it.
+    record.trial.reveals[2] = (int(Code.UNAVAILABLE), honest.digest)
+    unavailable = juror_replay(record, 2, honest.canonical())
+    assert unavailable.fault == ""
+    assert "it voted unavailable" in unavailable.note
+
+
+def test_evidence_below_the_bound_convicts_nobody() -> None:
+    record = tried()
+    few = {one.sequence: one for one in ballot(record, misses=0).verdicts}
+    ours = judge_challenge(record.case, record.files, LAW, few)
+    assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
+    refuted = tried(Code.ACCEPT, CaseOutcome.REFUTED)
+    guilty = judge_challenge(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
+    assert contradicts(refuted, ours) == ""
+
+
+def test_a_document_that_was_swapped_or_is_of_something_else_is_no_evidence() -> None:
+    record = tried()
+    swapped = juror_replay(record, 2, ballot(record, misses=0).canonical())
+    assert swapped.fault == "the verdict document is not the one that was voted with"
+    assert swapped.judged is None
+    made = ballot(record)
+    assert "is not of jury 4" in fault(record, replace(made, where="trial-3"))
+    assert "is not of jury 4" in fault(record, replace(made, seed=bytes(32).hex()))
+    assert "says nothing on file 11" in fault(record, replace(made, verdicts=made.verdicts[:-1]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"node": "0x" + "22" * 20}, {"sha256": "00" * 32}, {"lane_seed": "00" * 32}, {"config_hash": ""}, {"pool": 2}],
+)
+def test_a_verdict_on_another_file_draw_or_pool_is_no_evidence(change: dict[str, Any]) -> None:
+    record = tried()
+    first, *rest = ballot(record).verdicts
+    made = replace(ballot(record), verdicts=(replace(first, **change), *rest))
+    assert fault(record, made) == "its verdict on file 0 is of another file, draw or pool"
+
+
+def test_who_leaves_out_rows_that_were_drawn_is_found() -> None:
+    record = tried()
+    first, *rest = ballot(record).verdicts
+    lazy = replace(first, audited=first.audited[1:])
+    assert fault(record, replace(ballot(record), verdicts=(lazy, *rest))).startswith(
+        f"it did not measure row {first.audited[0]} of file 0"
+    )
+
+
+def _other_node(record: ChallengeRecord) -> ChallengeRecord:
+    return replace(record, named={**record.named, 3: replace(record.files[3], node="0x" + "22" * 20)})
+
+
+def _unknown(record: ChallengeRecord) -> ChallengeRecord:
+    return replace(record, named={**record.named, 3: None})
+
+
+def _refused(record: ChallengeRecord) -> ChallengeRecord:
+    return replace(record, named={**record.named, 3: replace(record.files[3], code=int(Code.MALFORMED))})
+
+
+def _twice(record: ChallengeRecord) -> ChallengeRecord:
+    return replace(record, case=replace(record.case, sequences=(0, 0, 1)))
+
+
+def _known_draw(record: ChallengeRecord) -> ChallengeRecord:
+    record.trial.seed_block = BLOCK
+    return record
+
+
+def _chosen_seed(record: ChallengeRecord) -> ChallengeRecord:
+    record.trial.seed = bytes(24) + b"\x07" * 8
+    return record
+
+
+def _no_majority(record: ChallengeRecord) -> ChallengeRecord:
+    for juror in range(3):
+        del record.trial.reveals[juror]
+    return record
+
+
+def _false_votes(record: ChallengeRecord) -> ChallengeRecord:
+    for juror in range(3):
+        record.trial.reveals[juror] = (int(Code.ACCEPT), b"")
+    return record
+
+
+def _not_ejected(record: ChallengeRecord) -> ChallengeRecord:
+    return replace(record, account=Account(1, NODE, ""))
+
+
+def _replaced(record: ChallengeRecord) -> ChallengeRecord:
+    return replace(record, trials=[replace(record.trial, trial=3), record.trial])
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (_other_node, "file 3 is not the accused node's, but 0x2222"),
+        (_unknown, "file 3 is not on chain"),
+        (_refused, "file 3 was not accepted"),
+        (_twice, "it names 3 files, not 1 to 256 in ascending order"),
+        (_known_draw, "jury 4 was drawn by block 100, known when the case was opened"),
+        (_chosen_seed, "the seed of jury 4 does not follow from block 102"),
+        (_no_majority, "the votes come to none: lapsed; the chain says reject: sampling: upheld"),
+        (_false_votes, "the votes come to accept: refuted; the chain says reject: sampling: upheld"),
+        (_not_ejected, "the node was not ejected"),
+        (_replaced, "jury 3 was replaced, though its votes come to reject: sampling"),
+    ],
+)
+def test_what_the_contracts_would_not_have_allowed_is_found(
+    change: Callable[[ChallengeRecord], ChallengeRecord], found: str
+) -> None:
+    (fault,) = faults_of(change(tried()), HASH)
+    assert found in fault
+
+
+def test_an_open_case_has_no_outcome_to_follow() -> None:
+    record = tried(outcome=CaseOutcome.OPEN)
+    record.trial.reveals.clear()
+    assert faults_of(record, HASH) == []
+    assert majority(record.trial) is Code.NONE
+    undrawn = replace(record, trials=[Trial(trial=4, pool=1, sequence=11, size=5, seed_block=BLOCK + 2)])
+    assert faults_of(undrawn, None) == []
+    assert undrawn.rows(0) == []
+
+
+def test_a_pool_without_a_null_model_convicts_nobody_whatever_its_jury_said() -> None:
+    record = tried(model=None)
+    assert "adds up to accept (the pool names no null model)" in fault(record, ballot(record))

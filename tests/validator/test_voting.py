@@ -1,0 +1,251 @@
+"""How votes are sent and packed, when a fallback vote is due, and who votes."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from chain.contracts import Committee
+from chain.errors import ContractError
+from chain.indexer.records import Lane, Panel, Pool, Round, Seat, Status, Submission
+from chain.indexer.state import State
+from protocol.identity import PoolId
+from protocol.verdict import BallotDocument, Code
+from tests.chain.game import Game, begin, terms, work
+from tests.conftest import Deployed
+from tests.validator.daemon_world import FAMILY
+from tests.validator.scripted import ScriptedJudge
+from tests.validator.tiny import facts, honest, work_of
+from validator.ballots import Ballot
+from validator.rounds import last_to_commit, settler, turn
+from validator.voting import Committees, LaneVote, fallback_document, fallback_due, fallback_honest, fallback_margin
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Iterator[Game]:
+    game = begin(deployed, tmp_path)
+    _, node = game.node()
+    game.publish()
+    game.submit(node, 0, work("a"))
+    game.attest(0)
+    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
+    yield game
+    deployed.chain.rpc("evm_setAutomine", True)
+
+
+def ballots(game: Game, members: int = 3) -> list[Ballot]:
+    """An accept of each of lane 0's committee; the first `members` have committed to it."""
+    committee = game.suite.court.committee_of((game.pool, 0, 0))
+    assert committee is not None
+    out = []
+    for member, seat in enumerate(committee.seats):
+        suite = game.voters[seat]
+        fields = int(Code.ACCEPT), b"v" * 32, b"s" * 32
+        commitment = suite.court.ballot_hash((game.pool, 0, 0), suite.client.address, *fields)
+        out.append(Ballot("lane", seat, suite.client.address, committee.seed, b"f" * 32, *fields, commitment))
+        if member < members:
+            suite.court.commit((game.pool, 0, 0), member, commitment).send()
+    return out
+
+
+def vote_on(game: Game) -> tuple[LaneVote, Lane]:
+    lane = game.state.lanes[game.pool, 0]
+    return LaneVote(lane, lane.round, game.state.files_of(lane)), lane
+
+
+def test_all_reveals_and_the_settlement_share_a_block(game: Game) -> None:
+    cast = ballots(game)
+    vote, lane = vote_on(game)
+    game.deployed.chain.rpc("evm_setAutomine", False)
+    with ThreadPoolExecutor(3) as pool:
+        sent = [pool.submit(vote.reveal, game.voters[one.seat], member, one) for member, one in enumerate(cast)]
+        deadline = time.monotonic() + 60
+        while int(game.deployed.chain.rpc("txpool_status")["pending"], 16) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        game.deployed.chain.mine()
+        blocks = {one.result(timeout=60).block for one in sent}
+    assert len(blocks) == 1
+    assert lane.round.settled is False
+    assert game.state.lanes[game.pool, 0].round.settled
+    assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED
+
+
+def test_a_member_whose_turn_it_is_does_not_wait_long_for_silent_others(game: Game) -> None:
+    cast = ballots(game)
+    vote, _ = vote_on(game)
+    mine = turn(0, 3)
+    started = time.monotonic()
+    vote.reveal(game.voters[cast[mine].seat], mine, cast[mine])
+    assert time.monotonic() - started < 30
+    current = game.state.lanes[game.pool, 0].round
+    assert set(current.reveals) == {mine}
+    assert not current.settled
+
+
+def test_the_last_to_commit_votes_at_once_and_another_members_reveal_settles(game: Game) -> None:
+    cast = ballots(game, members=1)
+    vote, _ = vote_on(game)
+    assert not last_to_commit(vote.current, 1)
+    with pytest.raises(ContractError, match="RevealNotOpen") as refused:
+        vote.commit_and_reveal(game.voters[cast[1].seat], 1, cast[1])
+    assert not refused.value.tx_hash, "nothing was sent that others could copy"
+    vote.commit(game.voters[cast[2].seat], 2, cast[2])
+    vote, lane = vote_on(game)
+    assert last_to_commit(vote.current, 1)
+    vote.commit_and_reveal(game.voters[cast[1].seat], 1, cast[1])
+    vote, lane = vote_on(game)
+    assert set(lane.round.reveals) == {1}
+    assert [settler(lane.round, number) for number in range(4)] == [0, 2, 0, 2]
+    for member in (2, 0):
+        vote.reveal(game.voters[cast[member].seat], member, cast[member])
+    assert game.state.lanes[game.pool, 0].round.settled
+    assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED
+
+
+def test_before_all_have_committed_a_reveal_settles_nothing(game: Game) -> None:
+    cast = ballots(game, members=2)
+    game.deployed.chain.later(31)
+    vote, _ = vote_on(game)
+    for member, one in enumerate(cast[:2]):
+        vote.reveal(game.voters[one.seat], member, one)
+    current = game.state.lanes[game.pool, 0].round
+    assert set(current.reveals) == {0, 1}
+    assert not current.settled
+    # Commits are over and all who committed have revealed: nobody has to wait for the reveal window.
+    game.suite.court.settle((game.pool, 0, 0), game.state.files_of(game.state.lanes[game.pool, 0])).send()
+    assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED
+
+
+UNTIL = 1000
+
+
+def pool(family: int = FAMILY) -> Pool:
+    return Pool(7, "0x", b"", terms(**{"group": family}), 0, 0)
+
+
+def drawn(**changes: object) -> Round:
+    panel = Round(0, seed_block=1, seats=(4, 5, 6), drawn_time=UNTIL - 100, commit_until=UNTIL, reveal_until=2000)
+    return dataclasses.replace(panel, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("window", "block_seconds", "margin"),
+    [
+        (3600, 4, 360),  # a tenth, where that is more
+        (60, 4, 24),  # six blocks
+        (25, 1, 6),
+        (30, 4, 15),  # never more than half
+        (1, 1, 0),
+    ],
+)
+def test_the_margin_follows_from_window_and_block_time(window: int, block_seconds: int, margin: int) -> None:
+    assert fallback_margin(window, block_seconds) == margin
+
+
+@pytest.mark.parametrize(
+    ("of", "panel", "now", "due"),
+    [
+        (pool(), drawn(), UNTIL - 11, False),
+        (pool(), drawn(), UNTIL - 10, True),
+        (pool(), drawn(), UNTIL - 1, True),
+        (pool(), drawn(), UNTIL, False),
+        (pool(), drawn(seats=()), UNTIL - 1, False),  # nobody drew it: silence is free
+        (pool(), drawn(settled=True), UNTIL - 1, False),
+        (pool(0), drawn(), UNTIL - 1, False),  # chosen by its number
+        (pool(7), drawn(), UNTIL - 1, False),  # which is how the chain writes it
+    ],
+)
+def test_an_answer_is_due_in_a_familys_pool_shortly_before_the_commits_end(
+    of: Pool, panel: Round, now: int, due: bool
+) -> None:
+    assert fallback_due(of, panel, now, 1) is due
+
+
+def test_a_case_is_answered_in_every_pool_and_not_before_it_is_drawn() -> None:
+    assert fallback_due(pool(7), drawn(), UNTIL - 10, 1, always=True)
+    assert not fallback_due(pool(7), drawn(), UNTIL - 11, 1, always=True)
+    assert not fallback_due(pool(7), drawn(seats=()), UNTIL - 1, 1, always=True)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "needs_bytes", "blames", "honest"),
+    [
+        (("no source", ""), False, False, True),  # a committee, also of what it had and did not judge
+        (("no source",), True, False, True),  # a jury of what it could not get
+        (("",), True, False, False),  # of what was shown to it
+        (("no source",), True, True, False),  # others would pay
+        ((), True, True, True),  # all was judged after all
+    ],
+)
+def test_a_jury_calls_unavailable_only_what_it_could_not_get_and_nobody_pays_for(
+    lacking: tuple[str, ...], needs_bytes: bool, blames: bool, honest: bool
+) -> None:
+    assert fallback_honest(lacking, needs_bytes, blames) is honest
+
+
+def test_the_document_keeps_verdicts_and_says_why_the_rest_is_unavailable() -> None:
+    work, at = work_of(), PoolId(31337, "0x" + "22" * 20, 1)
+    node, sha256 = work.id.node, b"\x05" * 32
+    files = [
+        cast(Submission, dataclasses.make_dataclass("File", ["sequence", "node", "step", "counter", "sha256"])(
+            number, node, 0, number, sha256
+        ))
+        for number in range(2)
+    ]  # fmt: skip
+    judged = ScriptedJudge()(facts(work, honest(), sequence=0), b"bytes")
+    document = fallback_document(
+        "lane-1-0-0", b"s" * 32, at, b"c" * 32, files, b"a" * 32, {0: judged}, {1: "it was not judged in time"}
+    )
+    again = BallotDocument.parse(document.canonical(), document.digest)
+    assert again.on(0) == judged
+    assert again.on(1).code is Code.UNAVAILABLE
+    assert again.on(1).sha256 == sha256.hex()
+    assert [finding.note for finding in again.on(1).findings] == ["it was not judged in time"]
+
+
+PLACE = (1, 2, 0)
+
+
+class Forecaster:
+    """A contract that forecasts a committee of the seat whose number is that of the question."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.asked, self.refuses = 0, refuses
+
+    def committee_of(self, _: tuple[int, ...]) -> Committee:
+        self.asked += 1
+        if self.refuses:
+            raise ContractError("Court.committeeOf", b"")
+        return Committee((self.asked,), ("0x",), bytes(32))
+
+
+def test_a_forecast_is_asked_for_once_a_block() -> None:
+    contract, state, panel = Forecaster(), State(head=10), Panel(seed_block=9)
+    committees = Committees(cast(Any, contract))
+    assert [committees.of(state, panel, PLACE) for _ in range(3)] == [Committee((1,), ("0x",), bytes(32))] * 3
+    assert committees.of(state, panel, (1, 3, 0)) == Committee((2,), ("0x",), bytes(32)), "another lane's is its own"
+    for state in (State(head=11), State(head=11, generation=1)):
+        before = contract.asked
+        committees.of(state, panel, PLACE)
+        committees.of(state, panel, PLACE)
+        assert contract.asked == before + 1
+
+
+def test_what_is_drawn_or_too_early_is_not_asked_for() -> None:
+    contract = Forecaster()
+    committees, state = Committees(cast(Any, contract)), State(head=10)
+    assert committees.of(state, Panel(seed_block=11), PLACE) is None
+    assert committees.of(state, Panel(seed_block=0), PLACE) is None
+    seat = cast(Any, type("Voter", (), {"voter": "0x7"}))
+    state.seats[7] = cast(Seat, seat)
+    found = committees.of(state, Panel(seed_block=9, seats=(7,), seed=b"s"), PLACE)
+    assert found == Committee((7,), ("0x7",), b"s")
+    assert contract.asked == 0
+
+
+def test_a_refusal_is_no_committee() -> None:
+    assert Committees(cast(Any, Forecaster(refuses=True))).of(State(head=10), Panel(seed_block=9), PLACE) is None

@@ -1,0 +1,258 @@
+"""What an isolated worker may have signed: by the signer's real socket, against a real chain and a real isolation."""
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, cast
+
+import pytest
+
+from chain.deployment import Deployment
+from chain.transactions import Call
+from protocol import signing
+from protocol.accounts import Account, LocalAccount
+from protocol.announcements import announce
+from protocol.http.signing import AuthScope, parse_headers, sign_request, verify_request
+from protocol.identity import PoolId
+from runtime import keystore
+from sandbox.launch import IsolatedProcess, Launch
+from sandbox.policy import Mode, Mount
+from tests.chain.game import Game, begin, work
+from tests.conftest import Deployed
+from worker import signer
+from worker.config import WorkerConfig
+from worker.main import worker_policy
+from worker.signer import RemoteAccount, SignatureRefused, SignerServer, SigningRules
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE, PUBLIC = "https://pool.example/one", "https://peer.example"
+POOLS, COURT = "0x" + "11" * 20, "0x" + "22" * 20
+
+
+class Suite:
+    """A deployment's addresses, without a chain."""
+
+    chain_id = 31337
+
+    def address(self, contract: str) -> str:
+        return signing.checked_address({"Pools": POOLS, "Court": COURT}[contract])
+
+
+def configured(folder: Path, pool: int = 1) -> WorkerConfig:
+    values = {
+        "home": str(folder / "home"),
+        "cache": str(folder / "cache"),
+        "deployment": str(folder / "deployment.json"),
+        "node": {"keystore": str(folder / "node.json"), "password_file": str(folder / "node.password")},
+        "pool": pool,
+        "rpc": ["https://rpc.example"],
+        "orchestrator": SERVICE,
+        "serve_weights": {"public_url": PUBLIC},
+    }
+    return WorkerConfig.model_validate(values)
+
+
+class Signing:
+    """A signer of a node's key for pool 1, and the account that stands for it elsewhere."""
+
+    def __init__(self, folder: Path, account: LocalAccount, config: WorkerConfig, deployment: Any) -> None:
+        config.home.mkdir()
+        rules = SigningRules(config, deployment, str(account.address))
+        self.server, self.key = SignerServer(config.home, account, rules), account
+        self.remote = cast(LocalAccount, RemoteAccount(str(self.server.path)))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Signing]:
+    made = Signing(tmp_path, Account.create(), configured(tmp_path), Suite())
+    with made.server:
+        yield made
+
+
+SCOPE = AuthScope.of(SERVICE, Suite.chain_id, POOLS)
+
+
+@pytest.mark.parametrize("path", ["/one/v1/leases", "/one/v1/heartbeats", "/one/v1/uploads?x=1"])
+def test_requests_to_the_pools_service_are_signed(made: Signing, path: str) -> None:
+    now = time.time()
+    headers = sign_request(made.remote, SCOPE, "POST", path, b"{}", now)
+    given = parse_headers((name.lower(), value) for name, value in headers.items())
+    assert verify_request(SCOPE, "POST", path, b"{}", given, now) == made.key.address
+
+
+@pytest.mark.parametrize(
+    ("scope", "path", "late"),
+    [
+        (SCOPE, "/one/v1/steps", 0),
+        (SCOPE, "/v1/leases", 0),
+        (SCOPE, "/one/v1/leases/../steps", 0),
+        (SCOPE, "/one/v1/leases", 3600),
+        (AuthScope.of("https://other.example", Suite.chain_id, POOLS), "/v1/leases", 0),
+        (AuthScope.of(SERVICE, 1, POOLS), "/one/v1/leases", 0),
+        (AuthScope.of(SERVICE, Suite.chain_id, COURT), "/one/v1/leases", 0),
+    ],
+)
+def test_no_other_request_is(made: Signing, scope: AuthScope, path: str, late: float) -> None:
+    with pytest.raises(SignatureRefused):
+        sign_request(made.remote, scope, "POST", path, b"{}", time.time() + late)
+
+
+def test_it_announces_its_own_weights_only(made: Signing) -> None:
+    pool, now = PoolId(Suite.chain_id, signing.checked_address(POOLS), 1), int(time.time())
+    announce(made.remote, pool, PUBLIC, now + 60, None).check(pool, now)
+    with pytest.raises(SignatureRefused):
+        announce(made.remote, pool, "https://elsewhere.example", now + 60, None)
+    with pytest.raises(SignatureRefused):
+        announce(made.remote, PoolId(pool.chain_id, pool.pools, 2), PUBLIC, now + 60, None)
+
+
+def test_neither_digests_nor_other_messages_are_signed(made: Signing) -> None:
+    with pytest.raises(SignatureRefused):
+        signing.sign(made.remote, secrets.token_bytes(32))
+    consent = signing.Domain("muster-stakes", "1", Suite.chain_id, signing.checked_address(POOLS))
+    with pytest.raises(SignatureRefused):
+        signing.sign(made.remote, signing.digest(consent, "Consent(address operator,uint256 expiry)", POOLS, 9))
+
+
+def transaction(**changes: Any) -> dict[str, Any]:
+    fields = {"type": 2, "chainId": Suite.chain_id, "nonce": 0, "value": 0, "data": b"", "gas": 100_000}
+    return fields | {"maxFeePerGas": 10**9, "maxPriorityFeePerGas": 1} | changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"to": POOLS},
+        {"to": POOLS, "data": b"\x01\x02\x03\x04" + bytes(64)},
+        {},
+        {"value": 1},
+        {"chainId": 1},
+        {"gas": 10**9},
+        {"maxFeePerGas": 10**18},
+        {"accessList": []},
+        {"nonce": "x"},
+        {"gas": True, "data": "0x"},
+    ],
+)
+def test_no_transaction_of_another_kind_is_signed(made: Signing, changes: dict[str, Any]) -> None:
+    with pytest.raises(SignatureRefused):
+        made.remote.sign_transaction(transaction(**changes))
+
+
+def test_a_gap_of_nonces_can_be_filled(made: Signing) -> None:
+    signed = made.remote.sign_transaction(transaction(to=made.key.address))
+    assert Account.recover_transaction(signed.raw_transaction) == made.key.address
+
+
+@pytest.mark.parametrize("sent", [b"", b"\n", b"[]\n", b'{"domain": [1], "struct": "", "values": []}\n', b"x" * 100])
+def test_garbage_is_answered_and_ends_nothing(made: Signing, sent: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(made.server.path))
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert "refused" in json.loads(connection.makefile("rb").readline())
+    assert str(RemoteAccount(str(made.server.path)).address) == made.key.address
+
+
+def test_signatures_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signer, "_REQUESTS_A_MINUTE", 3)
+    made = Signing(tmp_path, Account.create(), configured(tmp_path), Suite())
+    with made.server:
+        for _ in range(3):
+            sign_request(made.remote, SCOPE, "POST", "/one/v1/leases", b"{}", time.time())
+        with pytest.raises(SignatureRefused, match="more than 3 signatures a minute"):
+            sign_request(made.remote, SCOPE, "POST", "/one/v1/leases", b"{}", time.time())
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Game:
+    return begin(deployed, tmp_path)
+
+
+def test_on_chain_it_submits_and_claims_but_moves_no_money(game: Game, tmp_path: Path) -> None:
+    operator, node = game.node()
+    step = game.publish()
+    made = Signing(tmp_path, node, configured(tmp_path, game.pool), game.deployed.deployment)
+    with made.server:
+        first = game.submit(made.remote, step, work("first"))
+        now = game.suite.client.now()
+        item = work("second")
+        game.submit(made.remote, step, item, game.receipt(str(node.address), item.sha256, now))
+        suite = game.deployed.suite(made.remote)
+        made.remote.sign_transaction(as_transaction(suite.pools.claim(first)))
+        for call in (
+            suite.pools.claim(replace(first, node=str(operator.address))),
+            suite.pools.submit(game.pool + 1, step, 2, item),
+            suite.pools.leave_pool(game.pool, str(node.address)),
+            suite.token.transfer(str(operator.address), 0),
+        ):
+            with pytest.raises(SignatureRefused):
+                made.remote.sign_transaction(as_transaction(call))
+    assert [file.node for file in game.state.submissions_of(game.pool)] == [node.address] * 2
+
+
+def as_transaction(call: Call) -> dict[str, Any]:
+    return transaction(to=call.to, data=call.data)
+
+
+_INSIDE = """
+import json, os, pathlib, sys
+sys.path.insert(0, sys.argv[3])
+from worker.signer import RemoteAccount, SignatureRefused
+folder, secret = pathlib.Path(sys.argv[1]), sys.argv[2]
+found = []
+for top in ("/proc/self/environ", "/proc/1/environ"):
+    try:
+        found.append(secret in pathlib.Path(top).read_text(errors="replace"))
+    except OSError:
+        pass
+account = RemoteAccount(os.environ["MUSTER_SIGNER"])
+refused = 0
+for attempt in (
+    lambda: account.unsafe_sign_hash(bytes(32)),
+    lambda: account.sign_transaction({"type": 2, "chainId": 31337, "nonce": 0, "value": 10**18, "data": b"",
+        "gas": 21000, "maxFeePerGas": 10**9, "maxPriorityFeePerGas": 1, "to": "0x" + "33" * 20}),
+    lambda: account._ask({"key": True}),
+):
+    try:
+        attempt()
+    except SignatureRefused:
+        refused += 1
+print(json.dumps({"address": account.address, "refused": refused, "leaked": any(found),
+    "keys": [one.name for one in folder.glob("node.*")], "members": [one for one in vars(account)]}))
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH: apt-get install bubblewrap")
+def test_arbitrary_code_in_the_isolation_finds_no_key_and_gets_no_other_signature(tmp_path: Path) -> None:
+    (tmp_path / "node.password").write_text("three plain words\n")
+    (tmp_path / "node.password").chmod(0o600)
+    (tmp_path / "deployment.json").write_text("{}")
+    keystore.create(tmp_path / "node.json", "three plain words", work_factor=keystore.LIGHT_SCRYPT_N)
+    config = configured(tmp_path)
+    config.cache.mkdir()
+    account = config.node.open()
+    made = Signing(tmp_path, account, config, cast(Deployment, Suite()))
+    argv = (sys.executable, "-P", "-c", _INSIDE, str(tmp_path), account.key.hex(), "/rooms")
+    policy = worker_policy(config, Mode.BUBBLEWRAP)
+    policy = policy.model_copy(update={"mounts": (*policy.mounts, Mount(source=ROOT, target=Path("/rooms")))})
+    with made.server, TemporaryFile() as said, TemporaryFile() as errors:
+        with IsolatedProcess(Launch(Mode.BUBBLEWRAP, policy, argv, ""), subprocess.DEVNULL, said, errors) as process:
+            code = process.wait()
+        errors.seek(0)
+        assert code == 0, errors.read().decode()
+        said.seek(0)
+        report = json.loads(said.read())
+    assert report["address"] == account.address
+    assert report["refused"] == 3
+    assert report["keys"] == []
+    assert not report["leaked"]
+    assert report["members"] == ["_path", "address"]
