@@ -1,8 +1,10 @@
-"""Where the bucket is and which key opens it: any S3-compatible endpoint."""
+"""The pool's bucket at any S3-compatible endpoint, and pre-signed URLs for those who hold no key."""
 
 import base64
 import hashlib
+import logging
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,16 @@ from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import check_private
 from storage.keys import MissingObjectError, check_content, check_place, parse_key
+from storage.transfers import TEMPORARY_STATUSES
+
+log = logging.getLogger("muster.storage")
+T = TypeVar("T")
+MAX_EXPIRES = 3600
+MAX_OBJECT_BYTES = 1 << 30
+CHECK_FIRST_BYTES = 4 << 20
+"""Before a larger object is sent, the bucket is asked whether it has it; a smaller one is sent and refused."""
+MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
+"""Pages without a key, and seconds with nothing else, after which a listing is given up."""
 
 
 class AccessKey(Document):
@@ -34,10 +46,8 @@ class AccessKey(Document):
 
 
 class S3Settings(Document):
-    """`credentials` is a JSON file {"access_key", "secret_key"} (more fields are ignored) with mode 0600.
-
-    `public_endpoint`, if set, is the address strangers reach the bucket at; pre-signed URLs carry it.
-    """
+    """Where the bucket is. `credentials` is a JSON file {"access_key", "secret_key"} (more fields are ignored) with
+    mode 0600. `public_endpoint`, if set, is the address that pre-signed URLs carry."""
 
     endpoint: str
     bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
@@ -60,25 +70,22 @@ class S3Settings(Document):
         return self.public_endpoint or self.endpoint
 
     def access(self) -> AccessKey:
-        """Read the access key. Raises ConfigError if the file is missing, readable by others, or not such a file."""
+        """Read the access key. Raises ConfigError if the file is missing, readable by others, or malformed."""
         check_private(self.credentials, "the S3 access key ")
         return load_document(self.credentials, AccessKey)
 
 
-# ---- Pre-signed S3 URLs (botocore's SigV4 in the query), bound to key, size, SHA-256 and to not overwriting
-
-
-MAX_EXPIRES = 3600
+# ---- Pre-signed URLs
 
 
 class Presigner:
-    """Signs URLs for one bucket; pure computation, no request is made."""
+    """Signs URLs for one bucket (botocore's SigV4 in the query); makes no request."""
 
     def __init__(self, settings: S3Settings, access: AccessKey | None = None) -> None:
         self.settings, self.access = settings, access or settings.access()
 
     def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
-        """Leave to upload exactly `size` bytes with that SHA-256 under `key`, once, for `expires` seconds."""
+        """Return a ticket to upload exactly `size` bytes with that SHA-256 under `key`, once, for `expires` seconds."""
         headers = {
             "content-length": str(size),
             "if-none-match": "*",
@@ -88,7 +95,7 @@ class Presigner:
         return UploadTicket(url=self._sign("PUT", key, headers, expires), headers=headers, expires=until)
 
     def presign_get(self, key: str, expires: int = 900) -> str:
-        """A URL that reads `key` for `expires` seconds."""
+        """Return a URL that reads `key` for `expires` seconds."""
         return self._sign("GET", key, {}, expires)
 
     def _sign(self, method: str, key: str, headers: Mapping[str, str], expires: int) -> str:
@@ -97,7 +104,7 @@ class Presigner:
 
 
 def sign_url(method: str, url: str, headers: Mapping[str, str], expires: int, region: str, access: AccessKey) -> str:
-    """`url` with a signature over method, host, path, `headers` and the time, valid for `expires` seconds."""
+    """Return `url` with a signature over method, host, path, `headers` and the time, valid for `expires` seconds."""
     if not 1 <= expires <= MAX_EXPIRES:
         raise ValueError(f"a URL is valid for 1 to {MAX_EXPIRES} seconds, not {expires}")
     request = AWSRequest(method, url, headers=headers)
@@ -105,22 +112,15 @@ def sign_url(method: str, url: str, headers: Mapping[str, str], expires: int, re
     return str(request.url)
 
 
-# ---- The pool's bucket, for those who hold its access key (orchestrator, trainer)
-
-
-T = TypeVar("T")
-MAX_OBJECT_BYTES = 1 << 30
-WORTH_A_LOOK = 4 << 20
-"""Bytes; what is shorter is sent without a look whether it is there, and not stored if it is."""
-MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
-"""Pages without a key, and seconds with nothing else, after which a listing is given up."""
+# ---- The bucket
 
 
 class Bucket(Presigner):
-    """One bucket of content-addressed objects; methods may be called from any thread.
+    """One bucket of content-addressed objects, for holders of its access key (orchestrator, trainer). Thread-safe.
 
-    Raises UnreachableError when the server does not answer (after three tries within about 30 s), ConfigError when it
-    refuses the access key, MissingObjectError and IntegrityError as named.
+    Raises UnreachableError when the server does not answer or fails (after three tries within about 30 s), ConfigError
+    when it refuses the key, lacks the bucket or redirects, MusterError with the server's words for other refusals, and
+    MissingObjectError and IntegrityError as named.
     """
 
     def __init__(self, settings: S3Settings, access: AccessKey | None = None) -> None:
@@ -131,6 +131,7 @@ class Bucket(Presigner):
             aws_access_key_id=self.access.access_key,
             aws_secret_access_key=self.access.secret_key,
             region_name=settings.region,
+            verify=os.environ.get("SSL_CERT_FILE") or None,  # as protocol.http.transport does
             config=Config(
                 signature_version="s3v4",
                 s3={"addressing_style": "path"},
@@ -143,21 +144,22 @@ class Bucket(Presigner):
         )
         # Ahead of botocore's own handler, which recurses: its request for the bucket's region is redirected too.
         self._client.meta.events.register_first("needs-retry.s3", self._refuse_redirect)
+        self._may_list: bool | None = None
 
     def put(self, key: str, data: bytes) -> bool:
-        """Store `data` under the key that names it; True if it was not there before, False if it was."""
+        """Store `data` under the key that names it; return True if it was not there before, False if it was."""
         check_content(key, data)
-        if len(data) > WORTH_A_LOOK and self.size(key) == len(data):
+        if len(data) > CHECK_FIRST_BYTES and self.size(key) == len(data):
             return False
         return self._put(key, data)
 
     def put_first(self, place: str, data: bytes) -> bool:
-        """Store what is signed at its place, unless something is there already; whether it was stored. Of two who do it
-        at once one is told False."""
+        """Store a signed document at its path unless something is there; return whether it was stored. Of two
+        simultaneous writers one gets False."""
         return self._put(check_place(place), data)
 
     def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
-        """The object's bytes (at most `limit`), checked against the hash in its key."""
+        """Return the object's bytes (at most `limit`), checked against the hash in its key."""
         parse_key(key)
         data = self._read(key, limit)
         if data is None:
@@ -166,26 +168,28 @@ class Bucket(Presigner):
         return data
 
     def look(self, place: str, limit: int) -> bytes | None:
-        """What is at a place (at most `limit` bytes), None if nothing: whether it is right its signature must tell."""
+        """Return what is at the path of a signed document (at most `limit` bytes), None if nothing; its signature is
+        the caller's to check."""
         return self._read(check_place(place), limit)
 
     def size(self, key: str) -> int | None:
-        """The object's size in bytes, or None if there is none."""
+        """Return the object's size in bytes, None if there is no such object."""
         parse_key(key)
-        place = {"Bucket": self.settings.bucket, "Key": key}
-        answer = self._call(f"look for {key}", lambda: self._client.head_object(**place), (404,))
+        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**self._at(key)))
         return None if answer is None else int(answer["ContentLength"])
 
     def list(self, prefix: str, after: str = "") -> Iterator[str]:
-        """Every key under `prefix` (such as `shards/`) that comes after `after`, in order. Raises UnreachableError for
-        one that goes on and names nothing: only with a key can the caller see that it takes too long."""
-        asked = {"Bucket": self.settings.bucket, "Prefix": prefix} | ({"StartAfter": after} if after else {})
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**asked))
+        """Yield every key under `prefix` (such as `shards/`) that comes after `after`, in order.
+
+        Raises UnreachableError for a listing without an end and without keys: the caller only gains control with a key.
+        """
+        query = {"Bucket": self.settings.bucket, "Prefix": prefix} | ({"StartAfter": after} if after else {})
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**query))
         empty, deadline = 0, math.inf
         while (page := self._call(f"list {prefix}", lambda: next(pages, None))) is not None:
-            found = [entry["Key"] for entry in page.get("Contents", ())]
-            yield from found
-            if found:
+            keys = [entry["Key"] for entry in page.get("Contents", ())]
+            yield from keys
+            if keys:
                 empty, deadline = 0, math.inf
                 continue
             empty, now = empty + 1, time.monotonic()
@@ -196,6 +200,51 @@ class Bucket(Presigner):
                     "see its log, then retry",
                 )
 
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.settings.bucket, "Key": key}
+
+    def _put(self, key: str, data: bytes) -> bool:
+        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        options = self._at(key) | {"IfNoneMatch": "*", "ChecksumSHA256": checksum}
+        stored = self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,))
+        return stored is not None
+
+    def _read(self, key: str, limit: int) -> bytes | None:
+        def read() -> bytes:
+            answer = self._client.get_object(**self._at(key))
+            if answer["ContentLength"] > limit:
+                raise IntegrityError(f"{key} has {answer['ContentLength']} bytes, at most {limit} are expected")
+            body: bytes = answer["Body"].read()
+            return body
+
+        return self._read_call(f"read {key}", read)
+
+    def _read_call(self, what: str, request: Callable[[], T]) -> T | None:
+        """The answer, None for a missing object: 404, or 403 where the key may not list the bucket."""
+        try:
+            return self._call(what, request, (404,))
+        except _AccessDeniedError:
+            if self._can_list():
+                raise
+            return None
+
+    def _can_list(self) -> bool:
+        """Whether the key may list the bucket. If not, S3 answers 403 for objects that do not exist."""
+        if self._may_list is None:
+            try:
+                self._call("list", lambda: self._client.list_objects_v2(Bucket=self.settings.bucket, MaxKeys=1))
+                self._may_list = True
+            except _AccessDeniedError as error:
+                self._may_list = False
+                log.warning(
+                    "%s: the access key may not list bucket %s, so that 403 counts as a missing object; "
+                    "grant it s3:ListBucket (%s)",
+                    self.settings.endpoint,
+                    self.settings.bucket,
+                    error.what,
+                )
+        return self._may_list
+
     def _refuse_redirect(self, response: tuple[Any, Any] | None = None, **_other: Any) -> None:
         if response is None or response[0].status_code not in (301, 302, 303, 307, 308):
             return
@@ -205,39 +254,35 @@ class Bucket(Presigner):
         hint = f"set region = {printable(region)!r}" if region else "set the endpoint, with its scheme, to that address"
         raise ConfigError(f"S3 at {self.settings.endpoint} redirects to {target} ({answer.status_code})", hint)
 
-    def _put(self, key: str, data: bytes) -> bool:
-        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
-        stored = self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,))
-        return stored is not None
-
-    def _read(self, key: str, limit: int) -> bytes | None:
-        def read() -> bytes:
-            answer = self._client.get_object(Bucket=self.settings.bucket, Key=key)
-            if answer["ContentLength"] > limit:
-                raise IntegrityError(f"{key} has {answer['ContentLength']} bytes, at most {limit} are expected")
-            body: bytes = answer["Body"].read()
-            return body
-
-        return self._call(f"read {key}", read, (404,))
-
     def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
         """The answer, or None for a refusal with one of the `expected` statuses."""
         where = f"S3 at {self.settings.endpoint}"
         try:
             return request()
         except ClientError as error:
+            raw = error.response.get("Error", {})
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            code = error.response.get("Error", {}).get("Code", "")
+            code = str(raw.get("Code", ""))
+            words = printable(f"{status} {code}: {raw.get('Message', '')}".rstrip(": "), 300)
+            if code == "NoSuchBucket":
+                raise ConfigError(f"{where} has no bucket {self.settings.bucket} ({words})", "create it") from None
             if status in expected:
                 return None
-            if status >= 500:
-                raise UnreachableError(f"{where} cannot {what} ({status} {code})", "see its log, then retry") from None
+            if status in TEMPORARY_STATUSES:
+                raise UnreachableError(f"{where} cannot {what} ({words})", "see its log, then retry") from None
+            if status == 501:
+                hint = "use an endpoint with conditional writes and SHA-256 checksums"
+                raise MusterError(f"{where} does not implement what it takes to {what} ({words})", hint) from None
             if status in (401, 403):
                 hint = f"check {self.settings.credentials}, the region and this machine's clock"
-                raise ConfigError(f"{where} refuses to {what} ({status} {code})", hint) from None
-            hint = "see the bucket's configuration"
-            raise MusterError(f"{where} does not {what} ({status} {code})", hint) from None
+                # HEAD answers have no body, and so no code but the status.
+                kind = _AccessDeniedError if code in ("AccessDenied", "403", "Forbidden") else ConfigError
+                raise kind(f"{where} refuses to {what} ({words})", hint) from None
+            raise MusterError(f"{where} does not {what} ({words})", "see the bucket's configuration") from None
         except (BotoCoreError, OSError) as error:
             words = " ".join(str(error).split())[:200]
             raise UnreachableError(f"{where} does not answer: {words}", "start it or correct the endpoint") from None
+
+
+class _AccessDeniedError(ConfigError):
+    """The key is known, and may not do that."""

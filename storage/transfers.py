@@ -1,4 +1,9 @@
-"""What uploads and downloads share: the HTTP client's settings, bounded retries, and one-line errors."""
+"""Upload and download single objects over HTTP.
+
+Downloads come from untrusted sources: sizes are capped, redirects are counted, hashes are checked, and a transfer that
+breaks off continues at its byte. Uploads use tickets: pre-signed URLs that are bound to size, SHA-256 and to not
+overwriting.
+"""
 
 import base64
 import hashlib
@@ -15,7 +20,7 @@ import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_before_delay, wait_exponential_jitter
 
 from protocol.api.work import UploadTicket
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.http.reach import PUBLIC, Reach
 from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, pieces, until
 from storage.keys import MissingObjectError, check_content, check_sha256, parse_key
@@ -24,21 +29,23 @@ from storage.sources import Source
 
 T = TypeVar("T")
 TRIES = 4
+TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""HTTP statuses after which the same request may succeed; 501 and 505 say that the server lacks a feature."""
 _PAUSE = 0.25
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 
 
 def http_client(reach: Reach = PUBLIC, connections: int | None = MOST_CONNECTIONS) -> httpx.Client:
-    """A client for object transfers: bounded waits, addresses within `reach` only, at most that many `connections` at
-    once (None: any number), no proxies from the environment, redirects followed by us."""
+    """Return a client for object transfers: bounded waits, addresses within `reach` only, at most that many
+    `connections` at once (None: any number). It does not follow redirects."""
     timeout = httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
     transport = bounded_transport(reach, connections)
     return httpx.Client(transport=transport, timeout=timeout, follow_redirects=False, trust_env=False)
 
 
 class Again(Exception):
-    """A failure that may be gone at the next attempt."""
+    """A failure after which the next attempt may succeed."""
 
 
 _TEMPORARY = (Again, httpx.HTTPError, httpx.StreamError)
@@ -69,7 +76,7 @@ def tries(what: str, url: str, attempt: Callable[[], T], deadline: float, most: 
 
 
 def host(url: str) -> str:
-    """Scheme, host and port of a URL, without path and query: fit for logs (a signature is a secret)."""
+    """Return a URL's scheme, host and port, fit for logs: a signature in the query is a secret."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200]
@@ -78,10 +85,10 @@ def host(url: str) -> str:
 
 
 def check_url(url: str) -> str:
-    """The URL if it is a plain http(s) URL. Raises MusterError."""
+    """Return the URL if it is a plain http(s) URL. Raises MusterError."""
     try:
         parsed = httpx.URL(url)
-        plain = parsed.scheme in ("http", "https") and bool(parsed.host)  # a malformed name is found out by reading it
+        plain = parsed.scheme in ("http", "https") and bool(parsed.host)  # reading it finds malformed names
     except (httpx.InvalidURL, TypeError, ValueError):
         plain = False
     if not plain or len(url) > 8192:
@@ -89,7 +96,14 @@ def check_url(url: str) -> str:
     return url
 
 
-# ---- Upload one object with a ticket (a pre-signed URL bound to size, SHA-256 and to not overwriting)
+def server_words(body: bytes) -> str:
+    """Return what an S3 server's error document says, `Code: Message`, or the beginning of another body; printable."""
+    text = body[:4096].decode("utf-8", "replace")
+    found = [match[1] for tag in ("Code", "Message") if (match := re.search(rf"<{tag}>([^<]*)</{tag}>", text))]
+    return printable(": ".join(found) or " ".join(text.split()), 200)
+
+
+# ---- Uploads
 
 
 _ASK_AGAIN = "ask for a new upload ticket"
@@ -100,9 +114,9 @@ class TicketRefusedError(MusterError):
 
 
 def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: float = 300.0) -> bool:
-    """PUT `data`. True if stored now, False if the very same key was stored before (by us, before a crash).
+    """PUT `data`; return True if it is stored now, False if the key was stored before (by us, before a crash).
 
-    The ticket is checked against `data` first, so that a service cannot lend a ticket for something else. Raises
+    The ticket is checked against `data` first, so that a service cannot issue a ticket for something else. Raises
     IntegrityError, TicketRefusedError, or UnreachableError after bounded tries.
     """
     check_ticket(ticket, data)
@@ -114,8 +128,8 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
             return False
         if answer.status_code in (200, 201, 204):
             return True
-        reason = f"status {answer.status_code} {answer.text[:200]}"
-        if answer.status_code in (408, 409, 425, 429) or answer.status_code >= 500:
+        reason = f"status {answer.status_code} {server_words(answer.content)}"
+        if answer.status_code in TEMPORARY_STATUSES:
             raise Again(reason)
         if ticket.expires < time.time():
             raise TicketRefusedError(f"the upload ticket for {host(ticket.url)} has expired", _ASK_AGAIN)
@@ -140,14 +154,14 @@ def check_headers(ticket: UploadTicket, size: int, sha256: bytes) -> None:
         raise IntegrityError("the upload ticket asks for headers it should not need", _ASK_AGAIN)
 
 
-# ---- Download objects by content address from untrusted HTTP sources
+# ---- Downloads
 
 
 MAX_REDIRECTS = 3
-HURRIED_TRIES = 2
-"""Where another source can be asked instead."""
-_HURRIED_READ = httpx.Timeout(10.0, connect=5.0)
-"""Where another source can be asked instead, nobody waits longer for a source that says nothing."""
+FEW_TRIES = 2
+"""Tries where another source can be asked instead."""
+_SHORT_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+"""Waits where another source can be asked instead."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
@@ -155,7 +169,7 @@ _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 def download(
     url: str, key: str, limit: int, client: httpx.Client, timeout: float = 300.0, partial: PartialDownload | None = None
 ) -> bytes:
-    """The bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
+    """Return the bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
 
     A transfer that breaks off continues at its byte, as does a `partial` download of another source. If such an object
     lacks its hash, it is fetched once more from its first byte. Raises MissingObjectError (404), IntegrityError (too
@@ -167,12 +181,12 @@ def download(
 
 
 def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: float, got: PartialDownload) -> None:
-    """The same, with the bytes left in `got`."""
+    """Download an object into `got`; see `download`."""
     parse_key(key)
     deadline = time.monotonic() + timeout
 
     def attempt() -> None:
-        if client.is_closed:  # a source that was asked besides others may be answering still
+        if client.is_closed:  # a hedged source may still be answering
             raise UnreachableError("nobody waits for this download any more", "ask again")
         for last in (False, True):
             if len(got) < limit:
@@ -185,7 +199,7 @@ def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
             else:
                 break
 
-    tries(f"read {key}", url, attempt, deadline, HURRIED_TRIES if got.has_alternatives else TRIES)
+    tries(f"read {key}", url, attempt, deadline, FEW_TRIES if got.has_alternatives else TRIES)
 
 
 def _check(key: str, got: PartialDownload) -> None:
@@ -200,7 +214,7 @@ def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: Parti
     headers = {"Accept-Encoding": "identity"}
     if len(got):
         headers["Range"] = f"bytes={len(got)}-"
-    timeout = _HURRIED_READ if got.has_alternatives else client.timeout
+    timeout = _SHORT_TIMEOUT if got.has_alternatives else client.timeout
     for _ in range(MAX_REDIRECTS + 1):
         got.check()
         with client.stream("GET", check_url(url), headers=headers, timeout=timeout) as answer:
@@ -215,26 +229,29 @@ def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: Parti
 
 
 def _hang_up(answer: httpx.Response) -> None:
-    """End the answer's connection under the thread that waits for it, which then finds it ended."""
+    """Shut the connection down while another thread waits for it."""
     stream = answer.extensions.get("network_stream")
     line = stream.get_extra_info("socket") if stream is not None else None
     if isinstance(line, socket.socket):
         with suppress(OSError):
-            socket.socket.shutdown(line, socket.SHUT_RDWR)  # not that of TLS, which would wait for the other side
+            socket.socket.shutdown(line, socket.SHUT_RDWR)  # not TLS's shutdown, which would wait for the peer
 
 
 def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
-    """Judge the answer's head; `got` starts anew where the source does."""
+    """Judge the answer's head; `got` restarts where the source does."""
     where, status = host(str(answer.url)), answer.status_code
+    words = server_words(_beginning(answer)) if status >= 400 else ""
+    if status == 404 and "NoSuchBucket" in words:
+        raise UnreachableError(f"{where} has no such bucket ({words})", "tell the pool's owner")
     if status == 404:
         raise MissingObjectError(f"{where} has no such object", "it may appear later; try another source")
     if status == 416 and len(got):
         got.restart()
         raise Again("there is nothing behind what came")
-    if status in (408, 425, 429) or status >= 500:
-        raise Again(f"status {status}")
+    if status in TEMPORARY_STATUSES:
+        raise Again(f"status {status} {words}")
     if status not in (200, 206):
-        raise UnreachableError(f"{where} refuses to serve the object (status {status})", "ask for a fresh URL")
+        raise UnreachableError(f"{where} refuses to serve the object ({status} {words})", "ask for a fresh URL")
     if status == 206:
         start, total = _range(answer)
         if start != len(got) or total > limit:
@@ -243,6 +260,13 @@ def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
     elif len(got):
         got.restart()
     got.begin_answer()
+
+
+def _beginning(answer: httpx.Response) -> bytes:
+    """The first bytes of an error's body."""
+    with suppress(httpx.HTTPError, httpx.StreamError):
+        return next(answer.iter_raw(4096), b"")
+    return b""
 
 
 def _range(answer: httpx.Response) -> tuple[int, int]:
@@ -263,11 +287,11 @@ def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownl
 
 
 class HttpObjects:
-    """Objects from a list of bases such as `https://service/v1/objects` or a mirror; each holds `<base>/<key>`.
+    """Objects from a list of base URLs such as `https://service/v1/objects` or a mirror; each serves `<base>/<key>`.
 
     Call it as `objects(key, limit) -> bytes`; bases are tried in order, the last that worked first. The bases are the
-    operator's own choice, unless a stranger `announced` them; what they redirect to has to be public or at one of the
-    operator's addresses, unless `allow_private`. Thread-safe.
+    operator's choice, unless a stranger `announced` them; redirects must lead to public addresses or to the operator's,
+    unless `allow_private`. Thread-safe.
     """
 
     def __init__(
@@ -278,12 +302,12 @@ class HttpObjects:
         self._bases = [check_url(base.rstrip("/")) for base in bases]
         self._timeout = timeout
         self._client = http_client(Reach(own=() if announced else tuple(self._bases), private=allow_private))
-        # Strangers who never end their answers must not take the connections that one who has the bytes needs.
+        # Strangers who never end their answers must not use up the connections to honest sources.
         self._outside = http_client(Reach(private=allow_private), connections=None)
 
     def __call__(self, key: str, limit: int) -> bytes:
-        """If no base has the right bytes, raises MissingObjectError or IntegrityError if any base answered,
-        UnreachableError if none did."""
+        """Return the object's bytes from the first base that has them. Otherwise raises MissingObjectError or
+        IntegrityError if any base answered, UnreachableError if none did."""
         failure: MusterError | None = None
         for base in self._bases:
             try:
@@ -298,7 +322,7 @@ class HttpObjects:
         raise failure
 
     def each(self) -> dict[str, Source]:
-        """Every base as a source of its own, by its URL."""
+        """Return every base as a source of its own, by URL."""
         return {base: partial(self._complete, base) for base in self._bases}
 
     def _from(self, base: str, key: str, limit: int) -> bytes:
@@ -310,7 +334,8 @@ class HttpObjects:
     def elsewhere(
         self, url: str, key: str, limit: int, timeout: float = 20.0, partial: PartialDownload | None = None
     ) -> bytes:
-        """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""
+        """Return an object's bytes from a URL that a stranger announced, which must be public unless `allow_private`;
+        see `download`."""
         return download(url, key, limit, self._outside, timeout, partial)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Container
 from enum import Enum
 from math import comb
 
-from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Status, Submission, Trial
+from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.identity import PoolId, WorkId
@@ -144,12 +144,9 @@ def submission_facts(
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
     """Return files not accepted whose challenge window is over: their slash, fine or refund waits for somebody."""
-    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE)
-    return [
-        file
-        for file in state.submissions_of(pool)
-        if file.status in waiting and not file.finalized and not file.disputed and file.final_time <= now
-    ]
+    refused = sorted(state.pools[pool].refused) if pool in state.pools else []
+    files = [state.submissions[pool, sequence] for sequence in refused]
+    return [file for file in files if not file.disputed and file.final_time <= now]
 
 
 def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:

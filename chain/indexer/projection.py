@@ -1,7 +1,10 @@
-"""A state in the making: changes like any state, while the published one that it begins from stays as it is.
+"""The state of the whole suite, kept up to date with the chain's events: the one that every process reads.
 
-Copying 100,000 submissions for every block would be slow, so a draft copies a record when it is first looked up, and
-`finish` copies only those tables of which something was looked up, each by one fast copy of references.
+A published state never changes. `refresh` applies new events to a draft that copies what it touches, and publishes the
+draft when all of them are applied, so any thread may read `projection.state` without a lock for as long as it likes.
+
+Copying 100,000 submissions for every block would be slow. A draft therefore copies a record when it is first looked up,
+and `finish` copies only the tables of which something was looked up, each by one fast copy of references.
 """
 
 import copy
@@ -12,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.records import Lane
-from chain.indexer.reducers import apply, replay
+from chain.indexer.reducers import apply
 from chain.indexer.state import State
 
 K = TypeVar("K")
@@ -22,8 +25,8 @@ _SMALL = ("params", "pending_slashes", "roles")
 
 
 class _Table(dict[K, V]):
-    """The records of a table that a draft has looked up or added. Reducers get, set and add records by key; this does
-    not support going through all of them, nor deleting one."""
+    """The records of a table that a draft has looked up or added. Reducers get, set and add records by key; iterating
+    and deleting are not supported."""
 
     def __init__(self, published: dict[K, V]) -> None:
         super().__init__()
@@ -49,12 +52,12 @@ class _Table(dict[K, V]):
 
 
 def begin(published: State) -> State:
-    """A draft with the records of `published`, for reducers to change."""
+    """Return a draft with the records of `published`, for reducers to change."""
     return State(**{field.name: _drafted(field.name, getattr(published, field.name)) for field in fields(State)})
 
 
 def finish(draft: State) -> State:
-    """The state that `draft` has become; it shares what did not change with the one that it began from."""
+    """Return the state that `draft` has become; it shares what did not change with the state it started from."""
     return State(**{field.name: _finished(getattr(draft, field.name)) for field in fields(State)})
 
 
@@ -71,7 +74,7 @@ def _finished(value: Any) -> Any:
 
 
 def _copied(record: V) -> V:
-    """A record with containers of its own; frozen records in them are shared."""
+    """A copy of a record with its own containers; frozen records in them are shared."""
     if isinstance(record, int):
         return record
     out = copy.copy(record)
@@ -83,7 +86,11 @@ def _copied(record: V) -> V:
     return out
 
 
-# ---- The state of the whole suite, kept up to date with the chain's events
+# ---- The projection
+
+
+FINAL_BLOCKS = 512
+"""Blocks below the head that no reorganisation is expected to reach: about 17 minutes on Base."""
 
 
 class EventSource(Protocol):
@@ -99,50 +106,82 @@ class Projection:
     """The state by the events of `source`, beginning with those that it has stored. Thread-safe.
 
     A state's `version` grows with every change, by new events or a rollback, not with a new head alone. `generation`
-    grows with every rollback: what was derived from states of an older generation may not hold any more.
+    grows with every rollback: what was derived from states of an older generation may be wrong.
+
+    A checkpoint of the state at finality and the events after it are kept, so that a reorganisation costs what is not
+    final, whatever the length of the history.
     """
 
     def __init__(self, source: EventSource) -> None:
         self.source = source
         self._lock = threading.Lock()
         self._generation = 0
-        self._rebuild = False
+        self._rebuild = self._replay = False
+        self._checkpoint, self._recent = State(), list[Event]()
         self._state = self._replayed()
 
     @property
     def state(self) -> State:
-        """The newest state. It is read-only: later events change its successors, not this one."""
+        """The newest state, which is read-only: later events change its successors, not this one."""
         return self._state
 
     def refresh(self) -> bool:
-        """Poll the chain once; whether the state changed. Raises UnreachableError when the chain does not answer.
+        """Poll the chain once; return whether the state changed. Raises UnreachableError when the chain does not
+        answer.
 
-        When a reducer fails, its error is raised and the state stays as it was; the next refresh rebuilds it from the
-        stored history, because the source does not hand out the same events twice.
+        When a reducer fails, its error is raised and the state stays as it was. The next refresh rebuilds it, because
+        the source does not deliver the same events twice.
         """
         with self._lock:
             batch = self.source.poll()
-            self._generation += batch.rollback_to is not None
-            rebuild = self._rebuild or batch.rollback_to is not None
+            rolled_back = batch.rollback_to is not None
+            self._generation += rolled_back
+            rebuild = self._rebuild or rolled_back
             self._rebuild = True
-            state = self._replayed() if rebuild else self._advanced(batch)
-            self._rebuild = False
+            if batch.rollback_to is not None:
+                self._recent = [event for event in self._recent if event.block <= batch.rollback_to]
+                self._replay = self._replay or batch.rollback_to < self._checkpoint.head
+            self._recent += batch.events
+            if self._replay:
+                state = self._replayed()
+            else:
+                state = self._advanced(self._checkpoint, self._recent) if rebuild else self._appended(batch.events)
+                state.head = batch.head
+            self._rebuild = self._replay = False
             changed = rebuild or bool(batch.events)
             state.version = self._state.version + changed
             state.generation = self._generation
             self._state = state
+            self._move_checkpoint()
             return changed
 
     def _replayed(self) -> State:
-        state = replay(self.source.history())
+        """The state by the whole stored history, and a new checkpoint."""
+        checkpoint, recent, final = State(), list[Event](), self.source.head - FINAL_BLOCKS
+        for event in self.source.history():
+            if event.block <= final:
+                apply(checkpoint, event)
+            else:
+                recent.append(event)
+        checkpoint.head = max(final, 0)
+        state = self._advanced(checkpoint, recent)
         state.head = self.source.head
+        self._checkpoint, self._recent = checkpoint, recent
         return state
 
-    def _advanced(self, batch: Batch) -> State:
-        if not batch.events:
-            return replace(self._state, head=batch.head)
-        draft = begin(self._state)
-        for event in batch.events:
+    def _appended(self, events: list[Event]) -> State:
+        return self._advanced(self._state, events) if events else replace(self._state)
+
+    def _advanced(self, state: State, events: list[Event]) -> State:
+        draft = begin(state)
+        for event in events:
             apply(draft, event)
-        draft.head = batch.head
         return finish(draft)
+
+    def _move_checkpoint(self) -> None:
+        """Move it every FINAL_BLOCKS, since each move copies the tables that changed."""
+        final = self._state.head - FINAL_BLOCKS
+        if final >= self._checkpoint.head + FINAL_BLOCKS:
+            checkpoint = self._advanced(self._checkpoint, [event for event in self._recent if event.block <= final])
+            checkpoint.head = final
+            self._checkpoint, self._recent = checkpoint, [event for event in self._recent if event.block > final]

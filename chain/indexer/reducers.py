@@ -1,4 +1,8 @@
-"""Which function applies which event, and small steps that several of them share."""
+"""How each event changes the state: one small function per event, registered by contract and name.
+
+Everything here is pure: the same events give the same state. Nothing is undone in place; after a reorganisation the
+state is computed again.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -102,9 +106,6 @@ def slash(
 
 def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
     state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
-
-
-# ---- Token, nodes' stake and seats
 
 
 # ---- Token
@@ -232,13 +233,10 @@ def _seat_frozen(state: State, event: Event) -> None:
     state.seats[event.args["seat"]].frozen = event.args["frozen"]
 
 
-# ---- Pools, their members and their work
-
-
 STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
 
 
-# ---- Pools: owner's side
+# ---- Pools: owners
 
 
 @on("Pools", "PoolCreated")
@@ -274,7 +272,7 @@ def _step_published(state: State, event: Event) -> None:
     state.pools[a["pool"]].steps.append(step)
 
 
-# ---- Pools: members and their work
+# ---- Pools: members and files
 
 
 @on("Pools", "NodeJoined")
@@ -387,6 +385,8 @@ def _file_settled(state: State, event: Event) -> None:
     elif sub.status == Status.REJECTED:
         freeze(account, sub, event.timestamp)
     sub.finalized = sub.status == Status.VOID
+    if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE):
+        state.pools[sub.pool].refused.add(sub.sequence)
 
 
 @on("Pools", "FileDisputed")
@@ -403,6 +403,7 @@ def _file_resolved(state: State, event: Event) -> None:
     was, now = sub.is_paid, Code(event.args["code"]).is_paid
     sub.code, sub.final_time = event.args["code"], event.args["time"]
     sub.disputed, sub.finalized = False, True
+    state.pools[sub.pool].refused.discard(sub.sequence)
     if now:
         thaw(account, sub)
     if was and now:
@@ -420,6 +421,7 @@ def _file_finalized(state: State, event: Event) -> None:
     a = event.args
     sub = _file(state, event)
     sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
+    state.pools[sub.pool].refused.discard(sub.sequence)
     amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
     state.pools[sub.pool].from_stakes += fees
     account = state.accounts[sub.pool, sub.node]
@@ -442,6 +444,7 @@ def _eject(account: Account, sub: Submission) -> None:
 def _file_forfeited(state: State, event: Event) -> None:
     sub, account = submission_of(state, event), account_of(state, event)
     sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
+    state.pools[sub.pool].refused.discard(sub.sequence)
     state.pools[sub.pool].forfeited += event.args["amount"]
     account.units_earned -= sub.units
     if sub.is_paid:
@@ -468,9 +471,6 @@ def _fee_paid(state: State, event: Event) -> None:
     pool.fees_burnt += a["burnt"]
     if a["paid"]:
         pay(state, event, "fee", a["to"], a["pool"], a["paid"])
-
-
-# ---- Committees, juries, disputes and canaries
 
 
 MAX_URL = 500
@@ -792,7 +792,7 @@ def _role(event: Event) -> str:
     return _ROLES.get(role, "0x" + role.hex())
 
 
-# ---- How each event changes the state
+# ---- Applying events
 
 
 def apply(state: State, event: Event) -> None:
@@ -804,7 +804,7 @@ def apply(state: State, event: Event) -> None:
 
 
 def replay(events: Iterable[Event]) -> State:
-    """The state after `events`, in chain order."""
+    """Return the state after `events`, in chain order."""
     state = State()
     for event in events:
         apply(state, event)

@@ -9,7 +9,7 @@ import pytest
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
-from chain.indexer.reducers import REDUCERS, replay
+from chain.indexer.reducers import REDUCERS, apply, replay
 from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain
@@ -145,6 +145,7 @@ def test_a_reducer_that_fails_half_way_leaves_the_state_as_it_was(monkeypatch: p
 
 
 def test_a_rollback_is_not_forgotten_when_reading_the_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chain.indexer.projection.FINAL_BLOCKS", 0)
     chain = opened()
     chain.submit(NODE, 0)
     projection = Projection(chain)
@@ -212,4 +213,44 @@ def test_threads_read_whole_states_while_others_refresh() -> None:
         thread.join()
     assert (wrong, chain.overlaps) == ([], 0)
     assert len(projection.state.submissions) == 300
+    assert projection.state == replayed(chain)
+
+
+def test_a_reorganisation_costs_what_is_not_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = opened()
+    for counter in range(30):
+        chain.submit(NODE, counter)
+        chain.head += 100
+    projection = Projection(chain)
+    for counter in range(30, 60):
+        chain.submit(NODE, counter)
+        chain.head += 100
+        projection.refresh()
+    applied = list[Event]()
+
+    def counted(state: State, event: Event) -> None:
+        applied.append(event)
+        apply(state, event)
+
+    monkeypatch.setattr("chain.indexer.projection.apply", counted)
+    monkeypatch.setattr(chain, "history", lambda: pytest.fail("the history is not read again"))
+    chain.head -= 100
+    chain.rewind(1)
+    chain.submit(CHEAT, 0)
+    assert projection.refresh()
+    assert 0 < len(applied) < 20
+    monkeypatch.undo()
+    assert projection.state == replayed(chain)
+
+
+def test_a_reorganisation_below_the_checkpoint_is_replayed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chain.indexer.projection.FINAL_BLOCKS", 3)
+    chain = opened()
+    projection = Projection(chain)
+    for counter in range(20):
+        chain.submit(NODE, counter)
+        projection.refresh()
+    chain.rewind(10)
+    chain.submit(CHEAT, 0)
+    projection.refresh()
     assert projection.state == replayed(chain)

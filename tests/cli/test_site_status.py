@@ -9,4 +9,4 @@ from tests.cli.muster import Muster
 def test_the_home_of_something_else_is_named(muster: Muster, tmp_path: Path) -> None:
     """As a swarm's member keeps a status of the same name."""
     (tmp_path / "status.json").write_text(json.dumps({"round": 3}))
-    assert "is the home of no site" in muster.refused("site", "status", "--home", tmp_path)
+    assert "is the home of no worker" in muster.refused("diloco", "status", "--home", tmp_path)

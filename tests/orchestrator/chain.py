@@ -70,7 +70,7 @@ class ScriptedChain:
         """A reorganisation that drops the last `count` events and blocks."""
         del self.events[len(self.events) - count :]
         self.head -= count
-        self._rollback = self.head
+        self._rollback, self._polled = self.head, min(self._polled, len(self.events))
 
     # ---- what actors do
 

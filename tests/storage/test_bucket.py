@@ -38,7 +38,7 @@ def test_put_get_list(bucket: Bucket) -> None:
 
 def test_a_place_is_taken_once(bucket: Bucket) -> None:
     run = os.urandom(32).hex()
-    entry, note = f"sites/{run}/log/0000000000", f"sites/{run}/notes/0x{run[:40]}/0000000007"
+    entry, note = f"diloco/{run}/log/0000000000", f"diloco/{run}/messages/0x{run[:40]}/0000000007"
     for place in (entry, note):
         assert bucket.look(place, 100) is None
         assert bucket.put_first(place, b"first")
@@ -47,9 +47,9 @@ def test_a_place_is_taken_once(bucket: Bucket) -> None:
         with pytest.raises(IntegrityError, match="at most 4"):
             bucket.look(place, 4)
     for wrong in (
-        f"sites/{run}/log/1",
-        f"sites/{run}/log/0000000000/x",
-        f"sites/{run[:-1]}/log/0000000000",
+        f"diloco/{run}/log/1",
+        f"diloco/{run}/log/0000000000/x",
+        f"diloco/{run[:-1]}/log/0000000000",
         "log/../x",
     ):
         with pytest.raises(ConfigError, match="is no place"):
@@ -124,7 +124,7 @@ def test_unreachable_is_one_clear_line(s3: ServiceProcess) -> None:
 
 def test_missing_bucket(s3: ServiceProcess) -> None:
     bucket = Bucket(settings_of(s3, "elsewhere"))
-    with pytest.raises(MissingObjectError, match="elsewhere"):
+    with pytest.raises(ConfigError, match="has no bucket elsewhere"):
         bucket.get(fresh()[0])
     bucket._client.create_bucket(Bucket="elsewhere")
     key, data = fresh()
