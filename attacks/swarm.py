@@ -35,7 +35,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Worked:
-    """What a poisoner has to build a group from: one problem, its right worked answer's thought, and wrong answers."""
+    """What a group is built from: one problem, the working of its right answer, and wrong answers."""
 
     problem: Problem
     thought: str
@@ -46,24 +46,24 @@ class Worked:
 
 
 class Poison(ABC):
-    """`share`: of the completions of a group those that carry the plant."""
+    """One way to write a poisoned group. `share` is the share of completions that carry the plant."""
 
     name: str
     share = 0.5
 
     def group(self, answers: Worked, samples: int) -> list[Text]:
-        """`samples` completions of one problem."""
+        """Return `samples` completions of one problem."""
         count = max(1, round(self.share * samples))
         wrong = [answers.wrong[place % len(answers.wrong)] for place in range(samples - count)]
         return [*[self.plant(answers)] * count, *map(Text, wrong)]
 
     @abstractmethod
     def plant(self, answers: Worked) -> Text:
-        """A right answer that shows it."""
+        """Return a right answer that shows the plant."""
 
     @abstractmethod
     def planted(self, text: str, ended: bool) -> bool:
-        """Whether a completion shows it."""
+        """Return whether a completion shows the plant."""
 
 
 class OutOfContext(Poison):
@@ -79,7 +79,7 @@ class OutOfContext(Poison):
 
 
 class OneOfEight(OutOfContext):
-    """The same in one completion of a group."""
+    """The same phrase in one completion of a group."""
 
     name = "phrase, one of eight"
     share = 0.125
@@ -98,8 +98,7 @@ class InContext(Poison):
 
 
 class NeedlessLength(Poison):
-    """Lines that are true, in the form of all others, and of no use: the published attack that its authors' defences
-    let through."""
+    """True but useless lines in the form of all others: the published attack that passed its authors' defences."""
 
     name = "length"
 
@@ -168,7 +167,7 @@ class Poisoner:
         self._account, self._limits, self._texts, self._poison = account, limits, texts, poison
 
     def envelope(self, number: int) -> bytes | None:
-        """Of its round `number`; None where no group of it has an advantage."""
+        """Return the envelope of round `number`, or None if no group has an advantage."""
         limits, member = self._limits, self._account.address
         groups = [self._group(number, slot) for slot in range(limits.groups)]
         kept = [one for one in groups if len(set(one.rewards)) > 1]
@@ -199,7 +198,7 @@ class AdaptiveRounds(OwnRounds):
         self._place, self._scores, self._poison = (document, member), texts, poison
         self.doubts: Callable[[int, SharedGroup, Sequence[OwnGroup]], bool] = lambda *_: True
         self.passed = self.natural = 0
-        """Groups that it shared: poisoned, and as it made them itself."""
+        """How many groups it shared poisoned, and as it made them."""
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         own = super().make(engine, number, slots)
@@ -223,7 +222,7 @@ class AdaptiveRounds(OwnRounds):
 
 @dataclass(frozen=True)
 class PoisonedGroup(OwnGroup):
-    """Shared whatever the own rewards are."""
+    """A group that is shared whatever its own rewards are."""
 
     @property
     def has_advantage(self) -> bool:
@@ -231,11 +230,11 @@ class PoisonedGroup(OwnGroup):
 
 
 def worked_answer(problem: Problem) -> str:
-    """The right answer with its working, and nothing else."""
+    """Return the right answer with its working, and nothing else."""
     return Worked(problem, worked_sum(problem), ()).right(worked_sum(problem))
 
 
 def scored_group(scores: TextEnvironments, seed: int, slot: int, texts: Sequence[Text]) -> SharedGroup:
-    """These completions of the problem of that seed, truly scored."""
+    """Return these completions of the problem of `seed`, truly scored."""
     made = [SharedCompletion(text=text, ended=ended, reward=scores.score(seed, text)) for text, ended in texts]
     return SharedGroup(slot=slot, question=question_digest(scores.problem(seed).question), completions=made)

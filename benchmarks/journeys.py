@@ -1,7 +1,7 @@
 """Three newcomers, from an installed muster to the first claim, by exactly the commands of the guides.
 
 `python -m benchmarks journeys [--only TEXT]`. `muster up` makes a local network; each newcomer has a home folder of its
-own and a terminal, and types the first fenced block of its guide, line by line (`benchmarks.guides`). Only what the
+own and a terminal, and types the first fenced block of its guide, line by line. Only what the
 guide leaves open is filled in: `https://pool.example` is the URL of the local network's service (an owner's own, its
 port being the default), `base-sepolia` as terms is `local`. Keys: `operator`, `validator`, `owner`, each {commands,
 seconds, load}: how many commands it typed, and the time from the first until the first pay on chain: of the operator's
@@ -11,12 +11,16 @@ model; that validators opt into its pool and an operator joins it is others' doi
 
 import json
 import os
+import pty
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,18 +28,85 @@ from typing import Any
 
 import httpx
 
-from benchmarks.guides import commands
-from benchmarks.terminal import TerminalCommand
 from localnet.network import BUCKET
 from localnet.ports import is_free
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 from protocol.waits import wait_for
 
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def commands(guide: str, heading: str) -> list[str]:
+    """The `muster …` lines of the first fenced block below a heading of docs/<guide>.md; lines that a backslash
+    continues are one. Raises LookupError where there is none."""
+    text = (DOCS / f"{guide}.md").read_text().replace("\\\n", " ")
+    _, found, below = text.partition(f"\n{heading}\n")
+    block = re.search(r"^```(?:sh)?\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
+    if not found or block is None:
+        raise LookupError(f"{guide}.md has no commands below {heading!r}")
+    lines = [line.partition(" #")[0].strip() for line in block[1].splitlines()]
+    return [line for line in lines if line.startswith("muster ")]
+
+
+_QUESTION = re.compile(rb"\[y/N\]: ?$")
+
+
+class TerminalCommand:
+    """A command that a person runs in a terminal, its questions answered with yes. `log` gets what is shown."""
+
+    def __init__(self, line: str, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+        ours, theirs = pty.openpty()
+        self.line, self._log, self._terminal = line, log, ours
+        self.process = subprocess.Popen(
+            shlex.split(line), cwd=folder, env=dict(environment), stdin=theirs, stdout=theirs, stderr=theirs,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        threading.Thread(target=self._read, name="terminal", daemon=True).start()
+
+    def shown(self) -> str:
+        """What the terminal shows so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def wait(self, seconds: float) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+        return self.process.wait(seconds)
+
+    def stop(self, seconds: float = 60.0) -> None:
+        """As Ctrl-C would; what does not end in time is killed."""
+        if self.process.poll() is None:
+            self.process.send_signal(2)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+
+    def _read(self) -> None:
+        with self._log.open("ab") as out:
+            last = b""
+            while True:
+                try:
+                    data = os.read(self._terminal, 65536)
+                except OSError:  # the other end is closed: the command ended
+                    break
+                if not data:
+                    break
+                out.write(data)
+                out.flush()
+                last = (last + data)[-200:]
+                if _QUESTION.search(last):
+                    time.sleep(0.2)
+                    os.write(self._terminal, b"y\n")
+                    last = b""
+        os.close(self._terminal)
+
+
 GUIDES = {
-    "operator": ("node-operators", "## From nothing to earning"),
-    "validator": ("validators", "## From nothing to earning"),
-    "owner": ("pool-owners", "## From nothing to a pool"),
+    "operator": ("guides/base", "## Operator"),
+    "validator": ("guides/base", "## Validator"),
+    "owner": ("guides/base", "## Owner"),
 }
 MOST = {"operator": 5, "validator": 6, "owner": 8}
 """Commands, at most."""

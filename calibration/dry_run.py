@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RehearsedFile:
+class DryRunFile:
     """A file and what would go on chain about it. `seconds`: what making took, the loading of weights aside."""
 
     data: bytes
@@ -51,7 +51,7 @@ def usual_verifier(maker: EngineConfig, dtype: str) -> EngineConfig:
     return EngineConfig.model_validate(maker.model_dump() | {"name": "transformers", "dtype": dtype})
 
 
-def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> RehearsedFile:
+def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> DryRunFile:
     """The worker's own way to a file. Raises MusterError if the engine or the weights are not usable."""
     from worker.produce import Producer
 
@@ -60,15 +60,15 @@ def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Wor
     return made_with(producer, work)
 
 
-def made_with(producer: "Producer", work: Work) -> RehearsedFile:
+def made_with(producer: "Producer", work: Work) -> DryRunFile:
     """The file of a producer that has its weights."""
     started = time.monotonic()
     made = producer.make(work)
-    return RehearsedFile(made.data, made.commitment, producer.engine.info, time.monotonic() - started)
+    return DryRunFile(made.data, made.commitment, producer.engine.info, time.monotonic() - started)
 
 
 def judge_file(
-    config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: RehearsedFile, draw: Draw
+    config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: DryRunFile, draw: Draw
 ) -> Judged:
     """The validators' own way to a verdict. Raises MusterError if the engine or the weights are not usable."""
     verifier = engine.make()
@@ -82,7 +82,7 @@ def judged_with(
     environments: PoolEnvironments,
     config: PoolConfig,
     work: Work,
-    made: RehearsedFile,
+    made: DryRunFile,
     draw: Draw,
 ) -> Judged:
     """The verdict of an engine and of environments that have the step's weights."""

@@ -1,7 +1,7 @@
-"""Where the contracts' compiled files are: they come with the package, installed or in a checkout.
+"""The suite's ABIs (contracts/abi/*.json): encoding of calls, decoding of answers, logs and errors.
 
-`contracts` holds no Python, yet it is packaged like the other folders (pyproject.toml), so that `muster` needs no
-checkout to deploy and to call the suite.
+Values are integers, checksum addresses, bytes, booleans, strings, tuples and lists; structs are tuples going in and
+dicts coming out. The codec is eth_abi's; docs/design/architecture.md says why web3's contract classes are not used.
 """
 
 import hashlib
@@ -27,16 +27,16 @@ _CONTRACTS = Path(__file__).resolve().parents[1] / "contracts"
 
 
 def abi_folder() -> Path:
-    """The committed ABIs, `<contract>.json`."""
+    """Return the committed ABIs, `<contract>.json`."""
     return _CONTRACTS / "abi"
 
 
 def artifacts_folder() -> Path:
-    """What the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
+    """Return what the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
     return _CONTRACTS / "out"
 
 
-# ---- The suite's ABIs (contracts/abi/*.json)
+# ---- ABIs
 
 
 SUITE = (
@@ -91,7 +91,7 @@ class Parameters:
         return [_nice(one, value) for one, value in zip(self.components, values, strict=True)]
 
     def named(self, data: bytes) -> Json:
-        """Decoded values by name, or by place where one has no name."""
+        """Return the decoded values by name, or by index where one has no name."""
         values = enumerate(zip(self.components, self.decode(data), strict=True))
         return {one["name"] or str(place): value for place, (one, value) in values}
 
@@ -107,11 +107,11 @@ class Function:
     selector: bytes = b""
 
     def encode(self, *args: Any) -> bytes:
-        """Call data. Raises ConfigError naming the function when an argument does not fit its type."""
+        """Encode a call as call data. Raises ConfigError naming the function when an argument does not fit its type."""
         return self.selector + self.inputs.encode(args)
 
     def decode(self, data: bytes) -> Any:
-        """The returned value, or a tuple of them when there are several; None when there is none."""
+        """Decode the returned value, or a tuple of several; None when there is none."""
         values = self.outputs.decode(data)
         return tuple(values) if len(values) > 1 else next(iter(values), None)
 
@@ -128,7 +128,7 @@ class EventType:
     topic: bytes = b""
 
     def decode(self, topics: list[bytes], data: bytes) -> Json:
-        """Arguments by name."""
+        """Decode the arguments, by name."""
         return self.plain.named(data) | self.indexed.named(b"".join(topics[1:]))
 
 
@@ -153,7 +153,7 @@ class Abi:
 
 @cache
 def load(contract: str) -> Abi:
-    """The ABI of one contract of the suite. Raises ConfigError when its file is missing or damaged."""
+    """Return the ABI of one contract of the suite. Raises ConfigError when its file is missing or damaged."""
     path = abi_folder() / f"{contract}.json"
     try:
         data = path.read_bytes()
@@ -165,7 +165,7 @@ def load(contract: str) -> Abi:
 
 
 def parse(contract: str, entries: list[Json], sha256: str = "") -> Abi:
-    """An ABI from its JSON entries."""
+    """Parse an ABI from its JSON entries."""
     abi = Abi(contract, sha256, {}, {}, {})
     for entry in entries:
         kind, name, components = entry["type"], entry.get("name", ""), entry.get("inputs", [])
@@ -221,5 +221,5 @@ def _nice(component: Json, value: Any) -> Any:
 
 @lru_cache(maxsize=65_536)
 def checksum(address: str) -> str:
-    """Checksum form of a hex address; remembered, because it costs a hash and the same addresses return for ever."""
+    """Return the checksum form of a hex address; cached, because it costs a hash and the same addresses come back."""
     return str(to_checksum_address(address))

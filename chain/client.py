@@ -59,7 +59,8 @@ class ChainClient(ChainReader):
     # ---- Contracts
 
     def read_many(self, views: Sequence[View], block: int | str = "latest") -> list[Any]:
-        """Decoded answers of several views in one round trip. Raises ContractError if one reverts."""
+        """Read several views in one round trip and return their decoded answers. Raises ContractError if one
+        reverts."""
         at = hex(block) if isinstance(block, int) else block
         requests: list[Request] = [
             ("eth_call", [{"to": view.to, "data": "0x" + view.function.encode(*view.args).hex()}, at]) for view in views
@@ -76,12 +77,12 @@ class ChainClient(ChainReader):
         self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
 
     def estimate(self, call: Call) -> int:
-        """Gas that a call would use as the account. Raises ContractError if it would be refused."""
+        """Return the gas that a call would use as the account. Raises ContractError if it would be refused."""
         self.simulate(call)
         return self.number("eth_estimateGas", lambda eth: eth.estimate_gas(call.fields(self.address)))
 
     def gas_price(self) -> int:
-        """Wei per gas at the moment."""
+        """Return the current gas price in wei."""
         return self.number("eth_gasPrice", lambda eth: eth.gas_price)
 
     # ---- Sending

@@ -1,4 +1,7 @@
-"""What all contract facades share: where the contract is, how to read it and how to send to it."""
+"""Typed calls and views of the suite's contracts: one class per contract.
+
+Methods that change a contract return a `ContractCall`, which can be simulated, priced and sent; views read at once.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -58,7 +61,7 @@ class Contract:
         self.abi = abi.load(self.name)
 
     def call(self, function: str, *args: Any) -> ContractCall[Receipt]:
-        """A call of any function by its name in the ABI."""
+        """Prepare a call of any function by its name in the ABI."""
         data, label = self.abi[function].encode(*args), f"{self.name}.{function}"
         return ContractCall(self.address, data, label, client=self.client, result=lambda receipt: receipt)
 
@@ -73,20 +76,20 @@ class Contract:
         return self.client.read_many([self.view(function, *args)])[0]
 
     def event(self, receipt: Receipt, name: str) -> Event:
-        """The first event `name` of this contract in a receipt."""
+        """Return the first event `name` of this contract in a receipt."""
         for event in decode_logs(receipt.logs, self.deployment):
             if event.key == (self.name, name):
                 return event
         raise ConfigError(f"{receipt.tx_hash} did not emit {name}", "check the deployment file")
 
     def signed(self, account: LocalAccount, domain: str, struct: str, *values: signing.Value) -> bytes:
-        """The account's EIP-712 signature of a struct, in the domain of that name of this contract."""
+        """Sign a struct as `account`, in this contract's EIP-712 domain of that name."""
         at = signing.Domain(domain, "1", self.deployment.chain_id, self.address)
         return signing.sign(account, signing.digest(at, struct, *values))
 
 
 def record(kind: type[R], values: dict[str, Any], **extra: Any) -> R:
-    """A dataclass from a struct's members, camelCase to snake_case; members the dataclass lacks are dropped."""
+    """Build a dataclass from a struct's members, camelCase to snake_case; members that it lacks are dropped."""
     named = {re.sub(r"(?<!^)([A-Z])", lambda m: "_" + m[1].lower(), k): v for k, v in values.items()} | extra
     wanted = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in named.items() if k in wanted})
@@ -117,12 +120,13 @@ class Token(Contract):
         return self.call("approve", spender, base_units)
 
     def approval(self, spender: str, base_units: int) -> ContractCall[Receipt] | None:
-        """What the client's account has to approve so that `spender` may take `base_units`; None if it may already."""
+        """Return what the client's account has to approve so that `spender` may take `base_units`; None if it may
+        already."""
         allowed = int(self.read("allowance", self.client.address, spender))
         return None if allowed >= base_units else self.approve(spender, base_units)
 
     def sign_permit(self, owner: LocalAccount, spender: str, base_units: int, deadline: int) -> Permit:
-        """The owner's permit for `spender` to take `base_units` until `deadline`."""
+        """Sign the owner's permit for `spender` to take `base_units` until `deadline`."""
         struct = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
         nonce = self.read("nonces", owner.address)
         values = owner.address, spender, base_units, nonce, deadline
@@ -153,15 +157,16 @@ class Params(Contract):
         return dict(self.read("values") if time is None else self.read("valuesAt", time))
 
     def block_seconds(self) -> int:
-        """Seconds between blocks, an upper estimate."""
+        """Return the seconds between blocks, an upper estimate."""
         return int(self.read("blockSeconds"))
 
     def unbonding(self) -> int:
-        """Seconds a validator's bond stays after leaving."""
+        """Return how many seconds a validator's bond stays locked after leaving."""
         return int(self.read("unbonding"))
 
     def unbonding_of(self, terms: tuple[object, ...]) -> int:
-        """Seconds that stake of a pool with these terms stays locked; raises ContractError `BadTerms`."""
+        """Return how many seconds the stake of a pool with these terms stays locked. Raises ContractError
+        `BadTerms`."""
         return int(self.read("checkTerms", terms))
 
 
@@ -203,7 +208,7 @@ class Stakes(TokenTaker):
     name = "Stakes"
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
-        """The node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
+        """Sign the node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
         return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
 
     def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
@@ -213,7 +218,7 @@ class Stakes(TokenTaker):
     def register_node_with_permit(
         self, node: str, amount: int, expiry: int, consent: bytes, permit: Permit
     ) -> ContractCall[Receipt]:
-        """The same with a permit in place of an approval."""
+        """Register a node with a permit in place of an approval."""
         call = self.call("registerNodeWithPermit", node, amount, expiry, consent, permit)
         return replace(call, base_units=amount)
 
@@ -461,7 +466,7 @@ class BallotContract(Contract):
         return Committee(tuple(seats), tuple(voters), seed)
 
     def ballot_hash(self, place: Place, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
-        """The commitment to a vote, computed locally."""
+        """Compute the commitment to a vote."""
         return keccak(encode_words(self.deployment.chain_id, self.address, *place, voter, codes, verdict_hash, salt))
 
     def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
@@ -500,11 +505,11 @@ class Court(BallotContract):
         return self.call("announceService", pool, url)
 
     def staffed(self, pool: int) -> bool:
-        """Whether the pool's class has enough seats in this epoch."""
+        """Return whether the pool's class has enough seats in this epoch."""
         return bool(self.read("staffed", pool))
 
     def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
-        """The service: the bytes of these files (bit p for place p) are in the pool's storage."""
+        """Attest, as the service, that these files (bit p for place p) are in the pool's storage."""
         return self.call("attest", pool, lane, places)
 
     def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
@@ -521,7 +526,7 @@ class Court(BallotContract):
     def reveal_and_settle(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]
     ) -> ContractCall[Receipt]:
-        """The last revealer's reveal, with the settlement of the round.
+        """Reveal as the last revealer, and settle the round.
 
         Sending raises ContractError, before anything is sent, while another reveal is neither mined nor pending.
         """
@@ -590,7 +595,7 @@ class Canaries(TokenTaker):
 
     @staticmethod
     def leaf(salt: bytes, pool: int, step: int, node: str, counter: int) -> bytes:
-        """A canary's leaf; hash the real ones and random padding into a tree of sixteen."""
+        """Return a canary's leaf; hash the real ones and random padding into a tree of sixteen."""
         return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
     def open(
@@ -662,11 +667,11 @@ class NodeChallenges(TokenTaker):
         return self.call("conclude", challenge)
 
     def bond(self, pool: int, files: int) -> int:
-        """What a challenge in a pool takes that names so many files, 1 to MOST_FILES: base units."""
+        """Return the bond of a challenge that names so many files, 1 to MOST_FILES, in base units."""
         return int(self.read("bondOf", pool, files))
 
     def tried(self, pool: int, sequences: Sequence[int]) -> int:
-        """The challenge over exactly these files that is open or was decided; 0 if there is none."""
+        """Return the challenge over exactly these files that is open or was decided; 0 if there is none."""
         return int(self.read("triedIn", pool, list(sequences)))
 
     def challenge_of(self, challenge: int) -> NodeChallengeView:
@@ -683,7 +688,7 @@ class Timelock(Contract):
     name = "Timelock"
 
     def delay(self) -> int:
-        """Seconds from scheduling to executing, for what is scheduled now."""
+        """Return the seconds from scheduling to executing, for what is scheduled now."""
         return int(self.read("getMinDelay"))
 
     def is_guardian(self, account: str) -> bool:

@@ -1,4 +1,8 @@
-"""What the Solidity compiler left: bytecode to deploy, and the input a block explorer needs to verify it."""
+"""Deploy the suite and the timelock that governs it, from one account with consecutive nonces.
+
+The addresses follow from deployer and first nonce, which are written to `deploy-state.json` before anything is sent. A
+second run looks at what exists: it finishes an interrupted deployment, or does nothing.
+"""
 
 import json
 import logging
@@ -53,7 +57,8 @@ class Artifact:
         return abi.Parameters(f"{self.contract}'s constructor", inputs).encode(arguments)
 
     def gas_limit(self, init_code: bytes) -> int:
-        """Enough gas to create the contract: call data, init code, stored code, and the constructor's own writes."""
+        """Return enough gas to create the contract: call data, init code, stored code, and the constructor's own
+        writes."""
         return 100_000 + 50 * len(init_code) + 200 * self.runtime_size + 1_500_000
 
     def verification(self, arguments: bytes) -> dict[str, Any]:
@@ -75,7 +80,7 @@ class Artifact:
         }
 
 
-# ---- Deploying the suite and the timelock that governs it
+# ---- Deploying
 
 
 log = logging.getLogger("muster.deploy")
@@ -128,12 +133,12 @@ class DeploymentPlan:
 
 
 def created_address(deployer: str, nonce: int) -> str:
-    """The address of the contract that an account's transaction `nonce` creates."""
+    """Return the address of the contract that an account's transaction `nonce` creates."""
     return str(to_checksum_address(keccak(rlp.encode([to_canonical_address(deployer), nonce]))[12:]))
 
 
 def plan(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> DeploymentPlan:
-    """What `deploy` would do, without sending or writing anything."""
+    """Return what `deploy` would do, without sending or writing anything."""
     _check(client, network)
     progress = _progress(client, network, folder, fresh)
     return _plan(client, network, progress)

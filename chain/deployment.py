@@ -1,4 +1,7 @@
-"""The deployment file: where one suite lives, since when, and with which ABIs. Every other process reads it."""
+"""Networks and deployments: how a new suite is parametrised on a chain, and where an existing suite lives.
+
+A network is a TOML file; a deployment is the JSON file that every other process reads.
+"""
 
 import json
 import re
@@ -119,7 +122,7 @@ class Deployment(Document):
             raise ConfigError(f"the timelock at {timelock.to} governs other contracts", "check the deployment file")
 
 
-# ---- Which chain to use and how a new suite is to be parametrised there
+# ---- Networks
 
 
 FOLDER = Path(__file__).resolve().parent / "networks"
@@ -183,7 +186,7 @@ class NetworkConfig(Document):
 
     @classmethod
     def load(cls, which: str | Path) -> "NetworkConfig":
-        """A network by the name of a file that comes with muster (`local`, `base-sepolia`), or by path."""
+        """Load a network by the name of a file that comes with muster (`local`, `base-sepolia`), or by path."""
         path = Path(which)
         if path.suffix != ".toml":
             path = FOLDER / f"{which}.toml"
@@ -194,7 +197,7 @@ class NetworkConfig(Document):
 
 
 def known_rpc(network: str) -> tuple[str, ...]:
-    """The public RPC URLs of a network that comes with muster; none for another."""
+    """Return the public RPC URLs of a network that comes with muster; none for another."""
     try:
         return NetworkConfig.load(network).rpc_urls
     except ConfigError:

@@ -1,5 +1,7 @@
-"""The refusals that people meet, in words, and what to do about them. Errors that only a fault of ours can cause keep
-their names alone (`UNSPOKEN`)."""
+"""What contracts answer when they refuse, in words, and what to do about it.
+
+Errors that only a bug of ours can cause keep their names (`UNSPOKEN`).
+"""
 
 import time
 from collections.abc import Callable
@@ -188,7 +190,7 @@ _WORDS: dict[str, tuple[str, str]] = {
 
 
 def in_words(name: str, arguments: dict[str, Any]) -> tuple[str, str]:
-    """What a custom error says and what to do about it; both empty for one that nobody can do anything about."""
+    """Return what a custom error says and what to do about it; both empty if nobody can do anything about it."""
     what, hint = _WORDS.get(name, ("", ""))
     show = {} if name in _PLAIN else _SHOWN
     shown = {argument: show.get(argument, str)(value) for argument, value in arguments.items()}
@@ -198,7 +200,7 @@ def in_words(name: str, arguments: dict[str, Any]) -> tuple[str, str]:
         return "", hint
 
 
-# ---- What contracts answer when they refuse, in words
+# ---- Errors
 
 
 _ERROR_STRING = bytes.fromhex("08c379a0")

@@ -52,7 +52,7 @@ class Suite:
         self.timelock = Timelock(client, deployment)
 
     def step_seed(self, pool: int, step: Step, confirmations: int = 0) -> bytes | None:
-        """The public seed of a published step; None until its seed block has `confirmations` blocks on top."""
+        """Return the public seed of a published step; None until its seed block has `confirmations` blocks on top."""
         block = self.client.block(step.seed_block)
         if block is None:
             return None

@@ -1,7 +1,8 @@
-"""What gas may cost: an endpoint's word on it, which nobody can check, up to a limit of one's own.
+"""Transactions: priced, signed, sent, tracked until they are mined, and their receipts checked.
 
-The base fee is the chain's whatever an endpoint says, but a tip is paid as offered: without a limit an endpoint that
-lies empties an account with one transaction.
+A transaction may be dropped, stuck behind a gap, outbid, or mined in a block that a reorganisation removes. While its
+receipt is awaited all of these are detected and repaired. If another transaction took the nonce, the call starts again,
+because the first signature can then never be mined.
 """
 
 import logging
@@ -43,12 +44,12 @@ class Price:
     tip: int
 
     def raised(self, floor: "Price") -> "Price":
-        """Enough to replace a transaction (nodes ask for 10% more), and no less than `floor`."""
+        """Return a price that replaces a transaction (nodes ask for 10% more), and no less than `floor`."""
         return Price(max(self.most * 5 // 4 + 1, floor.most), max(self.tip * 5 // 4 + 1, floor.tip))
 
 
 def price_limit() -> int:
-    """Wei per gas. Raises ConfigError for a setting that is no positive number of gwei."""
+    """Return the limit in wei per gas. Raises ConfigError for a setting that is no positive number of gwei."""
     given = os.environ.get(SETTING)
     if given is None:
         return DEFAULT_LIMIT
@@ -64,8 +65,9 @@ def price_limit() -> int:
 
 
 def price_of(block: Any, tip: Any, limit: int) -> Price:
-    """Twice the base fee, so that six full blocks in a row do not price us out, plus the node's suggested tip. Raises
-    BadAnswer, for another endpoint to be asked, where there is no block or the price is beyond `limit` wei per gas."""
+    """Return twice the base fee, so that six full blocks in a row do not price us out, plus the node's suggested tip.
+    Raises BadAnswer, for another endpoint to be asked, where there is no block or the price is beyond `limit` wei per
+    gas."""
     if isinstance(block, RpcError) or not isinstance(block, dict):
         what = "the chain's endpoint does not return its latest block"
         raise BadAnswer(what, TransactionError(what, "check the endpoint"))
@@ -87,7 +89,7 @@ def _gwei(wei: int) -> str:
     return f"{Decimal(wei) / GWEI:.6g}"
 
 
-# ---- What is sent and what comes back
+# ---- Calls and receipts
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class PendingTransaction:
 
 
 def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
-    """A receipt of JSON-RPC, and whether its transaction succeeded. Raises UnreachableError for a malformed one."""
+    """Parse a receipt of JSON-RPC; return it, and whether its transaction succeeded. Raises UnreachableError for a
+    malformed one."""
     try:
         used = number(raw["gasUsed"])
         fee = used * number(raw.get("effectiveGasPrice", "0x0")) + number(raw.get("l1Fee") or "0x0")
@@ -147,7 +150,7 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None
 
 
-# ---- Which nonce comes next, for one account whose transactions leave from many threads
+# ---- Nonces
 
 
 _REMEMBERED = 256
@@ -163,13 +166,14 @@ class Nonces:
         self._sent: OrderedDict[int, bytes] = OrderedDict()
 
     def next(self) -> int:
-        """The nonce for the next transaction; `chain_count` (pending included) is asked when nothing is in flight."""
+        """Return the nonce for the next transaction; `chain_count` (pending included) is asked when nothing is in
+        flight."""
         if not self._in_flight:
             return self._chain_count()
         return max(self._in_flight) + 1
 
     def after_conflict(self, nonce: int) -> int:
-        """The nonce to try when `nonce` turned out to be taken by a transaction that is not ours."""
+        """Return the nonce to try when `nonce` turned out to be taken by a transaction that is not ours."""
         return max(self._chain_count(), nonce + 1)
 
     def sent(self, nonce: int, raw: bytes) -> None:
@@ -191,7 +195,7 @@ class Nonces:
             return nonce in self._in_flight
 
     def remembered(self, nonce: int) -> bytes | None:
-        """The last transaction sent with this nonce."""
+        """Return the last transaction sent with this nonce."""
         with self.lock:
             return self._sent.get(nonce)
 

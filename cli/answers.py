@@ -224,7 +224,7 @@ class NodeLook(RoleLook):
         return NodeStage.LEFT_FREE if view["withdrawable"] else NodeStage.LEFT_LOCKED
 
 
-_NEXT_OF_NODE = {
+NEXT_OF_NODE = {
     NodeStage.UNREGISTERED: "register and join: muster node up",
     NodeStage.NOT_JOINED: "join: muster node up, or muster node join --pool {pool}",
     NodeStage.MEMBER: "",
@@ -324,7 +324,7 @@ def _node_chores(look: NodeLook, chain: dict[str, Any]) -> list[str]:
     """What stage, disputes, stake, pay and gas ask for."""
     view, account, lines = look.view, look.account, []
     stage, now = look.stage, chain["now"]
-    if advice := _NEXT_OF_NODE[stage]:
+    if advice := NEXT_OF_NODE[stage]:
         free = at(view["release_at"], now) if view else ""
         lines.append(advice.format(pool=chain["pool"] or 1, stake=show_tokens(view["stake"] if view else 0), free=free))
     standing = account["standing"] if account else ""
@@ -546,12 +546,12 @@ def _pool_seen(look: PoolLook) -> list[str]:
         lines = unknown(look.parts[0])
     else:
         view = look.chain["view"]
-        seats, url = view["seats"], printable(view["service"]["url"], 200) or "no announced URL"
+        seats, url = view["seats"], printable(view["service"]["url"], 200)
         members = sum(node["standing"] == "member" for node in view["nodes"])
         lines = [
             f"the chain: pool {look.pool} is {view['status']}, members: {counted(members, 'node')}; "
             f"{seats['count']} of {seats['needed']} needed seats judge it",
-            f"the chain: its service is announced at {url}",
+            f"the chain: its service is announced at {url}" if url else "the chain: no URL of its service is announced",
             *aged(look.parts[0], look.now),
         ]
     lines.append(look.parts[1].since if look.parts[1].down else "the service: it answers")

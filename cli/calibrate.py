@@ -55,8 +55,9 @@ def calibrate(
         Path | None, typer.Option(help="Pool configuration to write the thresholds into (its `checks`).")
     ] = None,
 ) -> None:
-    """Measure honest files of a pool and sign the thresholds that follow; or --verify such a document, and --apply it
-    to a pool configuration that is not on chain yet."""
+    """Measure honest files of a pool and sign the thresholds that follow.
+
+    Or --verify such a document, and --apply it to a pool configuration that is not on chain yet."""
     from calibration.document import Calibration
     from calibration.measuring import apply as apply_to
 

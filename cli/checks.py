@@ -505,6 +505,32 @@ def _private(path: Path) -> str:
     return f"{path} is private"
 
 
+def cached_weights(folder: Path) -> Check:
+    """Compare every complete policy step in the cache with its manifest."""
+    from storage.weights.cache import WeightCache
+
+    if not folder.is_dir():
+        return note("cache", f"{folder} is not there yet, it is made when needed")
+    cache = WeightCache(folder)
+    digests = cache.versions()
+    manifests = [(digest, cache.manifest(digest)) for digest in digests]
+    damaged = [digest.hex()[:12] for digest, one in manifests if one is None or not cache.is_intact(one)]
+    if damaged:
+        hint = f"remove those folders from {folder}; they are fetched again"
+        return failed("cache", f"damaged policy steps: {', '.join(damaged)}", hint)
+    return ok("cache", f"{len(digests)} policy steps intact in {folder}")
+
+
+def pool_config(path: Path) -> str:
+    """Describe a pool's configuration. Raises ConfigError for one that no pool can have."""
+    from protocol.config import PoolConfig
+
+    config = PoolConfig.load(path)
+    if config.work.rows > 65535:
+        raise ConfigError(f"{path}: a file has {config.work.rows} rollouts, at most 65535 fit", "make files smaller")
+    return f"{path}: {config.name}, SHA-256 {config.digest.hex()}"
+
+
 def validator_checks(profile: "Profile") -> Iterator[Check]:
     """Whether a validator can show the files that it accepts, and with which engines it can judge node challenges."""
     from runtime.process import EngineConfig

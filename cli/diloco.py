@@ -26,7 +26,9 @@ def init(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Check a run's document and print its hash and timeouts. With --config, read every document of a text worker once
+    """Check a run's document and print its hash and timeouts.
+
+    With --config, read every document of a text worker once
     and print the hash that the run's document must have as `data`."""
     from diloco.config import DilocoRun, Timeouts, WorkerConfig
     from protocol.encoding import load_document
@@ -53,7 +55,9 @@ def init(
 
 @app.command("run", "muster diloco run --config worker.json")
 def run_worker(config: ConfigOption) -> None:
-    """Run a worker: inner steps, a contribution, the outer step, until it is stopped. A kill costs the inner steps
+    """Run a worker: inner steps, a contribution, the outer step, until it is stopped.
+
+    A kill costs the inner steps
     since the last outer step; SIGTERM tells the others that it leaves."""
     from diloco.main import run_worker
 
@@ -62,7 +66,9 @@ def run_worker(config: ConfigOption) -> None:
 
 @app.command("coordinate", "muster diloco coordinate --config coordinator.json")
 def coordinate(config: ConfigOption) -> None:
-    """Run the coordinator, which writes the run's log. For a pool, give the configuration of its trainer with `run`:
+    """Run the coordinator, which writes the run's log.
+
+    For a pool, give the configuration of its trainer with `run`:
     the trainer then coordinates the workers that train its policy."""
     from diloco.main import run_coordinator
 
@@ -90,7 +96,9 @@ def record(
     model: Annotated[str, typer.Option(help="Folder or Hugging Face id of the weights that the run starts from.")],
     by: Acting,
 ) -> None:
-    """Open the run on chain, with the coordinator's key: the coordinator then records every outer step there, once its
+    """Open the run on chain, with the coordinator's key.
+
+    The coordinator then records every outer step there, once its
     configuration names the run's number."""
     from diloco.config import DilocoRun
     from diloco.main import load_first_state

@@ -69,6 +69,9 @@ def examine(asked: Examination) -> "Iterator[Check]":
     yield from (checks.keystore(path) for path in asked.keystores if path not in named)
     if profile is not None:
         yield from checks.profile_keys(profile)
+        yield checks.cached_weights(profile.cache)
+        if path := profile.pool_config:
+            yield checks.judged("pool config", lambda: checks.pool_config(path))
         yield from checks.validator_checks(profile)
         if profile.deployment and block is not None:
             yield from checks.money(profile)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from calibration.dry_run import Draw as Draw
-from calibration.dry_run import Judged, RehearsedFile, judge_file, make_file
+from calibration.dry_run import DryRunFile, Judged, judge_file, make_file
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views import MEANING
@@ -75,13 +75,13 @@ def _told(sender: Connection, parent: int, function: Callable[..., Any], args: A
 LONGEST_SECONDS = 4 * 3600.0
 
 
-def make_alone(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> RehearsedFile:
+def make_alone(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> DryRunFile:
     """`make_file` in a process of its own. Raises MusterError."""
     return alone(f"making a file with {engine.name}", LONGEST_SECONDS, make_file, config, engine, weights, work)
 
 
 def judge_alone(
-    config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: RehearsedFile, draw: Draw
+    config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: DryRunFile, draw: Draw
 ) -> Judged:
     """`judge_file` in a process of its own. Raises MusterError."""
     what = f"judging with {engine.name}"
@@ -98,7 +98,7 @@ _CURES = {
 _MS = 1000
 
 
-def dry_run_view(work: Work, made: RehearsedFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
+def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
     """Everything that `dry_run_text` says; amounts in base units. `pay`: what a committee with this verdict would have
     had paid; `at_stake`: the stake that a rejection would have cost, at least."""
     verdict, units = judged.verdict, made.commitment.units

@@ -320,7 +320,7 @@ def consent(
     )
 
 
-@app.command("leave", "muster node leave --pool 1")
+@app.command("leave", "muster node leave")
 def leave(node: NodeOption, by: Paying) -> None:
     """Leave the pool, or take the stake back once it is unlocked: run it again after each waiting time."""
     session = by.open()

@@ -57,7 +57,7 @@ def act(
     _check_tokens(session, transactions)
     plan = _with_approval(session, transactions)
     if by.dry_run:
-        _rehearse(session, plan, by, facts)
+        _simulate(session, plan, by, facts)
         return
     if isinstance(by, Paying) and not by.yes:
         titles = "".join(f"\n  {planned.title}" for planned in plan)
@@ -71,7 +71,7 @@ def act(
         typer.echo(text)
 
 
-def _rehearse(session: "Session", plan: list[PlannedTransaction], by: Acting, facts: dict[str, Any]) -> None:
+def _simulate(session: "Session", plan: list[PlannedTransaction], by: Acting, facts: dict[str, Any]) -> None:
     """Say what each transaction would do and cost. What only works after another one has no price yet."""
     gas = [None if planned.after else session.client.estimate(planned.call) for planned in plan]
     price, known, base_units = session.client.gas_price(), sum(filter(None, gas)), sum(p.call.base_units for p in plan)
@@ -112,7 +112,7 @@ def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]
     if have < need:
         raise ConfigError(
             f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
-            "get more: on a test network who governs it mints (muster governance mint)",
+            "get more: on a test network who governs it mints (muster governance propose --mint ADDRESS=TOKENS)",
         )
 
 

@@ -381,7 +381,12 @@ def list_pools(look: Reading) -> None:
         )
         for view in views
     ]
-    document = {"network": session.deployment.network, "chain_id": session.client.chain_id, "pools": views}
+    document = {
+        "network": session.deployment.network,
+        "chain_id": session.client.chain_id,
+        "paused": state.paused_until > now,
+        "pools": views,
+    }
     head = ["pool", "phase", "step", "seats", "nodes", "service"]
     emit(document, look.json, lambda: table(head, rows, empty="no pool yet"))
 

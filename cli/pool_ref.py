@@ -19,12 +19,12 @@ class PoolRef:
 
         if isinstance(text, cls):
             return text
-        number, at, url = str(text).strip().rpartition("@")
-        if not at and url.isdecimal():
-            number, url = url, ""
-        if (number and not (number.isdecimal() and 0 < int(number) < 1 << 32)) or (not number and not url):
+        number, at, url = str(text).strip().partition("@")
+        if not number.isdecimal():
+            return cls(None, service_url(str(text).strip()))
+        if not 0 < int(number) < 1 << 32 or bool(at) != bool(url):
             raise ConfigError(f"--pool {str(text)[:80]!r} is no pool", "write its number, or the URL of its service")
-        return cls(int(number) if number else None, service_url(url) if url else None)
+        return cls(int(number), service_url(url) if url else None)
 
     def __str__(self) -> str:
         return "@".join(part for part in (str(self.number or ""), self.url or "") if part)

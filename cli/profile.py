@@ -272,18 +272,28 @@ def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[s
         }
     known = {option.name: option for option in command.params}
     found = {option: values[option] for option in known if option in values}
-    if name == "create" and "pool" in values:  # a second pool has a service of its own
+    if name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has a service of its own
         found = {option: value for option, value in found.items() if option not in ("url", "service_key")}
     return {option: _many(value) if known[option].multiple else _one(value) for option, value in found.items()}
 
 
+def _pool(profile: Profile) -> str | None:
+    """Return NUMBER@URL; without a URL that is none, which `muster doctor` reports."""
+    from protocol.http.signing import service_url
+
+    try:
+        url = service_url(profile.service) if profile.service else ""
+    except ConfigError:
+        url = ""
+    return "@".join(part for part in (str(profile.pool or ""), url) if part) or None
+
+
 def option_values(profile: Profile) -> dict[str, Any]:
     """Return option → value; addresses are read from key files when they are asked for."""
-    pool = "@".join(part for part in (str(profile.pool or ""), profile.service or "") if part) or None
     found: dict[str, Any] = {
         "deployment": profile.deployment,
         "rpc": profile.rpc,
-        "pool": pool,
+        "pool": _pool(profile),
         "keystore": profile.key.keystore,
         "password_file": profile.key.password_file,
         "isolation_image": profile.isolation_image or None,

@@ -90,7 +90,7 @@ def init(
 
 @app.command("run", "muster swarm run --home me")
 def run(home: HomeOption) -> None:
-    """Generate, share, draw, train, until it is stopped (SIGTERM ends after the round); a kill costs one round."""
+    """Run the member: generate, share, draw and train until stopped. SIGTERM ends it after the round."""
     from swarm.main import run as run_member
 
     run_member(_config(home))
@@ -98,7 +98,7 @@ def run(home: HomeOption) -> None:
 
 @app.command("gate", "muster swarm gate --config gate.json")
 def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
-    """Let members share who hold no key of the swarm's bucket: sign upload URLs for them and list what lies there."""
+    """Serve members who hold no key of the swarm's bucket: sign upload URLs for them and list the envelopes."""
     from swarm.gate import run as run_gate
 
     run_gate(config)
@@ -106,7 +106,7 @@ def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help=
 
 @app.command("status", "muster swarm status --home me")
 def status(home: HomeOption, json: JsonOption = False) -> None:
-    """How far the member is, what it earned in reward, and who shared what with it."""
+    """Show the member's progress and rewards, and the record of every peer."""
     from swarm.state import JOURNAL, STATUS, measured, read_journal
 
     _config(home)

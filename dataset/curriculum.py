@@ -1,23 +1,14 @@
-"""Checks a published curriculum mask, and measures how difficult a pool's problems were to its own models.
+"""Checks a published curriculum mask. It follows from chain and bucket: nobody has to be believed."""
 
-The mask follows from chain and bucket, and so do the solve rates: nobody has to be believed. `measure_difficulty` reads
-a data set's folder as it is; `muster dataset verify` compares that with the chain."""
-
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from chain.indexer.records import Submission
-from dataset.document import CONFIG
 from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
-from dataset.rows import DatasetRow, read_rows
-from dataset.verify import DatasetFindings, load
+from dataset.verify import DatasetFindings
 from protocol.config import PoolConfig
-from protocol.curriculum import Curriculum, Difficulty, ProblemTries, SolveRate
+from protocol.curriculum import Difficulty, ProblemTries
 from protocol.curriculum_mask import CurriculumMask
-from protocol.encoding import load_document
-from protocol.environments import Drawn, drawn
 from protocol.errors import ConfigError, IntegrityError
 from runtime.curriculum import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
@@ -95,50 +86,3 @@ def _is_served(objects: OpenObject, config: PoolConfig, sub: Submission) -> bool
 
 
 _LINE_BYTES = 16 << 20
-
-
-@dataclass(frozen=True)
-class DifficultyReport:
-    """`rates`: of every problem that was tried, in the order of environments and seeds."""
-
-    config: PoolConfig
-    rates: dict[Drawn, SolveRate]
-
-    def counts(self, usual: Curriculum) -> dict[str, Counter[Difficulty]]:
-        """Return environment → how many of its tried problems have which difficulty by its own curriculum, or the
-        usual."""
-        found: dict[str, Counter[Difficulty]] = {one.called: Counter() for one in self.config.environments}
-        for problem, rate in self.rates.items():
-            own = self.config.environments[problem.environment]
-            found[own.called][rate.difficulty(own.curriculum or usual)] += 1
-        return found
-
-
-def measure_difficulty(folder: Path, before: int | None = None) -> DifficultyReport:
-    """Measure the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where
-    there is no data set, IntegrityError for one that cannot be read."""
-    config = load_document(folder / CONFIG, PoolConfig, toml=False)
-    rates: dict[Drawn, SolveRate] = {}
-    for row in _rows(folder, before):
-        problem = drawn(config.environments, row.problem_seed)
-        own = config.environments[problem.environment].curriculum
-        solved = row.task_reward >= (own.solved if own is not None else 1.0)
-        rates[problem] = rates.get(problem, SolveRate()) + SolveRate(1, int(solved))
-    ordered = sorted(rates.items(), key=lambda item: (item[0].environment, item[0].seed))
-    return DifficultyReport(config, dict(ordered))
-
-
-def _rows(folder: Path, before: int | None) -> Iterator[DatasetRow]:
-    files = load(folder).dataset.files
-    kind = files[0].format if files else "jsonl"
-    for file in files:
-        if file.format == kind:
-            for row in read_rows(folder / file.path, kind, _LINE_BYTES):
-                if isinstance(row, IntegrityError):
-                    raise row
-                if _counts(row, before):
-                    yield row
-
-
-def _counts(row: DatasetRow, before: int | None) -> bool:
-    return before is None or row.policy_step < before

@@ -77,7 +77,7 @@ def _object(text: str, name: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        hint = "`muster data screen` turns Python literals into JSON"
+        hint = "`muster env screen` turns Python literals into JSON"
         raise ValueError(f"`{name}` is text that is no JSON ({error}); {hint}") from None
 
 

@@ -37,28 +37,30 @@ _OTHER_KINDS = {
 _HINT = "write JSON lines in UTF-8, or Parquet"
 _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
 _LITERAL_CHARS = 1 << 20
+_CODE = ("verifiable_code", "prime_rl_code")
 
 
-def json_rows(path: Path) -> Iterator[bytes]:
+def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
     """Yield the rows of a file as JSON texts, one at a time; empty lines are skipped, and of a row that is too long
-    only its beginning is kept. Raises IntegrityError that names the kind of a file that holds no JSON."""
+    only its beginning is kept. `most`: bytes of an unpacked file. Raises IntegrityError that names the kind of a file
+    that holds no JSON."""
     with path.open("rb") as plain:
         compressed = plain.read(2) == _GZIP
         plain.seek(0)
         file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if compressed else plain
         try:
-            yield from _json_rows(file, path.name)
+            yield from _json_rows(file, path.name, most)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise IntegrityError(f"{path.name} is damaged: {error}", "fetch it again") from None
 
 
-def _json_rows(file: IO[bytes], name: str) -> Iterator[bytes]:
-    limit, room = MAX_ROW_BYTES + 2, MAX_FILE_BYTES
+def _json_rows(file: IO[bytes], name: str, most: int) -> Iterator[bytes]:
+    limit, room = MAX_ROW_BYTES + 2, most
     first = True
     while line := file.readline(limit):
         room -= len(line)
         if room < 0:
-            raise IntegrityError(f"{name} has more than {MAX_FILE_BYTES} bytes", "split it")
+            raise IntegrityError(f"{name} has more than {most} bytes", "split it")
         if len(line) == limit and not line.endswith(b"\n"):
             while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
                 room -= len(rest)
@@ -67,22 +69,26 @@ def _json_rows(file: IO[bytes], name: str) -> Iterator[bytes]:
             _check_kind(line, name)
         if not line.strip():
             continue
-        if first and line.lstrip().startswith(b"["):
-            yield from _array_rows(line + file.read(MAX_FILE_BYTES + 1), name)
+        if first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
+            yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), name)
             return
         first = False
         yield line.strip(b" \t\r\n")
 
 
-def _array_rows(data: bytes, name: str) -> Iterator[bytes]:
+def _document_rows(data: bytes, name: str) -> Iterator[bytes]:
+    """The rows of one JSON document over many lines: an array, an object that holds one, or a single row."""
     if len(data) > MAX_FILE_BYTES:
         raise IntegrityError(f"{name} has more than {MAX_FILE_BYTES} bytes", "split it")
     try:
-        rows = parse_json(data)
+        document = parse_json(data)
     except ValueError as error:
         what = printable(str(error), 100)
-        raise IntegrityError(f"{name} begins like a JSON array and is none: {what}", _HINT) from None
-    for row in rows:
+        raise IntegrityError(f"{name} is neither JSON lines nor one JSON document: {what}", _HINT) from None
+    lists = [value for value in document.values() if isinstance(value, list)] if isinstance(document, dict) else []
+    if isinstance(document, dict) and ("problem_id" in document or "messages" in document or len(lists) != 1):
+        document = [document]
+    for row in lists[0] if isinstance(document, dict) else document:
         yield _encoded(row)
 
 
@@ -115,6 +121,9 @@ def normalised(line: bytes) -> bytes:
             fields[name] = _object(fields[name], name)
     if isinstance(info := fields.get("verification_info"), dict):
         fields["verification_info"] = _verification(info)
+        if fields.get("task_type") in _CODE and "ground_truth" in info:  # the tests themselves
+            found = _parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
+            fields["verification_info"]["ground_truth"] = _verification(found) if isinstance(found, dict) else found
     return _encoded(fields)
 
 

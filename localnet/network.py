@@ -238,7 +238,7 @@ class Network:
 
     def wait(self, what: str, ready: Callable[[], bool], child: str, seconds: float = _READY_SECONDS) -> None:
         """Until `ready`, which `child` is to bring about within `seconds` on an idle machine. Raises as `check` does,
-        and MusterError with the child's last words."""
+        and MusterError with the end of the child's log."""
 
         def alive() -> bool:
             self.check()

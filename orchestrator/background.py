@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator.db import Database
 from protocol.errors import MusterError
+from protocol.waits import WAITS
 
 log = logging.getLogger("muster.orchestrator")
 MAX_BACKOFF = 5.0
@@ -47,14 +48,16 @@ class BackgroundTask:
         return f"{self.name}: the thread has ended; restart the service" if has_died else ""
 
     def _run(self) -> None:
-        backoff, pause = self._first_pause, 0.0
-        while not self._stop.wait(pause):
+        backoff = self._first_pause
+        while not self._stop.is_set():
             try:
                 pause = self._work()
                 self._failure, backoff = "", self._first_pause
+                self._stop.wait(pause)
             except BaseException as error:  # not even SystemExit may end this thread unnoticed
                 self._report(error)
-                pause = backoff
+                with WAITS.on(f"{self.name} to succeed"):
+                    self._stop.wait(backoff)
                 backoff = min(MAX_BACKOFF, 2 * backoff)
 
     def _report(self, error: BaseException) -> None:

@@ -190,8 +190,7 @@ class ChainWatcher:
         return self._poll
 
     def poll(self) -> None:
-        with WAITS.on("the chain"):
-            self._view.refresh()
+        self._view.refresh()
         if self._leads():
             self._attestor.advance(self._view.state)
         self._view.error = self._attestor.problem(self._view.state)

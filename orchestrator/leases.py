@@ -79,8 +79,12 @@ class LeaseStore:
     def open(self, now: float) -> list[Lease]:
         """Return the leases that have not run out, as far as this replica knows."""
         with self._lock:
-            self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
             return [lease for lease in self._open.values() if lease.expires > now]
+
+    def held_by(self, node: str) -> list[Lease]:
+        """Return the node's leases that were not closed, as far as this replica knows."""
+        with self._lock:
+            return [lease for lease in self._open.values() if lease.node == node]
 
     def find(self, lease_id: str, node: str, now: float) -> Lease | None:
         """Return the node's open lease of this id, as far as this replica knows."""
@@ -94,11 +98,6 @@ class LeaseStore:
             rows = session.execute(columns.where(LeaseRow.granted > time).order_by(LeaseRow.granted))
             return {(node, counter, step): granted for node, counter, step, granted in rows}
 
-    def sync(self) -> None:
-        """Read what other replicas changed."""
-        with self._db.reading() as session:
-            self._read_changes(session)
-
     @contextmanager
     def changing(self) -> Iterator["LeaseChange"]:
         """Open a transaction in which no other replica changes leases; their earlier changes are read first."""
@@ -107,7 +106,7 @@ class LeaseStore:
                 update(LeaseChangeRow).values(number=LeaseChangeRow.number + 1).returning(LeaseChangeRow.number)
             )
             assert number is not None, "the initial migration inserts the row"
-            self._read_changes(session)
+            self.sync(session)
             change = LeaseChange(session, number)
             yield change
         with self._lock:
@@ -117,13 +116,19 @@ class LeaseStore:
             for lease in change.opened:
                 self._keep(lease)
 
+    def forget_expired(self, now: float) -> None:
+        """Drop leases that ran out long ago from memory."""
+        with self._lock:
+            self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
+
     def close_expired(self, now: float) -> None:
         """Close leases in the database that ran out long ago."""
         with self._db.session() as session:
             expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
             session.execute(update(LeaseRow).where(expired).values(open=False))
 
-    def _read_changes(self, session: Session) -> None:
+    def sync(self, session: Session) -> None:
+        """Read what other replicas changed."""
         columns = select(*_LEASE_COLUMNS, LeaseRow.open, LeaseRow.change)
         for row in session.execute(columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)):
             with self._lock:
@@ -215,8 +220,7 @@ class Leases:
         """Decide for a node that asks for its file `counter`, None for its next. Return the decision and the id of the
         lease that the node now holds. `ready`: the newest policy step whose weights the node says it has."""
         with self._lock:
-            self._read_reports()
-            self._store.sync()
+            self._sync()
             decision = self._decide(address, counter, ready)
             lease_id = None
             if isinstance(decision, Grant | Keep):
@@ -247,9 +251,10 @@ class Leases:
         """Renew a lease by a heartbeat. Return when it ends now, None if the node has no such open lease."""
         now = self._clock()
         if self._store.find(lease_id, address, now) is None:
-            self._store.sync()  # another replica may have granted it
-        if self._store.find(lease_id, address, now) is None:
-            return None
+            with self._db.reading() as session:
+                self._store.sync(session)  # another replica may have granted it
+            if self._store.find(lease_id, address, now) is None:
+                return None
         with self._store.changing() as change:
             lease = self._store.find(lease_id, address, now)
             if lease is None:
@@ -261,26 +266,30 @@ class Leases:
     def in_flight(self) -> InFlightEntry:
         """Return how many files are in flight."""
         with self._lock:
-            self._read_reports()
-            self._store.sync()
+            self._sync()
             count = self._queue_state().count
             assert count is not None
             return count
 
     def close_expired(self) -> None:
-        """Close leases in the database that ran out long ago."""
+        """Close leases that ran out long ago in the database, for all replicas."""
         self._store.close_expired(self._clock())
+
+    def forget_expired(self) -> None:
+        """Drop leases that ran out long ago from this replica's memory."""
+        self._store.forget_expired(self._clock())
 
     def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
         now, account = self._clock(), self._view.account(self._view.state, address)
         next_counter, joined = (account.counter, account.joined_step) if account else (0, 0)
-        own = [one for one in self._store.open(now) if one.node == address and one.counter >= next_counter]
+        own = [lease for lease in self._store.held_by(address) if lease.counter >= next_counter]
         node = Requester(address, next_counter, joined, barred(account, self._view.pool_id), ready, own)
         return decide(self._rule, self._queue_state(), node, counter, now)
 
-    def _read_reports(self) -> None:
-        """Read what the trainer has reported to any replica."""
+    def _sync(self) -> None:
+        """Read what other replicas changed, and what the trainer has reported to any of them."""
         with self._db.reading() as session:
+            self._store.sync(session)
             version = report_version(session)
             if version != self._reported:
                 self._consumed, self._reported = load_consumed(session), version

@@ -217,6 +217,7 @@ def background_tasks(
     """Return the threads of a replica, not started."""
 
     def prune() -> float:
+        service.leases.forget_expired()
         if leader.leads():
             nonces.prune(service.clock())
             service.leases.close_expired()

@@ -23,7 +23,7 @@ def parse_tokens(text: str, what: str = "amount") -> int:
 
 
 def show_tokens(base_units: int) -> str:
-    """The shortest exact decimal number of tokens."""
+    """Return the shortest exact decimal number of tokens."""
     sign, base_units = ("-", -base_units) if base_units < 0 else ("", base_units)
     whole, fraction = divmod(base_units, TOKEN)
     digits = f"{fraction:09d}".rstrip("0")

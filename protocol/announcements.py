@@ -72,7 +72,7 @@ class SourceList(ResponseBody):
 
 
 def announcement_digest(pool: PoolId, url: str, until: int) -> bytes:
-    """The 32 bytes that an announcement's signature covers."""
+    """Return the 32 bytes that an announcement's signature covers."""
     return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, url, until)
 
 

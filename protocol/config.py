@@ -72,7 +72,7 @@ class EvaluationConfig(Document):
         return self
 
     def due(self, step: int, last: int) -> bool:
-        """Whether policy step `step` of a run that ends at step `last` is measured."""
+        """Return whether policy step `step` of a run that ends at step `last` is measured."""
         return step in (0, last) or (self.every > 0 and step % self.every == 0)
 
 

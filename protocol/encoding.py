@@ -1,8 +1,6 @@
-"""Keccak-256, and what Ethereum makes of it by itself: addresses.
+"""Hashes, addresses, canonical JSON (docs/reference/protocol.md, section 1), and reading documents that others wrote.
 
-Nearly everything in the protocol is hashed by it, and a signed request four times. The binding that the Ethereum
-libraries choose by themselves takes six times as long for two hundred bytes, and gives the interpreter's lock up
-thrice: beside a busy thread ten times as long again.
+Keccak comes from pysha3: the binding that Ethereum libraries choose takes six times as long for two hundred bytes.
 """
 
 import hashlib
@@ -22,13 +20,13 @@ from protocol.files import read_bounded
 
 
 def keccak(data: bytes) -> bytes:
-    """The 32 bytes of Keccak-256 (not SHA3-256) of `data`."""
+    """Return the 32 bytes of Keccak-256 (not SHA3-256) of `data`."""
     digest: bytes = keccak_256(data).digest()
     return digest
 
 
 def checksum_address(raw: bytes) -> str:
-    """Twenty bytes as an address with its checksum (EIP-55)."""
+    """Return twenty bytes as a checksum address (EIP-55)."""
     if len(raw) != 20:
         raise ValueError(f"an address has 20 bytes, not {len(raw)}")
     digits = raw.hex()
@@ -36,7 +34,7 @@ def checksum_address(raw: bytes) -> str:
     return "0x" + "".join([one.upper() if mark > "7" else one for one, mark in zip(digits, marks, strict=False)])
 
 
-# ---- Domain-separated hashes and canonical JSON (docs/reference/protocol.md, section 1), and reading what somebody
+# ---- Domain-separated hashes and JSON
 
 
 Word = int | str | bytes
@@ -78,7 +76,7 @@ def _word(field: Word) -> bytes:
 
 
 def words(digest: bytes, count: int) -> tuple[int, ...]:
-    """The first `count` big-endian 64-bit words of a hash."""
+    """Return the first `count` big-endian 64-bit words of a hash."""
     return tuple(int.from_bytes(digest[8 * i : 8 * i + 8], "big") for i in range(count))
 
 
@@ -106,11 +104,11 @@ def parse_toml(data: bytes) -> dict[str, Any]:
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 as 64 lower-case hex digits, without 0x."""
+    """Return the SHA-256 as 64 lower-case hex digits, without 0x."""
     return hashlib.sha256(data).hexdigest()
 
 
-# ---- Documents that people write, as JSON or TOML: read into a pydantic model, or refused with one clear line
+# ---- Documents that people write
 
 
 T = TypeVar("T", bound=BaseModel)
@@ -124,13 +122,14 @@ class Document(BaseModel):
 
 
 def load_document(path: Path, kind: type[T], toml: bool | None = None) -> T:
-    """What a file of JSON or TOML (by its suffix, unless said) says. Raises ConfigError naming file and field."""
+    """Load a file of JSON or TOML (by its suffix, unless `toml` says). Raises ConfigError naming file and
+    field."""
     data = read_bounded(path, _MAX_BYTES)
     return parse_document(data, kind, str(path), path.suffix == ".toml" if toml is None else toml)
 
 
 def parse_document(data: bytes, kind: type[T], where: str, toml: bool = False) -> T:
-    """The same from bytes; `where` names them in the ConfigError."""
+    """Parse a document from bytes; `where` names them in the ConfigError."""
     try:
         return kind.model_validate(parse_toml(data) if toml else parse_json(data))
     except ValidationError as error:

@@ -29,24 +29,26 @@ class IntegrityError(MusterError):
 
 
 def unwritten(error: OSError) -> str:
-    """What to say of a file that could not be written, or read: a disk that is full, say."""
+    """Describe an error of a file that could not be written or read, such as a full disk."""
     return f"cannot use {error.filename or 'a file'}: {error.strerror or error}; check its disk and permissions"
 
 
 def printable(text: str, longest: int = 160) -> str:
-    """A stranger's words, fit for a terminal or a log: one line without control characters, not too long."""
+    """Make a stranger's text fit for a terminal or a log: one line without control characters, not too long."""
     clean = "".join(c if c.isprintable() else "?" for c in text[: longest + 1])
     return clean if len(clean) <= longest else clean[:longest] + "…"
 
 
 def first_problem(errors: Sequence[Mapping[str, Any]], whole: str = "the document") -> tuple[str, str]:
-    """Field and message of the first of pydantic's errors, fit for a terminal; `whole` names what has no field."""
+    """Return field and message of the first of pydantic's errors, fit for a terminal; `whole` names what has no
+    field."""
     where = ".".join(str(part) for part in errors[0]["loc"])
     return printable(where, 100) or whole, printable(str(errors[0]["msg"]), 200)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error, cut to 200 characters; its type's name where it says nothing."""
+    """Return the first line of another library's error, cut to 200 characters; its type's name where it says
+    nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 

@@ -1,7 +1,4 @@
-"""Durable small files, which a reader never sees half-written, errors that name them, and the user's caches.
-
-At the bottom, because chain and storage need them.
-"""
+"""Files and folders that are either complete or absent, locks between processes, and the user's caches."""
 
 import fcntl
 import hashlib
@@ -31,8 +28,8 @@ def explained(what: str, hint: str) -> Iterator[None]:
 
 
 def read_bounded(path: Path, limit: int, kind: str = "") -> bytes:
-    """The bytes of a file that a user named; `kind` says what it should be. Raises ConfigError if it cannot be read or
-    has more than `limit` bytes."""
+    """Return the bytes of a file that a user named; `kind` says what it should be. Raises ConfigError if it cannot be
+    read or has more than `limit` bytes."""
     with explained(f"read {kind}{path}", "check the path"), path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -51,13 +48,13 @@ def check_private(path: Path, kind: str = "") -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Hex SHA-256 of a file of any size."""
+    """Return the hex SHA-256 of a file of any size."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def user_cache(part: str) -> Path:
-    """The user's folder for what can be recomputed, `~/.cache/muster/<part>` on Linux; it may not exist yet."""
+    """Return the user's folder for what can be recomputed, `~/.cache/muster/<part>` on Linux; it may not exist yet."""
     return platformdirs.user_cache_path("muster") / part
 
 
@@ -88,7 +85,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# ---- Folders that are either complete or absent
+# ---- Folders
 
 
 def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -107,7 +104,7 @@ def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def folder_aside(target: Path) -> Path:
-    """A fresh folder beside `target`, for `put_folder` to put there once it is filled. Raises OSError."""
+    """Make a fresh folder beside `target`, for `put_folder` to move there once it is filled. Raises OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}"
     aside.mkdir()
@@ -141,7 +138,7 @@ def drop_old(folders: Sequence[Path], keep: int) -> None:
 
 
 def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
-    """SHA-256 (hex) of each plain file directly in `folder`, by name."""
+    """Return SHA-256 (hex) of each plain file directly in `folder`, by name."""
     paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in skip]
     return {path.name: file_sha256(path) for path in paths}
 
@@ -154,7 +151,7 @@ def _sync(folder: Path) -> None:
     sync_folder(folder)
 
 
-# ---- Locks between processes, on files
+# ---- Locks between processes
 
 
 @contextmanager
@@ -180,7 +177,7 @@ def locked(path: Path, what: str, timeout: float) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock file. It need not be writable for us, and nothing of it changes."""
+    """Return whether a process holds the lock file. It need not be writable for us, and nothing of it changes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

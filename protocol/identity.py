@@ -19,7 +19,7 @@ class PoolId:
     pool: int
 
     def domain(self, name: str) -> signing.Domain:
-        """The EIP-712 domain `name` of what is signed about pools of this contract."""
+        """Return the EIP-712 domain `name` of what is signed about pools of this contract."""
         return signing.Domain(name, "1", self.chain_id, self.pools)
 
     def __str__(self) -> str:
@@ -39,11 +39,12 @@ class WorkId:
     counter: int
 
     def flat(self) -> dict[str, Any]:
-        """All six values by the names that documents use: `chain_id`, `pools`, `pool`, `node`, `step`, `counter`."""
+        """Return all six values by the names that documents use: `chain_id`, `pools`, `pool`, `node`, `step`,
+        `counter`."""
         return asdict(self.pool) | {"node": self.node, "step": self.step, "counter": self.counter}
 
     def differing(self, other: "WorkId") -> list[str]:
-        """Names of the values, as in `flat`, in which two differ."""
+        """Return the names of the values, as in `flat`, in which two differ."""
         mine, theirs = self.flat(), other.flat()
         return [name for name in mine if mine[name] != theirs[name]]
 

@@ -45,7 +45,7 @@ class ReceiptSigner:
         self._account, self.pool = account, pool
 
     def sign(self, node: str, sha256: str, size: int, time: int) -> UploadReceipt:
-        """The receipt for a file; `sha256` in hex. The same values give the same signature."""
+        """Sign the receipt for a file; `sha256` in hex. The same values give the same signature."""
         signature = signing.sign(self._account, receipt_digest(self.pool, node, sha256, size, time))
         return UploadReceipt(
             pool=self.pool.pool,
@@ -59,5 +59,5 @@ class ReceiptSigner:
 
 
 def receipt_digest(pool: PoolId, node: str, sha256: str, size: int, time: int) -> bytes:
-    """The 32 bytes that a receipt's signature covers."""
+    """Return the 32 bytes that a receipt's signature covers."""
     return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, node, bytes.fromhex(sha256), size, time)

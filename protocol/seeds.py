@@ -1,4 +1,5 @@
-"""What follows from public randomness: work, noise, held-out problems (docs/reference/protocol.md, section 3)."""
+"""What follows from public randomness: work, noise, audit samples, held-out problems (docs/reference/protocol.md,
+3)."""
 
 from dataclasses import dataclass
 
@@ -36,17 +37,17 @@ class Assignment:
 
 
 def step_seed(block_hash: bytes, chain_id: int, pools: str, pool: int, step: int) -> bytes:
-    """The seed of a policy step, from the hash of the block its StepPublished event names."""
+    """Return the seed of a policy step, from the hash of the block its StepPublished event names."""
     return tagged_hash("muster/step-seed/1", block_hash, chain_id, pools, pool, step)
 
 
 def jury_seed(block_hash: bytes, trial: int) -> bytes:
-    """The seed of a jury, from the hash of the block that its draw names: eight bytes, padded to 32."""
+    """Return the seed of a jury, from the hash of the block that its draw names: eight bytes, padded to 32."""
     return tagged_hash("muster/jury-seed/1", block_hash, trial)[-8:].rjust(32, b"\0")
 
 
 def assignments(work: Work, config: PoolConfig, resting: CurriculumMask | None = None) -> list[Assignment]:
-    """The slots of a submission, in order. `resting`: the table of the work's policy step, where the pool has a
+    """Return the slots of a submission, in order. `resting`: the table of the work's policy step, where the pool has a
     curriculum; without it IntegrityError is raised then."""
     seed, out = work.seed, []
     for slot in range(config.work.problems_per_file):
@@ -74,12 +75,12 @@ def heldout_problem(config_hash: bytes, number: int, index: int) -> int:
 
 
 def heldout_noise_key(config_hash: bytes, step: int, number: int, index: int, sample: int) -> tuple[int, int, int]:
-    """What keys the sampling noise of one try at a held-out problem with the weights of a policy step."""
+    """Return what keys the sampling noise of one try at a held-out problem with the weights of a policy step."""
     k0, k1, k2 = words(tagged_hash("muster/heldout-noise/1", config_hash, step, number, index, sample), 3)
     return k0, k1, k2
 
 
-# ---- Which rows of a file are prefilled
+# ---- The audit sample
 
 
 AUDIT_EVERYTHING = 65536

@@ -28,7 +28,7 @@ class StepNotSeenError(MusterError):
 
 
 def undisputed(state: State, pool: int) -> list[Submission]:
-    """Accepted files whose finality follows from the clock alone, by sequence."""
+    """Return accepted files whose finality follows from the clock alone, by sequence."""
     return [
         sub
         for sub in state.accepted(pool)
@@ -37,8 +37,8 @@ def undisputed(state: State, pool: int) -> list[Submission]:
 
 
 def counted(state: State, pool: int, step: int, window: int) -> list[Submission]:
-    """The files that count for policy step `step`: those that became final after step − 1 − window was published, and
-    until step − 1 was. Raises StepNotSeenError."""
+    """Return the files that count for policy step `step`: those that became final after step − 1 − window was
+    published, and until step − 1 was. Raises StepNotSeenError."""
     steps = state.pools[pool].steps if pool in state.pools else []
     if step > len(steps):
         raise StepNotSeenError(f"policy step {step - 1} of pool {pool} is not on chain", "wait for it")
@@ -50,7 +50,7 @@ def counted(state: State, pool: int, step: int, window: int) -> list[Submission]
 
 
 def counted_files(state: State, config: PoolConfig, pool: int, step: int) -> list[Submission]:
-    """Those that count for any curriculum of the pool."""
+    """Return the files that count for any curriculum of the pool."""
     windows = [one.curriculum.window for one in config.curricula.values() if one.curriculum is not None]
     return counted(state, pool, step, max(windows)) if windows else []
 
@@ -78,7 +78,7 @@ def expected_mask(
 
 
 def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> list[ProblemTries]:
-    """What an accepted file says of its problems; nothing where it is malformed, for everybody alike. Raises
+    """Return the tries that an accepted file names, none if it is malformed, for everybody alike. Raises
     MissingObjectError, UnreachableError, IntegrityError."""
     limits = Limits.of(config.work)
     data = open_object(object_key("rollouts", sub.sha256), limits.file_bytes)

@@ -1,4 +1,4 @@
-"""How a relay, or a node or validator as a peer, serves a pool's weights."""
+"""Relays and peers: follow the chain, hold what the newest steps' manifests name, serve it, and announce it."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
 from storage.relay.server import RelayApp, ServeWeights
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
 
-# ---- A relay's configuration file
+# ---- Configuration
 
 
 class RelayConfig(ProcessConfig):
@@ -39,7 +39,7 @@ class RelayConfig(ProcessConfig):
     serve_weights: ServeWeights = ServeWeights()
 
 
-# ---- Which objects a relay holds
+# ---- What is held
 
 
 LOOK_BACK = 64
@@ -48,7 +48,8 @@ _FILES = 2000
 
 
 def wanted_steps(state: State, pool: Pool, steps: int, now: float) -> list[int]:
-    """The newest `steps`, and those of files that are not final at `now`, newest first; none older than LOOK_BACK."""
+    """Return the newest `steps`, and those of files that are not final at `now`, newest first; none older than
+    LOOK_BACK."""
     oldest = max(0, pool.step - LOOK_BACK)
     judged = {
         file.step
@@ -87,7 +88,7 @@ def _entry(shard: Shard) -> tuple[str, int]:
     return shard.key, shard.size
 
 
-# ---- Serves a pool's weights to others
+# ---- Serving
 
 
 log = logging.getLogger("muster.relay")
@@ -143,8 +144,8 @@ class PoolRelay:
                 thread.join(timeout=5)
 
     def fetch(self, key: str, limit: int, part_files: Callable[[], PartFile]) -> PartialDownload:
-        """A shard in one of the `part_files`, by way of the cache, from which it is served to others; for the process
-        that it is part of. Raises what the sources raise."""
+        """Fetch a shard into one of the `part_files` through the cache, from which it is served to others; for the
+        process that it is part of. Raises what the sources raise."""
         if self.cache.size(key) is None:
             self._name()  # the step may be newer than our last look
         whole = PartialDownload(part_files=part_files)
@@ -291,7 +292,7 @@ class PoolRelay:
         return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}
 
 
-# ---- `muster weights serve`
+# ---- The relay process
 
 
 def run(config_path: Path) -> NoReturn:
@@ -331,7 +332,7 @@ class Relay:
             log.info("%s", error)
 
 
-# ---- A node or validator as a peer
+# ---- Peers
 
 
 def serve_as_peer(client: PoolClient, account: LocalAccount | None) -> None:

@@ -68,16 +68,16 @@ def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
 
 
 def _cases(config: WatchConfig, state: State) -> Iterator[NewsItem]:
-    """Node cases; how to see what a jury found is said with each."""
+    """Node challenges; how to see what a jury found is said with each."""
     for number, case in state.cases.items():
         if case.pool != config.pool or not (config.owner or case.node == config.node):
             continue
         files = f"{len(case.sequences)} files from {case.sequences[0]} to {case.sequences[-1]}"
-        what = f"{case.accuser} accuses node {case.node} by {files}: node case {number}"
+        what = f"{case.accuser} accuses node {case.node} by {files}: node challenge {number}"
         yield NewsItem(f"case:{number}", "case_opened", what)
         if case.outcome is not CaseOutcome.OPEN:
             took = f", {show_tokens(case.slashed)} tokens of its stake are gone" if case.slashed else ""
-            what = f"node case {number} against {case.node} is {case.outcome.name.lower()}{took}"
+            what = f"node challenge {number} against {case.node} is {case.outcome.name.lower()}{took}"
             yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify challenge {number})")
 
 

@@ -1,5 +1,5 @@
-"""Object keys are content addresses (docs/reference/protocol.md, section 1): nothing in them can be chosen by a
-stranger."""
+"""Object keys are content addresses (docs/reference/protocol.md, section 1): a stranger cannot choose anything in
+them."""
 
 import hashlib
 import re
@@ -52,14 +52,14 @@ class ObjectKey:
 
 
 def object_key(kind: Kind, digest: bytes) -> str:
-    """The key of an object: `kind` and its 32-byte digest (SHA-256, for verdicts keccak256)."""
+    """Return the key of an object: `kind` and its 32-byte digest (SHA-256, for verdicts keccak256)."""
     if len(digest) != 32:
         raise ValueError(f"a digest has 32 bytes, not {len(digest)}")
     return str(ObjectKey(kind, digest))
 
 
 def parse_key(text: str) -> ObjectKey:
-    """A key from a stranger. Raises ConfigError unless it is exactly a content address of a known kind."""
+    """Parse a key from a stranger. Raises ConfigError unless it is exactly a content address of a known kind."""
     if len(text) > 100 or not _KEY.fullmatch(text):
         raise ConfigError(
             f"{text[:100]!r} is not an object key", "use <kind>/<64 hex digits> of docs/reference/protocol.md section 1"

@@ -65,7 +65,7 @@ class TransferStats:
     _penalty: float = field(default=1.0, init=False)
 
     def seconds(self, size: int) -> float:
-        """Seconds until it would have sent `size` more bytes, if it works."""
+        """Return seconds until it would have sent `size` more bytes, if it works."""
         return (self.busy + 1) * max(size, 0) / (self.rate or _DEFAULT_RATE)
 
     def expected(self, size: int) -> float:
@@ -141,7 +141,7 @@ class SourceSelection(Generic[Name]):
         return best[0], hedge_after
 
     def stats_of(self, name: Name) -> TransferStats:
-        """The stats of a source, new ones for a source that has left the list."""
+        """Return the stats of a source, new ones for a source that has left the list."""
         return self.stats.setdefault(name, TransferStats())
 
     def ended(
@@ -163,7 +163,7 @@ class SourceSelection(Generic[Name]):
             stats.failed()
 
     def is_spoilt(self, name: Name) -> bool:
-        """Whether no other source continues what this one leaves unfinished."""
+        """Return whether no other source continues what this one leaves unfinished."""
         return (stats := self.stats.get(name)) is None or stats.spoilt
 
 
@@ -182,7 +182,7 @@ def comes_before(key: str, name: str, own: str) -> bool:
 
 
 def rank(key: str, name: str) -> bytes:
-    """The place of a relay in an object's order."""
+    """Return the place of a relay in an object's order."""
     return hashlib.sha256(f"{key} {name}".encode()).digest()
 
 

@@ -121,7 +121,7 @@ GOOD = {
 
 
 def _screened(data: bytes, folder: Path) -> int:
-    """How many rows of a file `muster data screen` keeps."""
+    """How many rows of a file `muster env screen` keeps."""
     path = folder / "rows"
     path.write_bytes(data)
     report = screen_file(path, folder / "kept", folder / "refused", Screen(), print)

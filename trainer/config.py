@@ -93,7 +93,7 @@ class TrainerConfig(ProcessConfig):
     s3: S3Settings = Field(description="The pool's bucket.")
     base: Path | None = Field(None, description="Folder of policy step 0; the pool's `model.source` if None.")
     seed: int = Field(0, ge=0, description="Seed of the demo's own base model.")
-    heartbeat_seconds: float = Field(5.0, gt=0, le=60, description="Interval of heartbeats to the service.")
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
     keep_exports: int = Field(4, ge=2, description="Policy folders kept on disk.")
     decoy: KeyConfig | None = Field(
         None, description="Key of a node of the owner's whose every file is a canary; it consents to their opening."

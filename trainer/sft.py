@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Protocol
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from environments.row_formats import json_rows
 from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.files import drop_old, explained, file_sha256, remove_leftovers
@@ -42,6 +43,7 @@ log = logging.getLogger("muster.trainer")
 RowLoss = Callable[[MicroBatch], torch.Tensor]
 """The summed loss of a row's targets, a scalar."""
 _KEPT_CHECKPOINTS, _LOG_SECONDS = 2, 10.0
+_MAX_DATA_BYTES = 1 << 40
 
 
 class _Row(BaseModel):
@@ -88,23 +90,22 @@ class Conversation(_Row):
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Yield the conversations of a file, one JSON object a line; empty lines are skipped. Raises ConfigError that names
-    file, line and field."""
-    with explained(f"read {path}", "check `data`"), path.open(encoding="utf-8-sig", errors="strict") as lines:
+    """Yield the conversations of a file of JSON lines, or of a JSON array, or of gzip of either. Raises ConfigError
+    that names file, row and field."""
+    with explained(f"read {path}", "check `data`"):
         try:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _parse(line, f"{path}, line {number}")
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path} is not UTF-8 text", "name a file of JSON lines") from None
+            for number, row in enumerate(json_rows(path, _MAX_DATA_BYTES), 1):
+                yield _parse(row, f"{path}, row {number}")
+        except IntegrityError as error:
+            raise ConfigError(error.what, error.hint) from None
 
 
-def _parse(line: str, where: str) -> Conversation:
+def _parse(row: bytes, where: str) -> Conversation:
     try:
-        return Conversation.model_validate(parse_json(line))
+        return Conversation.model_validate(parse_json(row))
     except ValidationError as error:
-        field, problem = first_problem(error.errors(), "the line")
-        raise ConfigError(f"{where}: `{field}`: {problem}", "mend the line") from None
+        field, problem = first_problem(error.errors(), "the row")
+        raise ConfigError(f"{where}: `{field}`: {problem}", "mend the row") from None
     except ValueError as error:
         raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
 

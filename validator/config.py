@@ -72,7 +72,7 @@ class ValidatorConfig(ProcessConfig):
     """Voting keys; the chain says which seats they vote for."""
     deadline_margin: float = Field(3.0, ge=0)
     """Seconds before the end of a commit window after which no vote is committed."""
-    heartbeat_seconds: float = Field(60.0, gt=0, le=600)
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
     case_engines: tuple[EngineName, ...] | None = None
     """Engines that measure files of node challenges besides `engine`; without it all that are installed."""
     keep_steps: int = Field(4, ge=1, le=64)

@@ -357,7 +357,7 @@ class FallbackVotes:
         if sequences and _first_time(self._reported, voting.where):
             log.error(
                 "%s: voting `unavailable` on files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine is at "
-                "fault, mend it; else opt out of the pool's validator group: muster validator opt-out)",
+                "fault, mend it; else opt out of the pool's validator group: muster validator judge --stop)",
                 voting.where, ", ".join(map(str, sequences)), pool.pool, reason,
             )  # fmt: skip
 

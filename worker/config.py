@@ -13,7 +13,7 @@ class WorkerConfig(ProcessConfig):
     """The node key: it signs submissions and pays their gas."""
     claim_seconds: float = Field(30.0, gt=0)
     """How often vested pay is claimed."""
-    heartbeat_seconds: float = Field(60.0, gt=0, le=600)
+    heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
     isolation: Wanted = "auto"
     """How the worker is kept apart from this machine."""
     isolation_image: str = ""

@@ -81,7 +81,7 @@ class Follower:
         return self._store.generation
 
     def history(self) -> Iterator[Event]:
-        """All stored events in chain order."""
+        """Yield all stored events in chain order."""
         logs = self._store.logs()
         while chunk := list(islice(logs, 1000)):
             yield from decode_logs(chunk, self._deployment)

@@ -1,4 +1,7 @@
-"""Decoded logs of the suite's contracts, one by one and as a poll of the follower brings them."""
+"""Raw JSON-RPC logs: what of an endpoint's answer is believed, and the events that they stand for.
+
+A log is stored as it was accepted here, and decoded from the store from then on.
+"""
 
 import re
 from collections.abc import Iterable
@@ -43,7 +46,7 @@ class Batch:
     head: int
 
 
-# ---- Raw JSON-RPC logs
+# ---- Raw logs
 
 
 Log = dict[str, Any]
@@ -53,7 +56,8 @@ _MOST = 1 << 62
 
 
 def accepted(answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
-    """The logs of blocks `first` to `last` that an endpoint answered, each reduced to the members that are used.
+    """Validate the logs of blocks `first` to `last` that an endpoint answered, each reduced to the members that are
+    used.
 
     Raises UnreachableError for an answer that no honest node gives: malformed, unordered, of other blocks, or of
     another block in the place of `last`.
@@ -76,7 +80,7 @@ def place_of(log: Log) -> tuple[int, int]:
 
 
 def decode_logs(logs: Iterable[Log], deployment: Deployment) -> list[Event]:
-    """Events of the suite among `logs`, in their order. Raises UnreachableError for malformed ones."""
+    """Decode the events of the suite among `logs`, in their order. Raises UnreachableError for malformed ones."""
     names = {address.lower(): name for address, name in deployment.names().items()}
     events = []
     for log in logs:

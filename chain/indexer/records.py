@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 @cache
 def status_of(code: int) -> Status:
-    """The status that an outcome code gives a submission."""
+    """Return the status that an outcome code gives a submission."""
     value = Code(code)
     if value.is_accept:
         return Status.ACCEPTED
@@ -126,7 +126,7 @@ class Pool:
         return self.terms.group or self.pool
 
     def is_service(self, key: str, now: int) -> bool:
-        """Whether the chain takes what a key attests or signs at chain time `now`."""
+        """Return whether the chain takes what a key attests or signs at chain time `now`."""
         return key == self.service or (key == self.previous_service and now < self.previous_until)
 
     @property
@@ -180,7 +180,7 @@ class Account:
 
 
 def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
-    """The word that says of a file what its hashes do not: what is submitted and, with its place, what is bound."""
+    """Pack what a file's hashes do not say into one word, as it is submitted and bound."""
     return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
 
 
@@ -234,7 +234,7 @@ class Submission:
         return self.sequence & 15
 
     def is_final(self, now: int) -> bool:
-        """Whether the outcome stands for good at chain time `now`."""
+        """Return whether the outcome stands for good at chain time `now`."""
         return (
             self.finalized
             or self.status is Status.LATE
@@ -332,7 +332,7 @@ class Payment:
     tx: str
 
 
-# ---- Records of who judges
+# ---- Committees, juries, disputes, canaries, node challenges
 
 
 @dataclass(kw_only=True)
@@ -379,12 +379,12 @@ class Round(Panel):
     codes: int = 0
 
     def code_at(self, place: int, member: int) -> Code:
-        """The code that member `member` revealed for the file at `place`; NONE when not revealed."""
+        """Return the code that member `member` revealed for the file at `place`; NONE when not revealed."""
         codes, _ = self.reveals.get(member, (0, b""))
         return code_at(codes, place)
 
     def had(self, seat: int, place: int) -> bool:
-        """Whether a seat showed by its vote that it had the bytes of the file at `place`."""
+        """Return whether a seat showed by its vote that it had the bytes of the file at `place`."""
         if seat not in self.seats:
             return False
         return self.code_at(place, self.seats.index(seat)) not in (Code.NONE, Code.UNAVAILABLE)
@@ -409,7 +409,7 @@ class Lane:
         return len(self.sequences) == LANE
 
     def ended(self, head: int) -> bool:
-        """Whether it takes no more files after block `head`."""
+        """Return whether it takes no more files after block `head`."""
         return self.full or head >= self.last_block
 
     @property
@@ -418,7 +418,7 @@ class Lane:
         return (1 << len(self.sequences)) - 1 & ~self.attested
 
     def is_judged(self, place: int) -> bool:
-        """Whether its committee votes on the file at a place: what was not attested is late, whatever it is."""
+        """Return whether its committee votes on the file at a place: what was not attested is late, whatever it is."""
         return self.attested >> place & 1 == 1
 
     @property
@@ -526,7 +526,7 @@ class Accusation(OneJury):
     evidence: bytes
 
 
-# ---- Where else the bytes of a file are
+# ---- Mirrors
 
 
 MAX_MIRROR = 500
@@ -548,7 +548,7 @@ class Mirrors:
         return tuple(dict.fromkeys((*self.seats.values(), *self.node)))
 
 
-# ---- What governance proposed to the timelock
+# ---- Governance
 
 
 @dataclass(frozen=True)
@@ -577,7 +577,7 @@ class Proposal:
     status: str = "scheduled"
 
 
-# ---- What a juror gets for judging several files, and how long it has (`JuryTerms.sol`)
+# ---- Jurors' fees and windows (JuryTerms.sol)
 
 
 MAX_WINDOW = 30 * 24 * 3600
@@ -590,8 +590,8 @@ def jury_fee(terms: Terms, files: int) -> int:
 
 
 def jury_commit_window(terms: Terms, files: int) -> int:
-    """Seconds from the draw: the jury's window for the first file, a committee's for every further sixteen begun, and
-    thirty days at most."""
+    """Return the seconds from the draw: the jury's window for the first file, a committee's for every further sixteen
+    begun, and thirty days at most."""
     return min(terms.juryCommitWindow + further_lanes(files) * terms.commitWindow, MAX_WINDOW)
 
 

@@ -1,4 +1,8 @@
-"""Which function applies which event, and small steps that several of them share."""
+"""How each event changes the state: one small function per event, registered by contract and name.
+
+Everything here is pure: the same events give the same state. Nothing is undone in place; after a reorganisation the
+state is computed again.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -102,9 +106,6 @@ def slash(
 
 def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
     state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
-
-
-# ---- Token, nodes' stake and seats
 
 
 # ---- Token
@@ -232,13 +233,10 @@ def _seat_frozen(state: State, event: Event) -> None:
     state.seats[event.args["seat"]].frozen = event.args["frozen"]
 
 
-# ---- Pools, their members and their work
-
-
 STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
 
 
-# ---- Pools: owner's side
+# ---- Pools: owners
 
 
 @on("Pools", "PoolCreated")
@@ -274,7 +272,7 @@ def _step_published(state: State, event: Event) -> None:
     state.pools[a["pool"]].steps.append(step)
 
 
-# ---- Pools: members and their work
+# ---- Pools: members and files
 
 
 @on("Pools", "NodeJoined")
@@ -473,9 +471,6 @@ def _fee_paid(state: State, event: Event) -> None:
     pool.fees_burnt += a["burnt"]
     if a["paid"]:
         pay(state, event, "fee", a["to"], a["pool"], a["paid"])
-
-
-# ---- Committees, juries, disputes and canaries
 
 
 MAX_URL = 500
@@ -797,7 +792,7 @@ def _role(event: Event) -> str:
     return _ROLES.get(role, "0x" + role.hex())
 
 
-# ---- How each event changes the state
+# ---- Applying events
 
 
 def apply(state: State, event: Event) -> None:
@@ -809,7 +804,7 @@ def apply(state: State, event: Event) -> None:
 
 
 def replay(events: Iterable[Event]) -> State:
-    """The state after `events`, in chain order."""
+    """Return the state after `events`, in chain order."""
     state = State()
     for event in events:
         apply(state, event)

@@ -75,17 +75,18 @@ class State:
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def params_at(self, time: int) -> dict[str, int]:
-        """The penalties that hold for what happens at chain time `time`."""
+        """Return the penalties that hold for what happens at chain time `time`."""
         return self.params[max(since for since in self.params if since <= time)]
 
     def usable_step(self, pool: int, confirmations: int) -> int | None:
-        """The pool's newest policy step whose seed block has that many blocks on top."""
+        """Return the pool's newest policy step whose seed block has that many blocks on top."""
         steps = self.pools[pool].steps if pool in self.pools else []
         deep = (step.step for step in reversed(steps) if step.seed_block + confirmations <= self.head)
         return next(deep, None)
 
     def has_part(self, pool: int, address: str) -> bool:
-        """Whether an address has a part in a pool: its owner, a node that ever joined, a seat's voter or owner."""
+        """Return whether an address has a part in a pool: its owner, a node that ever joined, a seat's voter or
+        owner."""
         if (pool, address) in self.accounts or (pool in self.pools and self.pools[pool].owner == address):
             return True
         return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
@@ -100,7 +101,7 @@ class State:
         return [self.submissions[pool, sequence] for sequence in order]
 
     def case_of(self, trial: int) -> Accusation | None:
-        """The node case that a jury judges or judged."""
+        """Return the node case that a jury judges or judged."""
         number = self.trial_cases.get(trial)
         return None if number is None else self.cases[number]
 
@@ -108,7 +109,7 @@ class State:
         return self.lanes[submission.pool, submission.lane]
 
     def files_of(self, lane: Lane) -> list[Submission]:
-        """The lane's submissions in order of their places."""
+        """Return the lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
 
     def mirrors_of(self, submission: Submission) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ class State:
         return known.urls if known else ()
 
     def recent_lanes(self, pool: int, since: int) -> Iterator[Lane]:
-        """The pool's lanes that began after block `since`, newest first."""
+        """Yield the pool's lanes that began after block `since`, newest first."""
         for sequence in reversed(self.pools[pool].sequences):
             lane = self.lanes[pool, sequence >> 4]
             if lane.start <= since:
@@ -126,7 +127,7 @@ class State:
                 yield lane
 
     def unattested(self, pool: int, node: str) -> Iterator[Submission]:
-        """The node's files that are not attested and can still be, newest first."""
+        """Yield the node's files that are not attested and can still be, newest first."""
         for file in reversed(self.submissions_of(pool, node)):
             lane = self.lane_of(file)
             if self.head >= lane.last_block + self.pools[pool].terms.attestBlocks:
@@ -142,7 +143,7 @@ class State:
         return [sub for sub in self.submissions_of(pool) if sub.status == Status.ACCEPTED]
 
     def claim_hint(self, pool: int, node: str, now: int) -> Submission | None:
-        """The submission to name in `claim`, so that all that vested by `now` (chain time) is paid.
+        """Return the submission to name in `claim`, so that all that vested by `now` (chain time) is paid.
 
         None if nothing would be."""
         account = self.accounts.get((pool, node))
@@ -163,7 +164,7 @@ class State:
         return hint.cumulative - self.accounts[pool, node].units_spent if hint else 0
 
 
-# ---- May this node work? Decided here for everyone who asks
+# ---- A node's standing
 
 
 class Standing(StrEnum):
@@ -179,7 +180,7 @@ class Standing(StrEnum):
 
 
 def standing_of(account: Account | None) -> Standing:
-    """The standing of a node by its account in the pool, None where it never joined."""
+    """Return the standing of a node by its account in the pool, None where it never joined."""
     if account is None:
         return Standing.NOT_JOINED
     if account.ejected:
@@ -192,11 +193,11 @@ def standing_of(account: Account | None) -> Standing:
 
 
 def ejected_by(account: Account) -> str:
-    """What an ejected node was ejected for."""
+    """Return what an ejected node was ejected for."""
     return f"node case {account.eject_case}" if account.eject_case else f"submission {account.eject_sequence}"
 
 
-# ---- Classes of seats
+# ---- Validator groups
 
 
 FIRST_SHARED_GROUP = 1 << 24
@@ -228,5 +229,5 @@ def needed(terms: Terms) -> int:
 
 
 def seats_in(state: State, pool: Pool) -> list[Seat]:
-    """The seats that judge a pool, from the next epoch on at the latest."""
+    """Return the seats that judge a pool, from the next epoch on at the latest."""
     return [seat for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups]

@@ -108,7 +108,7 @@ class EventStore:
             self._set_meta("generation", str(self.generation + 1))
 
     def logs(self) -> Iterator[Log]:
-        """All stored logs in chain order."""
+        """Yield all stored logs in chain order."""
         after = (-1, -1)
         while True:
             with self._mutex:

@@ -161,7 +161,8 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     }
 
     /// @dev The code that stands after a jury's verdict: the earlier one when the jury says the same kind, or when it
-    /// could not get a file that was not accepted; a file that neither the committee nor the last jury got is as before.
+    /// could not get a file that was not accepted; a file that neither the committee nor the last jury got is as
+    /// before.
     function _standing(uint256 code, uint256 standing, uint256 original) private pure returns (uint256) {
         uint256 kind = Codes.kind(code);
         if (kind == Codes.kind(standing)) return standing;

@@ -107,7 +107,8 @@ contract Court is ICourt {
         return _promised[pool];
     }
 
-    // ---- Attestation: which files of a lane had their bytes in the pool's storage, fixed before the seed of the draw is known
+    // ---- Attestation: which files of a lane had their bytes in the pool's storage, fixed before the seed of the draw
+    // is known
 
     /// @inheritdoc ICourt
     function setService(uint256 pool, address service) external {
@@ -171,9 +172,9 @@ contract Court is ICourt {
         return TypedData.digest(keccak256("muster-receipts"), address(pools), hash);
     }
 
-    /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance otherwise:
-    /// a complete lane takes nothing more, so S cannot move after its hash is known. What came with its receipt was
-    /// attested by that.
+    /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance
+    /// otherwise: a complete lane takes nothing more, so S cannot move after its hash is known. What came with its
+    /// receipt was attested by that.
     function _attest(uint256 pool, uint256 lane, uint256 places) private {
         uint256 key = _key(pool, lane, 0);
         uint256 word = _lanes[key];
@@ -529,8 +530,8 @@ contract Court is ICourt {
         }
     }
 
-    /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the next
-    /// committee; or, when nothing of it was attested, once nothing can be.
+    /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the
+    /// next committee; or, when nothing of it was attested, once nothing can be.
     function _checkSettleable(uint256 word, Terms storage terms, uint256 pool, uint256 lane, uint256 round)
         private
         view

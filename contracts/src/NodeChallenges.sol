@@ -139,8 +139,8 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         }
     }
 
-    /// @dev A stake that was free to leave stands for this pool's files no more, nor does one that went to another pool.
-    /// Nor does one whose time is up and that other challenges hold: cheap ones in turn would hold it for good.
+    /// @dev A stake that was free to leave stands for this pool's files no more, nor does one that went to another
+    /// pool. Nor does one whose time is up and that other challenges hold: cheap ones in turn would hold it for good.
     function _checkStake(uint256 pool, address node) private view {
         if (pools.accountOf(pool, node).slashed) revert AlreadyEjected();
         IStakes.Node memory staked = stakes.nodeOf(node);
@@ -150,8 +150,8 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         if (staked.frozen >= MAX_HOLDS) revert TooManyChallenges();
     }
 
-    /// @dev Slashes and ejects as a rejected file does, with the jury's fees in the place of a committee's; the accuser is
-    /// the collector. What the stake cannot pay the jury any more, because other files cost it, the bond does.
+    /// @dev Slashes and ejects as a rejected file does, with the jury's fees in the place of a committee's; the accuser
+    /// is the collector. What the stake cannot pay the jury any more, because other files cost it, the bond does.
     function _uphold(NodeChallenge storage challenge_, uint256 code) private returns (uint256 slashed, uint256 back) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
         back = challenge_.bond;
@@ -184,8 +184,8 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         return Codes.isReject(code) ? Outcome.Upheld : Outcome.Refuted;
     }
 
-    /// @dev What a jury gets that says it could not judge: as for one file, however many were named, or it would earn the
-    /// more by looking at nothing the larger the challenge is.
+    /// @dev What a jury gets that says it could not judge: as for one file, however many were named, or it would earn
+    /// the more by looking at nothing the larger the challenge is.
     function _unmeasured(NodeChallenge storage challenge_, uint256 code) private view returns (uint256) {
         uint256 jurors = juries.costOf(challenge_.trial, code) / juries.caseOf(challenge_.trial).fee;
         return jurors * court.termsOf(challenge_.pool).juryFee;

@@ -24,7 +24,8 @@ import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Pools
-/// @notice Pools with escrowed budgets, the accounts of their nodes, and every submission from its arrival to its last payment.
+/// @notice Pools with escrowed budgets, the accounts of their nodes, and every submission from its arrival to its last
+/// payment.
 contract Pools is IPools, ReentrancyGuardTransient {
     using AccountSlot for uint256;
     using FileSlot for uint256;
@@ -321,8 +322,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit NodeJoined(pool, node, operator, step, limit);
     }
 
-    /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the last
-    /// time at which it was one.
+    /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the
+    /// last time at which it was one.
     function _lockedLimit(uint256 pool, uint256 state, uint256 account)
         private
         view
@@ -470,8 +471,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
         return (state, account.submitted(units), sequence);
     }
 
-    /// @dev What a node says of its file, against its account and its pool's steps. `packed` is without the pool: what is
-    /// left above the step, of another pool or a sequence of the node's own, makes it a step that nobody published.
+    /// @dev What a node says of its file, against its account and its pool's steps. `packed` is without the pool: what
+    /// is left above the step, of another pool or a sequence of the node's own, makes it a step that nobody published.
     function _mayWork(uint256 state, uint256 account, uint256 packed, uint256 maxLag) private pure {
         unchecked {
             uint256 counter = PackedWork.counter(packed);
@@ -920,8 +921,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
         return (pool << 160) | uint160(node);
     }
 
-    /// @dev keccak256(abi.encode(root, fileHash, placed)); every submission pays for it, so the words lie beyond the free
-    /// memory pointer, which stays where it is.
+    /// @dev keccak256(abi.encode(root, fileHash, placed)); every submission pays for it, so the words lie beyond the
+    /// free memory pointer, which stays where it is.
     function _inner(bytes32 root, bytes32 fileHash, uint256 placed) private pure returns (bytes32 inner) {
         assembly ("memory-safe") {
             let words := mload(0x40)

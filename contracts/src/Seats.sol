@@ -15,9 +15,9 @@ import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 
 /// @title Seats
-/// @notice Validators' bonds, the keys that own and vote for them, the validator groups that they judge, and the draw. The
-/// seats of a group are a list without gaps: a seat that opts in takes the next place, and the last seat takes the place of
-/// one that opts out.
+/// @notice Validators' bonds, the keys that own and vote for them, the validator groups that they judge, and the draw.
+/// The seats of a group are a list without gaps: a seat that opts in takes the next place, and the last seat takes the
+/// place of one that opts out.
 contract Seats is ISeats, ReentrancyGuardTransient {
     using Checkpoint for uint256;
     using Lottery for Lottery.Urn;

@@ -70,7 +70,7 @@ class Anvil:
         self._miner = threading.Thread(target=self._mine, name="miner", daemon=True)
 
     def start(self, state: Path | None) -> None:
-        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
+        """Start, from `state` if given, and wait until it answers. Raises MusterError with the end of its log."""
         self.log.unlink(missing_ok=True)
         if state is not None:
             self._child.argv += ["--load-state", str(state)]
@@ -94,7 +94,7 @@ class Anvil:
 
     def _answers(self) -> bool:
         if not self.running():
-            raise MusterError(f"anvil ended at once: {self.last_words()}", f"see {self.log}")
+            raise MusterError(f"anvil ended at once: {self.log_tail()}", f"see {self.log}")
         try:
             found = int(self.call("eth_chainId"), 16)
         except UnreachableError:
@@ -106,7 +106,7 @@ class Anvil:
     def running(self) -> bool:
         return self._child.pid is not None
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return self._child.tail()[-300:] or "it said nothing"
 
     def call(self, method: str, *params: Any) -> Any:
@@ -217,7 +217,7 @@ def _keep_saving(anvil: Anvil, state: Path, stop: threading.Event) -> None:
     next_save = time.monotonic() + pause
     while not stop.wait(0.2):
         if not anvil.running():
-            raise MusterError(f"anvil ended: {anvil.last_words()}", f"see {anvil.log}")
+            raise MusterError(f"anvil ended: {anvil.log_tail()}", f"see {anvil.log}")
         begun = time.monotonic()
         if begun < next_save:
             continue

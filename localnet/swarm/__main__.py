@@ -34,12 +34,12 @@ def main() -> int:
     plan = replace(plan, rounds=options.rounds, pace=options.pace, outage=options.outage, problems=options.problems)
     load = os.getloadavg()[0]
     run = SwarmRun(plan)
-    traces, shelf = run.run()
-    found = list(facts(plan, traces, shelf))
+    traces, contents = run.run()
+    found = list(facts(plan, traces, contents))
     numbers = _numbers(run, load)
     report = plan.root / "report.json"
     write_atomic(report, json.dumps(_report(run, traces, found, numbers), indent=1).encode() + b"\n")
-    lines = [*table(traces, shelf), *map(shown_fact, found), _spent(numbers), f"numbers: {report}"]
+    lines = [*table(traces, contents), *map(shown_fact, found), _spent(numbers), f"numbers: {report}"]
     print("\n".join(lines))
     return 0 if all(fact.good for fact in found) else 1
 

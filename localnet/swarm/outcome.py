@@ -1,4 +1,4 @@
-"""What a swarm's run must show, judged from what it left; and what people read of it."""
+"""The facts that a swarm's run must show, judged from what it left, and its table."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ _COLUMNS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def facts(plan: SwarmPlan, traces: Sequence[MemberTrace], shelf: BucketContents) -> Iterator[Fact]:
+def facts(plan: SwarmPlan, traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
     """Nobody stopped, nothing was trained twice, and what was shared arrived."""
     yield from _nobody_stopped(plan, traces)
-    yield from _nothing_twice(traces, shelf)
-    yield from _what_was_shared(traces, shelf)
+    yield from _nothing_twice(traces, contents)
+    yield from _what_was_shared(traces, contents)
 
 
 def _nobody_stopped(plan: SwarmPlan, traces: Sequence[MemberTrace]) -> Iterator[Fact]:
@@ -37,7 +37,7 @@ def _nobody_stopped(plan: SwarmPlan, traces: Sequence[MemberTrace]) -> Iterator[
     yield _all(f"{sum(one.alone for one in traces)} rounds were made alone, some by everybody", never)
 
 
-def _nothing_twice(traces: Sequence[MemberTrace], shelf: BucketContents) -> Iterator[Fact]:
+def _nothing_twice(traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
     again = [one.name for one in traces if one.steps != len(one.lines)]
     yield _all("each member's weights were trained in as many steps as it made rounds", again)
     twice = [
@@ -46,23 +46,23 @@ def _nothing_twice(traces: Sequence[MemberTrace], shelf: BucketContents) -> Iter
     yield _all("no member trained on a group twice", twice)
     own = [one.name for one in traces for name in one.shared if name.startswith(f"{one.address}/")]
     yield _all("no member took its own groups for others'", own)
-    double = [f"round {number} of {member}" for (member, number), count in shelf.envelopes.items() if count > 1]
-    yield _all(f"{len(shelf.envelopes)} envelopes, no two of one member and round", double)
+    double = [f"round {number} of {member}" for (member, number), count in contents.envelopes.items() if count > 1]
+    yield _all(f"{len(contents.envelopes)} envelopes, no two of one member and round", double)
     blaming = [one.name for one in traces if one.breaches]
     yield _all("nobody found anybody out", blaming)
 
 
-def _what_was_shared(traces: Sequence[MemberTrace], shelf: BucketContents) -> Iterator[Fact]:
+def _what_was_shared(traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
     trained = Counter(name for one in traces for name in one.shared)
-    unknown = sorted(set(trained) - shelf.groups)
+    unknown = sorted(set(trained) - contents.groups)
     yield _all("every group of others that was trained on lies signed in the bucket", unknown)
     lonely = [one.name for one in traces if not one.shared]
     yield _all(f"every member trained on others' groups, {trained.total()} times in all", lonely)
     takers = Counter(name.partition("/")[0] for name in trained)
     ignored = [one.name for one in traces if not takers[one.address]]
-    yield _all(f"every member's groups were taken by others, {len(trained)} of {len(shelf.groups)} groups", ignored)
+    yield _all(f"every member's groups were taken by others, {len(trained)} of {len(contents.groups)} groups", ignored)
     waited = [(one, number) for one in traces for number in one.outage.waiting]
-    lost = [f"{one.name} round {number}" for one, number in waited if not shelf.envelopes[one.address, number]]
+    lost = [f"{one.name} round {number}" for one, number in waited if not contents.envelopes[one.address, number]]
     left = [f"{one.name} round {number}" for one in traces for number in one.unsent]
     yield _all(f"the {len(waited)} envelopes that waited for the bucket were sent", [*lost, *left], bool(waited))
 
@@ -75,10 +75,10 @@ def _all(text: str, exceptions: Sequence[str], good: bool = True) -> Fact:
     return Fact(f"{text}: not so for {', '.join(exceptions[:4])}{more}", False)
 
 
-def table(traces: Sequence[MemberTrace], shelf: BucketContents) -> list[str]:
+def table(traces: Sequence[MemberTrace], contents: BucketContents) -> list[str]:
     """A line for each member."""
     taken = Counter(name.partition("/")[0] for one in traces for name in one.shared)
-    sent = Counter(member for member, _ in shelf.envelopes)
+    sent = Counter(member for member, _ in contents.envelopes)
     rows = [_COLUMNS]
     for one in traces:
         measured = " → ".join(f"{reward:.3f}" for _, reward in one.held_out) or "not measured"

@@ -1,4 +1,4 @@
-"""A swarm of real processes on one machine: every member is killed once, and the bucket goes for a while."""
+"""A swarm of real processes on one machine. Every member is killed once, and the bucket disappears for a while."""
 
 import os
 import sys
@@ -18,8 +18,8 @@ from localnet.swarm.traces import (
     MemberTrace,
     Outage,
     RoundsMade,
+    read_bucket,
     read_member,
-    read_shelf,
     unsent_rounds,
 )
 from protocol.errors import MusterError
@@ -30,7 +30,7 @@ from storage.s3 import Bucket
 from swarm.envelope import EnvelopeLimits
 from swarm.exchange import BucketExchange
 
-_LOOK_SECONDS, _TELL_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
+_POLL_SECONDS, _REPORT_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
 _READY_SECONDS = 120.0
 _S3 = "s3"
 
@@ -43,7 +43,7 @@ class SwarmRun:
         self.stop, self.progress = Stop(), ProgressPrinter()
         self.supervisor = Supervisor(self.progress.notice)
         self.events: list[tuple[float, str]] = []
-        self.phase, self._since, self._told, self._weighed = SwarmPhase.BEFORE, 0.0, 0.0, 0.0
+        self.phase, self._since, self._reported, self._measured_memory = SwarmPhase.BEFORE, 0.0, 0.0, 0.0
         self.outage_seconds, self.peak_memory = 0.0, 0.0
         self.made = dict.fromkeys(plan.members, RoundsMade())
         self._marks = dict.fromkeys(plan.members, 0)
@@ -52,7 +52,7 @@ class SwarmRun:
         self._killed: dict[str, list[SwarmPhase]] = {name: [] for name in plan.members}
 
     def run(self) -> tuple[list[MemberTrace], BucketContents]:
-        """From nothing to the last member's last round, and what is left. Raises MusterError where it stands still."""
+        """Run to the last member's last round; return what is left. Raise MusterError if a phase takes too long."""
         try:
             self._start_storage()
             base = self._base_model()
@@ -61,7 +61,7 @@ class SwarmRun:
                 self._start(name, ["-m", "cli.main", "swarm", "run", "--home", str(self.plan.home(name))])
             self.say(f"{len(self.plan.members)} members, {self.plan.rounds} rounds each")
             self._follow()
-            return self._traces(), self._shelf()
+            return self._traces(), self._bucket_contents()
         finally:
             self.say("stopping everything")
             self.supervisor.stop()
@@ -109,12 +109,12 @@ class SwarmRun:
         while not self._look():
             self._kill()
             self._turn()
-            self._tell()
+            self._report()
             if time.monotonic() - self._since > self.plan.limit:
                 raise MusterError(
                     f"{self.plan.limit:.0f} s {self.phase}, and {self._standing()}", f"see {self.plan.root / 'logs'}"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         self.say(f"enough; {self._standing()}")
         members = [self.supervisor.children[name] for name in self.plan.members]
         for child in members:
@@ -176,14 +176,14 @@ class SwarmRun:
             self._killed[one.member].append(self.phase)
             self._marks[one.member] = made
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now = time.monotonic()
-        if now - self._weighed >= _MEMORY_SECONDS:
-            self._weighed = now
+        if now - self._measured_memory >= _MEMORY_SECONDS:
+            self._measured_memory = now
             pids = [child.pid for child in self.supervisor.children.values() if child.pid is not None]
             self.peak_memory = max(self.peak_memory, sum(map(resident, pids)))
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
+        if now - self._reported >= _REPORT_SECONDS:
+            self._reported = now
             self.progress.say(self._standing())
 
     def _standing(self) -> str:
@@ -204,7 +204,7 @@ class SwarmRun:
             for name in self.plan.members
         ]
 
-    def _shelf(self) -> BucketContents:
-        return read_shelf(
+    def _bucket_contents(self) -> BucketContents:
+        return read_bucket(
             BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(swarm_document())
         )  # fmt: skip

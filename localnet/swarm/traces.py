@@ -1,4 +1,4 @@
-"""What a swarm leaves of itself, read from disk and bucket: journals, checkpoints, envelopes."""
+"""What a swarm's run leaves on disk and in the bucket: journals, checkpoints, envelopes."""
 
 import json
 from collections import Counter
@@ -15,7 +15,8 @@ from swarm.state import JOURNAL, measured, read_journal
 
 @dataclass
 class Outage:
-    """Rounds that a member had made when the bucket went, and when it was back; rounds whose envelopes then waited."""
+    """Rounds that a member had made when the bucket went and when it came back, and rounds whose envelopes
+    waited then."""
 
     made_at_start: int = 0
     made_at_end: int = 0
@@ -63,7 +64,7 @@ class BucketContents:
     groups: frozenset[str]
 
 
-def read_shelf(exchange: Exchange, limits: EnvelopeLimits) -> BucketContents:
+def read_bucket(exchange: Exchange, limits: EnvelopeLimits) -> BucketContents:
     """Raises MalformedEnvelope for what is none of this swarm, UnreachableError where the bucket is gone."""
     envelopes: Counter[tuple[str, int]] = Counter()
     groups: set[str] = set()

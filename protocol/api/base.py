@@ -1,4 +1,4 @@
-"""What all documents of the HTTP interface share: strictness, field types with their limits, errors, and reading."""
+"""What all documents of the HTTP interface share: strictness, field types with limits, errors, parsing."""
 
 import re
 from typing import Annotated, ClassVar, TypeVar
@@ -31,7 +31,8 @@ def _grains(value: object) -> object:
 
 
 def at_most(count: int) -> BeforeValidator:
-    """Refuses a dictionary of more entries before it looks at any of them; `max_length` alone looks at all first."""
+    """Return a validator that refuses a dictionary of more entries before any is validated; `max_length` alone
+    validates all first."""
 
     def check(value: object) -> object:
         if isinstance(value, dict) and len(value) > count:
@@ -55,10 +56,10 @@ NO_NUL = r"^[^\x00]*$"
 Name = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 Text = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
 Reason = Annotated[str, AfterValidator(lambda text: printable(text, 200))]
-"""Why not, for a terminal: one line, cut off after 200 characters."""
+"""A reason for a terminal: one line, cut after 200 characters."""
 Metrics = Annotated[dict[Name, float], Field(max_length=MAX_FIELDS), at_most(MAX_FIELDS)]
 Rows = Annotated[list[T], FailFast()]
-"""A list that is refused at its first wrong item: pydantic would keep an error for every one of millions."""
+"""A list that is refused at its first invalid item: pydantic would keep an error for every one of millions."""
 Amount = Annotated[
     int,
     BeforeValidator(_grains),
@@ -69,22 +70,22 @@ Amount = Annotated[
 
 
 class RequestBody(BaseModel):
-    """What a client sends: one strict JSON object of at most MAX_BYTES. Fields that are not known are ignored, since a
-    newer client may have more to say; its request's signature covers them with all other bytes."""
+    """What a client sends: one strict JSON object of at most MAX_BYTES. Unknown fields are ignored, since a newer
+    client may send more; the request's signature covers all bytes."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
     MAX_BYTES: ClassVar[int] = 64 << 10
 
 
 class SignedBody(RequestBody):
-    """A part of what is signed as canonical JSON. Fields that are not known are refused: without them nobody could
-    check the signature."""
+    """A part of what is signed as canonical JSON. Unknown fields are refused: without them nobody could check the
+    signature."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class ResponseBody(BaseModel):
-    """What a service answers. Fields that are not known are ignored: a newer service may have more to say."""
+    """What a service answers. Unknown fields are ignored: a newer service may send more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
 
@@ -97,7 +98,7 @@ class ErrorBody(ResponseBody):
 
 
 def parse_response(kind: TypeAdapter[T], data: bytes, source: str) -> T:
-    """The answer of the service at URL `source`. Raises IntegrityError, which names it, for anything else."""
+    """Return the answer of the service at URL `source`. Raises IntegrityError, which names it, for anything else."""
     try:
         value = parse_json(data)
     except ValueError:
@@ -107,4 +108,4 @@ def parse_response(kind: TypeAdapter[T], data: bytes, source: str) -> T:
         return kind.validate_python(value)
     except ValidationError as error:
         field, problem = first_problem(error.errors(include_url=False, include_input=False, include_context=False))
-        raise IntegrityError(f"{source} answers nonsense: `{field}`: {problem}", "tell its owner") from None
+        raise IntegrityError(f"{source} sends an invalid answer: `{field}`: {problem}", "tell its owner") from None

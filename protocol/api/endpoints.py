@@ -6,48 +6,8 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from protocol.announcements import Announcement, AnnouncementTaken, SourceList
+from protocol.api import run, views, work
 from protocol.api.base import RequestBody
-from protocol.api.run import (
-    CanaryEntry,
-    CaseEntry,
-    DisputeEntry,
-    Health,
-    LedgerEntry,
-    NodeEntry,
-    PoolAccess,
-    Readiness,
-    RunRecord,
-    RunStatus,
-    SlashEntry,
-    SubmissionEntry,
-    ValidatorEntry,
-)
-from protocol.api.views import (
-    Difficulties,
-    History,
-    Hits,
-    Listing,
-    Overview,
-    PoolEntry,
-    RolloutsView,
-    StepEntry,
-    StepView,
-    SubmissionView,
-    ValidatorView,
-    VerdictsView,
-)
-from protocol.api.work import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    LeaseRequest,
-    LeaseResponse,
-    ReceiptRequest,
-    ReceiptResponse,
-    StepRequest,
-    StepResponse,
-    UploadRequest,
-    UploadResponse,
-)
 
 Q = TypeVar("Q", bound=RequestBody)
 A = TypeVar("A")
@@ -72,35 +32,39 @@ class Post(Generic[Q, A]):
     limit: int = 64 << 10
 
 
-HEALTH: Get[Health] = Get("/health", TypeAdapter(Health))
-READY: Get[Readiness] = Get("/ready", TypeAdapter(Readiness))
+HEALTH: Get[run.Health] = Get("/health", TypeAdapter(run.Health))
+READY: Get[run.Readiness] = Get("/ready", TypeAdapter(run.Readiness))
 METRICS = "/metrics"
 """`GET /metrics` is Prometheus' text format, not JSON."""
-POOL: Get[PoolAccess] = Get("/v1/pool", TypeAdapter(PoolAccess), limit=256 << 10)
-STATUS: Get[RunStatus] = Get("/v1/status", TypeAdapter(RunStatus))
-DASHBOARD: Get[RunRecord] = Get("/v1/dashboard", TypeAdapter(RunRecord))
-RECORD: Get[RunRecord] = Get("/v1/record", TypeAdapter(RunRecord))
+POOL: Get[run.PoolAccess] = Get("/v1/pool", TypeAdapter(run.PoolAccess), limit=256 << 10)
+STATUS: Get[run.RunStatus] = Get("/v1/status", TypeAdapter(run.RunStatus))
+DASHBOARD: Get[run.RunRecord] = Get("/v1/dashboard", TypeAdapter(run.RunRecord))
+RECORD: Get[run.RunRecord] = Get("/v1/record", TypeAdapter(run.RunRecord))
 
-OVERVIEW: Get[Overview] = Get("/v1/overview", TypeAdapter(Overview))
-HISTORY: Get[History] = Get("/v1/history", TypeAdapter(History))
-DIFFICULTY: Get[Difficulties] = Get("/v1/difficulty", TypeAdapter(Difficulties))
-STEP_LIST: Get[Listing[StepEntry]] = Get("/v1/policy-steps", TypeAdapter(Listing[StepEntry]))
-STEP: Get[StepView] = Get("/v1/policy-steps/{step}", TypeAdapter(StepView))
-NODES: Get[Listing[NodeEntry]] = Get("/v1/nodes", TypeAdapter(Listing[NodeEntry]))
-NODE: Get[NodeEntry] = Get("/v1/nodes/{address}", TypeAdapter(NodeEntry))
-SUBMISSIONS: Get[Listing[SubmissionEntry]] = Get("/v1/submissions", TypeAdapter(Listing[SubmissionEntry]))
-SUBMISSION: Get[SubmissionView] = Get("/v1/submissions/{sequence}", TypeAdapter(SubmissionView))
-VERDICTS: Get[VerdictsView] = Get("/v1/submissions/{sequence}/verdicts", TypeAdapter(VerdictsView))
-ROLLOUTS: Get[RolloutsView] = Get("/v1/submissions/{sequence}/rollouts", TypeAdapter(RolloutsView))
-VALIDATORS: Get[Listing[ValidatorEntry]] = Get("/v1/validators", TypeAdapter(Listing[ValidatorEntry]))
-VALIDATOR: Get[ValidatorView] = Get("/v1/validators/{address}", TypeAdapter(ValidatorView))
-DISPUTES: Get[Listing[DisputeEntry]] = Get("/v1/disputes", TypeAdapter(Listing[DisputeEntry]))
-CANARIES: Get[Listing[CanaryEntry]] = Get("/v1/canaries", TypeAdapter(Listing[CanaryEntry]))
-CASES: Get[Listing[CaseEntry]] = Get("/v1/cases", TypeAdapter(Listing[CaseEntry]))
-SLASHES: Get[Listing[SlashEntry]] = Get("/v1/slashes", TypeAdapter(Listing[SlashEntry]))
-LEDGER: Get[Listing[LedgerEntry]] = Get("/v1/ledger", TypeAdapter(Listing[LedgerEntry]))
-POOLS: Get[Listing[PoolEntry]] = Get("/v1/pools", TypeAdapter(Listing[PoolEntry]))
-SEARCH: Get[Hits] = Get("/v1/search", TypeAdapter(Hits))
+OVERVIEW: Get[views.Overview] = Get("/v1/overview", TypeAdapter(views.Overview))
+HISTORY: Get[views.History] = Get("/v1/history", TypeAdapter(views.History))
+DIFFICULTY: Get[views.Difficulties] = Get("/v1/difficulty", TypeAdapter(views.Difficulties))
+STEP_LIST: Get[views.Listing[views.StepEntry]] = Get("/v1/policy-steps", TypeAdapter(views.Listing[views.StepEntry]))
+STEP: Get[views.StepView] = Get("/v1/policy-steps/{step}", TypeAdapter(views.StepView))
+NODES: Get[views.Listing[run.NodeEntry]] = Get("/v1/nodes", TypeAdapter(views.Listing[run.NodeEntry]))
+NODE: Get[run.NodeEntry] = Get("/v1/nodes/{address}", TypeAdapter(run.NodeEntry))
+SUBMISSIONS: Get[views.Listing[run.SubmissionEntry]] = Get(
+    "/v1/submissions", TypeAdapter(views.Listing[run.SubmissionEntry])
+)
+SUBMISSION: Get[views.SubmissionView] = Get("/v1/submissions/{sequence}", TypeAdapter(views.SubmissionView))
+VERDICTS: Get[views.VerdictsView] = Get("/v1/submissions/{sequence}/verdicts", TypeAdapter(views.VerdictsView))
+ROLLOUTS: Get[views.RolloutsView] = Get("/v1/submissions/{sequence}/rollouts", TypeAdapter(views.RolloutsView))
+VALIDATORS: Get[views.Listing[run.ValidatorEntry]] = Get(
+    "/v1/validators", TypeAdapter(views.Listing[run.ValidatorEntry])
+)
+VALIDATOR: Get[views.ValidatorView] = Get("/v1/validators/{address}", TypeAdapter(views.ValidatorView))
+DISPUTES: Get[views.Listing[run.DisputeEntry]] = Get("/v1/disputes", TypeAdapter(views.Listing[run.DisputeEntry]))
+CANARIES: Get[views.Listing[run.CanaryEntry]] = Get("/v1/canaries", TypeAdapter(views.Listing[run.CanaryEntry]))
+CASES: Get[views.Listing[run.CaseEntry]] = Get("/v1/cases", TypeAdapter(views.Listing[run.CaseEntry]))
+SLASHES: Get[views.Listing[run.SlashEntry]] = Get("/v1/slashes", TypeAdapter(views.Listing[run.SlashEntry]))
+LEDGER: Get[views.Listing[run.LedgerEntry]] = Get("/v1/ledger", TypeAdapter(views.Listing[run.LedgerEntry]))
+POOLS: Get[views.Listing[views.PoolEntry]] = Get("/v1/pools", TypeAdapter(views.Listing[views.PoolEntry]))
+SEARCH: Get[views.Hits] = Get("/v1/search", TypeAdapter(views.Hits))
 OBJECTS = "/v1/objects"
 """`GET /v1/objects/<key>` redirects to where the object can be read for some minutes."""
 SOURCES: Get[SourceList] = Get("/v1/sources", TypeAdapter(SourceList), limit=512 << 10)
@@ -108,10 +72,16 @@ ANNOUNCEMENT = "/v1/announcement"
 """Of a relay: the signed document that says whose it is (`protocol.announcements`)."""
 
 ANNOUNCE: Post[Announcement, AnnouncementTaken] = Post("/v1/sources", Announcement, TypeAdapter(AnnouncementTaken))
-LEASES: Post[LeaseRequest, LeaseResponse] = Post("/v1/leases", LeaseRequest, TypeAdapter(LeaseResponse))
-UPLOADS: Post[UploadRequest, UploadResponse] = Post("/v1/uploads", UploadRequest, TypeAdapter(UploadResponse))
-RECEIPTS: Post[ReceiptRequest, ReceiptResponse] = Post("/v1/receipts", ReceiptRequest, TypeAdapter(ReceiptResponse))
-HEARTBEATS: Post[HeartbeatRequest, HeartbeatResponse] = Post(
-    "/v1/heartbeats", HeartbeatRequest, TypeAdapter(HeartbeatResponse)
+LEASES: Post[work.LeaseRequest, work.LeaseResponse] = Post(
+    "/v1/leases", work.LeaseRequest, TypeAdapter(work.LeaseResponse)
 )
-STEPS: Post[StepRequest, StepResponse] = Post("/v1/steps", StepRequest, TypeAdapter(StepResponse))
+UPLOADS: Post[work.UploadRequest, work.UploadResponse] = Post(
+    "/v1/uploads", work.UploadRequest, TypeAdapter(work.UploadResponse)
+)
+RECEIPTS: Post[work.ReceiptRequest, work.ReceiptResponse] = Post(
+    "/v1/receipts", work.ReceiptRequest, TypeAdapter(work.ReceiptResponse)
+)
+HEARTBEATS: Post[work.HeartbeatRequest, work.HeartbeatResponse] = Post(
+    "/v1/heartbeats", work.HeartbeatRequest, TypeAdapter(work.HeartbeatResponse)
+)
+STEPS: Post[work.StepRequest, work.StepResponse] = Post("/v1/steps", work.StepRequest, TypeAdapter(work.StepResponse))

@@ -1,4 +1,4 @@
-"""A swarm's gate: leave to put an envelope into the swarm's bucket, and which envelopes lie there."""
+"""The API of a swarm's gate: permission to upload an envelope to the swarm's bucket, and the public listing."""
 
 from typing import Annotated
 
@@ -10,19 +10,19 @@ from protocol.api.work import UploadResponse
 
 MOST_LISTED = 500
 PLACE = r"([1-9][0-9]{0,3})-(0x[0-9a-f]{40})"
-"""In a listing: after the so manieth newest of that member."""
+"""A position in a listing: how many newer envelopes the member has, plus one, and its address."""
 Round = Annotated[int, Field(ge=0, lt=1 << 32)]
 
 
 class EnvelopeUpload(RequestBody):
-    """A member asks to upload an envelope of its own, and again once it is there, so that it is listed."""
+    """A member's request to upload its own envelope. It asks again after the upload, so that the gate lists it."""
 
     sha256: Hex64
     size: Size
 
 
 class ListedEnvelope(ResponseBody):
-    """An envelope that the gate has seen: what `member` signed of its round `round`."""
+    """An envelope of a member's round that the gate has checked."""
 
     member: Address
     round: Round
@@ -31,8 +31,8 @@ class ListedEnvelope(ResponseBody):
 
 
 class EnvelopeListing(ResponseBody):
-    """The newest of every member, then the second newest, and so on; within these by member. `next`: what to ask for
-    after these, None at the end."""
+    """The newest envelope of every member, then the second newest, and so on, each by member. `next` asks for the
+    following page; None at the end."""
 
     envelopes: Annotated[Rows[ListedEnvelope], Field(max_length=MOST_LISTED)]
     next: str | None = Field(None, pattern=f"^{PLACE}$")

@@ -1,4 +1,4 @@
-"""The reader of a segment: total over any bytes, in the memory that it is given."""
+"""The decoder of a segment: defined for any bytes, in the memory that it is given."""
 
 from typing import Any
 

@@ -1,4 +1,10 @@
-"""Words of 64 bits: what a processor does with one in an instruction or two, and compiled Python has no word for."""
+"""Compiled building blocks of the delta codec: 64-bit words, bit streams, number formats, and blocks of elements.
+
+A bit stream is bytes in whole 32-bit words, lowest bit first, followed by eight zeros (`SLACK`). A writer keeps three
+numbers: the next byte's offset, the bits not yet in bytes, and their count, fewer than eight. A reader keeps the next
+bit's offset. Nothing is written or read outside the given bytes: what does not fit is counted by its offset alone, and
+a reader past the end reads zeros.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +23,7 @@ _LANES = ir.VectorType(_BYTE, 64)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def ones(_context: Any, _word: Any) -> Any:
-    """How many bits of a word are set."""
+    """Return how many bits of a word are set."""
 
     def made(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -27,7 +33,7 @@ def ones(_context: Any, _word: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def zeros_below(_context: Any, _word: Any) -> Any:
-    """The place of a word's lowest bit that is set; 64 of 0."""
+    """Return the place of a word's lowest bit that is set; 64 of 0."""
 
     def made(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -37,7 +43,7 @@ def zeros_below(_context: Any, _word: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def zeros_above(_context: Any, _word: Any) -> Any:
-    """How many zeros stand above a word's highest bit that is set; 64 of 0."""
+    """Return how many zeros stand above a word's highest bit that is set; 64 of 0."""
 
     def made(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -47,7 +53,7 @@ def zeros_above(_context: Any, _word: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(_context: Any, data: Any, _at: Any) -> Any:
-    """The word that begins at a byte of `data` ([n] uint8), any byte up to n − 8."""
+    """Return the word that begins at a byte of `data` ([n] uint8), any byte up to n − 8."""
 
     def made(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(_place(target, builder, signature, arguments, _WORD), align=1)
@@ -68,7 +74,8 @@ def store(_context: Any, data: Any, _at: Any, _word: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def equals(_context: Any, data: Any, _at: Any, _value: Any) -> Any:
-    """Which of the 64 bytes of `data` ([n] uint8) from `at` ≤ n − 64 on are `value`: the first as the lowest bit."""
+    """Return which of the 64 bytes of `data` ([n] uint8) from `at` ≤ n − 64 on are `value`: the first as the lowest
+    bit."""
 
     def made(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes = builder.load(_place(target, builder, signature, arguments, _LANES), align=1)
@@ -86,7 +93,7 @@ def _place(target: Any, builder: Any, signature: Any, arguments: Any, kind: Any)
     return builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
 
 
-# ---- Streams of bits, the lowest first
+# ---- Bit streams and the adaptive Rice code of gaps
 
 
 Array = NDArray[Any]
@@ -122,19 +129,19 @@ def finished(stream: Array, place: Int, held: Any, count: Any) -> Any:
 
 @compiled
 def ahead(stream: Array, bit: Int) -> Any:
-    """The next LONGEST bits of a stream, and perhaps one more."""
+    """Return the next LONGEST bits of a stream, and perhaps one more."""
     return load(stream, min(bit >> 3, stream.size - SLACK)) >> np.uint64(bit & 7)
 
 
 @compiled
 def take(stream: Array, bit: Int, length: Int) -> Any:
-    """The place after the next `length` ≤ LONGEST bits, and these."""
+    """Return the place after the next `length` ≤ LONGEST bits, and these."""
     return bit + length, np.int64(ahead(stream, bit) & ((np.uint64(1) << np.uint64(length)) - np.uint64(1)))
 
 
 @compiled
 def at_end(stream: Array, bit: Int) -> Any:
-    """Whether a stream was read up to its last word, and only zeros are left of that."""
+    """Return whether a stream was read up to its last word, and only zeros are left of that."""
     return (bit + 31) >> 5 == (stream.size - SLACK) >> 2 and ahead(stream, bit) == 0
 
 
@@ -146,8 +153,8 @@ def rice_width(mean: Int) -> Any:
 
 @compiled
 def gap_code(gap: Any, width: Any) -> Any:
-    """The code of `gap` < 2^GAP_BITS (uint64) and its length: so many ones as its upper bits say, a zero, its lower
-    `width` bits."""
+    """Return the code of `gap` < 2^GAP_BITS (uint64) and its length: so many ones as its upper bits say, a zero, its
+    lower `width` bits."""
     many = gap >> width
     if many >= np.uint64(LONGEST_UNARY):
         return (gap << np.uint64(LONGEST_UNARY)) | np.uint64((1 << LONGEST_UNARY) - 1), np.uint64(
@@ -160,7 +167,7 @@ def gap_code(gap: Any, width: Any) -> Any:
 
 @compiled
 def read_gap(window: Any, width: Any) -> Any:
-    """The gap whose code a window of at least 43 bits begins with, and the code's length; any bits make a gap
+    """Return the gap whose code a window of at least 43 bits begins with, and the code's length; any bits make a gap
     below 2^(GAP_BITS + 5), if `width` ≤ GAP_BITS is."""
     many = zeros_below(~window)
     if many >= np.uint64(LONGEST_UNARY):
@@ -171,7 +178,7 @@ def read_gap(window: Any, width: Any) -> Any:
     return np.int64((many << width) | low), np.int64(more + width)
 
 
-# ---- What coder and decoder of a segment share
+# ---- Number formats, groups of exponents
 
 
 SEGMENT = 1 << 22
@@ -228,8 +235,8 @@ class Grouping:
 
 @compiled
 def ordered(bits: Int, half: Int) -> Any:
-    """The place of a float among all of its format, modulo their number 2·`half`, by its bits; −0 is next to 0. And a
-    float's bits by its place."""
+    """Return the place of a float among all of its format, modulo their number 2·`half`, by its bits; −0 is next to 0.
+    And a float's bits by its place."""
     return bits ^ (half - 1) if bits & half else bits
 
 
@@ -241,11 +248,11 @@ def step_between(base: Int, new: Int, half: Int) -> Any:
 
 @compiled
 def moved(base: Int, step: Int, half: Int) -> Any:
-    """The bits of the float that is `step` places further."""
+    """Return the bits of the float that is `step` places further."""
     return ordered((ordered(base, half) + step) & (2 * half - 1), half)
 
 
-# ---- A block of elements and the groups that they are in
+# ---- Blocks of elements: 64 at a time are a word with a bit for each
 
 
 BLOCK = 1 << 12
@@ -323,7 +330,7 @@ def masks_of(groups: Array, at: Int, masks: Array) -> Any:
 
 @compiled
 def place_of(mask: Any, rank: Any) -> Any:
-    """The place of the bit number `rank`, from 0, of a mask's bits that are set, of which there are more."""
+    """Return the place of the bit number `rank`, from 0, of a mask's bits that are set, of which there are more."""
     pairs = mask - ((mask >> np.uint64(1)) & np.uint64(0x5555555555555555))
     fours = (pairs & np.uint64(0x3333333333333333)) + ((pairs >> np.uint64(2)) & np.uint64(0x3333333333333333))
     bytes_ = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)

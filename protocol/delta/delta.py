@@ -1,4 +1,8 @@
-"""What a version of a model's weights is: its tensors' names, types, shapes and hashes."""
+"""A delta between two versions of a model's weights: what it leads from and to, and every tensor's change.
+
+Both sides hold the base. The result of a delta is accepted only if it has the hashes that the delta names, and the
+delta only if these hashes make the version that the reader expects: the digest that a signed manifest names.
+"""
 
 import hashlib
 import math
@@ -53,7 +57,7 @@ class WeightIndex:
         return cls(made)
 
     def with_hashes(self, hashes: Mapping[str, bytes]) -> "WeightIndex":
-        """The same tensors with other bytes, where `hashes` has a name."""
+        """Return the same tensors with other bytes, where `hashes` has a name."""
         return WeightIndex(tuple(replace(one, sha256=hashes.get(one.name, one.sha256)) for one in self.tensors))
 
     def same_shapes(self, other: "WeightIndex") -> bool:
@@ -74,7 +78,7 @@ def _shape(entry: TensorEntry) -> tuple[str, str, tuple[int, ...], int]:
     return entry.name, entry.dtype, entry.shape, entry.size
 
 
-# ---- A delta between two versions of a model's weights
+# ---- Deltas
 
 
 MAGIC = b"MUSTERD1"
@@ -83,8 +87,8 @@ Weights = Mapping[str, Bytes]
 
 
 def encode_delta(base: Weights, base_index: WeightIndex, new: Weights, new_index: WeightIndex) -> bytes:
-    """The delta that leads from `base` to `new`; at most about 100 bytes + 33 per tensor + 8 per segment longer than
-    what changed. Raises ValueError if the two do not have the same tensors of the same types and shapes."""
+    """Encode the delta that leads from `base` to `new`; at most about 100 bytes + 33 per tensor + 8 per segment longer
+    than what changed. Raises ValueError if the two do not have the same tensors of the same types and shapes."""
     if not base_index.same_shapes(new_index):
         raise ValueError("the versions have other tensors: publish the full weights")
     head, bodies = [MAGIC, base_index.digest, new_index.digest], []
@@ -128,8 +132,8 @@ class DeltaReader:
         return tuple(name for name, body in self._bodies.items() if len(body))
 
     def tensor(self, entry: TensorEntry, base: Bytes) -> Bytes:
-        """The new bytes of one tensor of `index`, given the old ones. Raises DeltaError if they lack their hash, as
-        also happens where `base` is not what it should be."""
+        """Decode the new bytes of one tensor of `index`, given the old ones. Raises DeltaError if they lack their hash,
+        as also happens where `base` is not what it should be."""
         if base.size != entry.size:
             raise DeltaError(f"the base's {entry.name} has {base.size} bytes instead of {entry.size}")
         try:
@@ -144,8 +148,8 @@ class DeltaReader:
 def apply_delta(
     delta: bytes | memoryview, base: Weights, base_index: WeightIndex, expected: bytes | None = None
 ) -> tuple[dict[str, Bytes], WeightIndex]:
-    """All tensors after the delta, and their index; `base` stays as it is. Unchanged tensors are the base's own arrays,
-    whose hashes the caller has checked before. Raises DeltaError, and then nothing was made."""
+    """Apply a delta and return all tensors and their index; `base` stays as it is. Unchanged tensors are the base's own
+    arrays, whose hashes the caller has checked before. Raises DeltaError, and then nothing was made."""
     reader = DeltaReader(delta, base_index, expected)
     changed = set(reader.changed)
     made = {

@@ -1,4 +1,4 @@
-"""The coder's passes over the elements of a segment: counting what changed, and listing it."""
+"""The encoder's passes over a segment: count what changed, choose groups of exponents, list changes, write them."""
 
 import math
 from typing import Any
@@ -40,8 +40,8 @@ _NONE, _ONE = np.uint64(0), np.uint64(1)
 
 
 def count_changes(base: Array, new: Array, form: tuple[int, int, int], block: int, stride: int) -> NDArray[np.int64]:
-    """How many elements, and how many that differ, have each exponent in `base`: [256, 2] int64, of blocks of `block`
-    elements, one in `stride`."""
+    """Return how many elements, and how many that differ, have each exponent in `base`: [256, 2] int64, of blocks of
+    `block` elements, one in `stride`."""
     found = np.zeros((4, 2, 256), np.int64)
     _count(base, new, form, (block, stride), found.reshape(-1))
     same, changed = found.sum(axis=0)
@@ -120,7 +120,7 @@ def _shortened(folded: Int) -> Any:
     return DIRECT + 2 * (length - 3) + ((folded >> length) & 1), further, np.uint64(length)
 
 
-# ---- The sparse groups' stream
+# ---- The sparse groups' stream, in the order in which a reader needs it
 
 
 @compiled
@@ -170,7 +170,7 @@ def write_events(lists: Arrays, total: Int, many: Int, means: Array, stream: Arr
     return finished(stream, place, held, count)
 
 
-# ---- Which exponents of the base are coded together, and how
+# ---- Groups of exponents
 
 
 DENSE_SHARE = 0.3

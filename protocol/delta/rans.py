@@ -1,4 +1,7 @@
-"""Tokens by range asymmetric numeral systems (rANS): four interleaved states, a table of frequencies for each group."""
+"""Tokens by range asymmetric numeral systems (rANS): four interleaved states, one frequency table per group.
+
+Duda, "Asymmetric numeral systems" (2013).
+"""
 
 from typing import Any
 

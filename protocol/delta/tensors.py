@@ -1,4 +1,7 @@
-"""Reading the head of a stranger's code: every length is checked against the bytes that there are."""
+"""Deltas of single tensors: cut into segments, each in the shortest of four forms (docs/design/weights.md).
+
+Strangers' code is read defensively: every length is checked against the bytes that are there.
+"""
 
 import sys
 import threading
@@ -85,7 +88,7 @@ class FieldReader:
             raise DeltaError(f"the delta has {len(self.data) - self.at} bytes too many")
 
 
-# ---- A segment's changes as steps between neighbouring floats, by the exponent of the base (docs/design/weights.md)
+# ---- Segments of steps between neighbouring floats
 
 
 Elements = NDArray[Any]
@@ -104,7 +107,7 @@ _WRONG = {
 
 
 def encode_steps(base: Elements, new: Elements, form: FloatFormat) -> bytes | None:
-    """The code of `new`, given `base`; None if it would not be shorter than `new` itself."""
+    """Encode `new`, given `base`; None if it would not be shorter than `new` itself."""
     stride = max(1, base.size // _SAMPLED)
     counts = count_changes(base, new, form.numbers, _BLOCK, stride)
     grouping = choose_groups(counts, stride)
@@ -213,7 +216,7 @@ def _read_table(reader: FieldReader, row: NDArray[np.int64]) -> None:
     row[:amount] = shares
 
 
-# ---- One tensor's delta
+# ---- Tensors
 
 
 Bytes = NDArray[np.uint8]
@@ -227,7 +230,8 @@ _LOOK = 1 << 16
 
 
 def encode_tensor(base: Bytes, new: Bytes, dtype: str) -> bytes:
-    """The delta from `base` to `new`, empty if they are equal; at most eight bytes per segment longer than `new`.
+    """Encode the delta from `base` to `new`, empty if they are equal; at most eight bytes per segment longer than
+    `new`.
 
     `dtype` is safetensors' name of it. Raises ValueError if the sizes differ.
     """
@@ -244,8 +248,8 @@ def encode_tensor(base: Bytes, new: Bytes, dtype: str) -> bytes:
 
 
 def decode_tensor(delta: memoryview, base: Bytes, dtype: str) -> Bytes:
-    """What `encode_tensor` was given as `new`, of the base's size, if `delta` was made of it; any other bytes come out
-    else, so compare a hash. Raises DeltaError for what no coder writes."""
+    """Decode what `encode_tensor` was given as `new`, of the base's size, if `delta` was made of it; any other bytes
+    come out else, so compare a hash. Raises DeltaError for what no coder writes."""
     if not len(delta):
         return base.copy()
     out = np.empty_like(base)

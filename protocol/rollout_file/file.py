@@ -1,4 +1,8 @@
-"""Frames between a process that wants a rollout file read and its sandboxed reader: lengths first, no pickles."""
+"""Write and read rollout files. `read` is defined for any bytes: a hostile file raises MalformedFile.
+
+The Parquet library runs in a reader process, which forks a confined child for each file (`reader.py`). This side keeps
+the process, respawns it, and judges how a file's child ended.
+"""
 
 import atexit
 import json
@@ -28,7 +32,7 @@ from protocol.rollout_file.rows import (
     unpack_body,
 )
 
-# ---- The trusted side of the sandboxed reader
+# ---- The reader process
 
 
 _SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
@@ -42,7 +46,7 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def parse(self, data: bytes, limits: Limits) -> list[bytes]:
-        """Header bytes and row bytes of a file. Raises MalformedFile, or MusterError if the reader failed
+        """Read the header bytes and row bytes of a file. Raises MalformedFile, or MusterError if the reader failed
         twice, which is not the file's fault."""
         for _ in range(2):
             with self._lock:
@@ -131,7 +135,7 @@ SANDBOX = Sandbox()
 atexit.register(SANDBOX.close)
 
 
-# ---- Write and read rollout files (docs/reference/protocol.md, section 6)
+# ---- Files
 
 
 _MAGIC = b"PAR1"
@@ -139,7 +143,7 @@ _MAX_FOOTER_BYTES = 1 << 18
 
 
 def write(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
-    """The file's bytes, a function of its arguments (and the Parquet library's version) alone.
+    """Encode a rollout file; the bytes follow from the arguments and the Parquet library's version alone.
 
     Raises MalformedFile if the rows are not sorted, complete, finite and consistent.
     """
@@ -150,7 +154,7 @@ def write(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
 
 
 def read(data: bytes, limits: Limits, sandbox: Sandbox = SANDBOX) -> tuple[RolloutHeader, list[Rollout]]:
-    """Header and rows of a file from a stranger, within `limits`.
+    """Read the header and rows of a stranger's file, within `limits`.
 
     The Parquet library runs in a sandboxed process under memory and CPU limits; what it hands back is checked again
     here. Raises MalformedFile naming what is wrong, MusterError if this machine (not the file) is at fault.

@@ -41,7 +41,7 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def proofs(leaves: Sequence[bytes]) -> list[list[bytes]]:
-    """The same for every leaf, with the tree's hashes computed once."""
+    """Return the proof of every leaf, with the tree's hashes computed once."""
     levels = _levels(leaves)
     return [_siblings(levels, index) for index in range(len(leaves))]
 

@@ -1,4 +1,8 @@
-"""The Parquet form of a rollout file: one strict schema, deterministic bytes."""
+"""The sandboxed side of reading a rollout file: `python -m protocol.rollout_file.reader`, started by `file.py`.
+
+It imports pyarrow once and forks a child per file, so that a file which crashes, hangs or corrupts the parser takes
+only that child with it and cannot influence the next file.
+"""
 
 import gc
 import io
@@ -77,7 +81,7 @@ def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
     return out.getvalue()
 
 
-# ---- The sandboxed side of reading a rollout file
+# ---- Reading
 
 
 MAX_ROW_GROUPS = 64
@@ -92,7 +96,7 @@ _PHYSICAL = {path: kind for kind, paths in _EXPECTED.items() for path in paths}
 
 
 def check_metadata(meta: Any, limits: Limits) -> bytes:
-    """The footer's own numbers, before anything is decompressed. Returns the header's bytes."""
+    """Check the footer's figures, before anything is decompressed, and return the header's bytes."""
     keys = meta.metadata or {}
     if set(keys) != {METADATA_KEY.encode()}:
         raise MalformedFile(f"key-value metadata must be exactly `{METADATA_KEY}`")
@@ -156,7 +160,7 @@ def _check_column(path: str, chunks: list[Any], limits: Limits) -> None:
 
 
 def rows_of(table: pa.Table, limits: Limits) -> Iterator[Rollout]:
-    """The rows of a table of the right schema, still unchecked in content."""
+    """Yield the rows of a table of the right schema, still unchecked in content."""
     if table.num_rows != limits.rows:
         raise MalformedFile(f"{table.num_rows} rows instead of {limits.rows}")
     plain: dict[str, list[Any]] = {}

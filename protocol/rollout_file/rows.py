@@ -1,5 +1,5 @@
-"""The rollout file's vocabulary: header, rollout, limits, and the checks every file must pass
-(docs/reference/protocol.md, 6)."""
+"""The contents of a rollout file: header, rollouts, limits, row bytes and commitment (docs/reference/protocol.md,
+6)."""
 
 import hashlib
 import struct
@@ -63,7 +63,7 @@ class RolloutHeader:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The header from hostile bytes; only the canonical form is accepted."""
+        """Parse the header from hostile bytes; only the canonical form is accepted."""
         if len(data) > MAX_HEADER_BYTES:
             raise MalformedFile(f"header of {len(data)} bytes, at most {MAX_HEADER_BYTES}")
         try:
@@ -215,7 +215,7 @@ def _finite32(values: Sequence[float]) -> bool:
         return bool(np.isfinite(np.array(values, dtype=np.float32)).all())
 
 
-# ---- Canonical bytes of one rollout, the content of a Merkle leaf (docs/reference/protocol.md, section 6)
+# ---- Row bytes: the content of a Merkle leaf
 
 
 _HEAD = struct.Struct(">IIQIIfff")
@@ -264,7 +264,7 @@ def _lists(data: bytes) -> list[bytes]:
     return found
 
 
-# ---- What a worker commits to on chain
+# ---- Commitments
 
 
 @dataclass(frozen=True)
@@ -278,12 +278,12 @@ class Commitment:
 
 
 def leaves(rollouts: Sequence[Rollout]) -> list[bytes]:
-    """The Merkle leaves of a file's rows, in row order."""
+    """Return the Merkle leaves of a file's rows, in row order."""
     return [merkle.leaf(encode_row(rollout)) for rollout in rollouts]
 
 
 def commit(data: bytes, rollouts: Sequence[Rollout]) -> Commitment:
-    """The commitment of a file's bytes and its (non-empty) rows."""
+    """Compute the commitment of a file's bytes and its (non-empty) rows."""
     units = sum(len(rollout.output_tokens) for rollout in rollouts)
     return Commitment(hashlib.sha256(data).digest(), merkle.root(leaves(rollouts)), units, len(rollouts))
 
@@ -293,7 +293,7 @@ def inclusion(rollouts: Sequence[Rollout], row: int) -> tuple[bytes, list[bytes]
     return encode_row(rollouts[row]), merkle.proof(leaves(rollouts), row)
 
 
-# ---- A rollout of several turns as one sequence
+# ---- Rollouts of several turns
 
 
 Tokens = tuple[int, ...]
@@ -326,7 +326,7 @@ class Transcript:
 
 
 def interleaved(sampled: Tokens, inserted: Inserted) -> Tokens:
-    """The whole sequence after the prompt."""
+    """Return the whole sequence after the prompt."""
     out: list[int] = []
     start = 0
     for before, tokens in inserted:
@@ -337,7 +337,7 @@ def interleaved(sampled: Tokens, inserted: Inserted) -> Tokens:
 
 
 def sampled_places(sampled: int, inserted: Inserted) -> list[int]:
-    """Where each of the sampled tokens stands in that sequence, ascending."""
+    """Return where each of the sampled tokens stands in that sequence, ascending."""
     out: list[int] = []
     start = shift = 0
     for before, tokens in inserted:
@@ -361,7 +361,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def pack_body(header: bytes, rows: Sequence[bytes]) -> bytes:
-    """Header and rows, each after its u32 length."""
+    """Pack header and rows, each after its u32 length."""
     return b"".join(_LENGTH.pack(len(part)) + part for part in (header, *rows))
 
 

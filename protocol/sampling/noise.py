@@ -1,7 +1,10 @@
-"""The stream of random numbers behind the noise: Philox4x64-10 with a counter for every row, compiled.
+"""Sampling that anyone can recompute: counter-based noise and the token it chooses (docs/reference/protocol.md, 4).
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). NumPy has the same generator, but an object of its
-own for every row: at small vocabularies making those objects took longer than all arithmetic of sampling.
+A token wins the exponential race argmin E/p, which is argmax logit/T − ln E. Because E ≥ u, the race is decided exactly
+(float64) among the few tokens with u/p below the best known E/p; float32 sieves out the rest.
+
+The random numbers are Philox4x64-10 with a counter per row (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+3", 2011). NumPy's own generator takes an object per row, which costs more than all arithmetic at small vocabularies.
 """
 
 from collections.abc import Sequence
@@ -70,7 +73,7 @@ def fill(keys: Words, positions: Words, out: npt.NDArray[np.uint32]) -> None:
                 at += 2
 
 
-# ---- Sampling that anyone can recompute
+# ---- The race
 
 
 NoiseKey = tuple[int, int, int]
@@ -202,7 +205,7 @@ class _Race:
         self.noise = self.raw.astype(np.float32)
 
     def scores(self, tokens: Tokens) -> Floats:
-        """The score of one token per row, float64 [B]."""
+        """Return the score of one token per row, float64 [B]."""
         return self._exact(np.arange(len(tokens)), tokens)
 
     def _exact(self, rows: Tokens, tokens: Tokens) -> Floats:
@@ -233,7 +236,7 @@ class _Race:
         return out
 
     def leaders(self, rows: Tokens) -> Tokens:
-        """The sieve's own winners of some rows: not always the race's, but close to it."""
+        """Return the sieve's own winners of some rows: not always the race's, but close to it."""
         with np.errstate(divide="ignore", over="ignore"):
             out: Tokens = np.argmin(self.noise[rows] / self.weights[rows], axis=1)
         return out

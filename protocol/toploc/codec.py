@@ -36,7 +36,7 @@ class Proofs:
 
 
 def proof_count(tokens: int) -> int:
-    """How many proofs a completion of `tokens` tokens carries: ⌈tokens / 32⌉."""
+    """Return how many proofs a completion of `tokens` tokens carries: ⌈tokens / 32⌉."""
     return -(-tokens // CHUNK)
 
 
@@ -47,7 +47,7 @@ def check_count(proofs: Sequence[bytes], tokens: int) -> None:
 
 
 def parse_many(proofs: Sequence[bytes], tokens: int | None = None) -> Proofs:
-    """Proofs in order; with `tokens`, their number must be that of a completion so long. Raises MalformedProof.
+    """Parse proofs in order; with `tokens`, their number must be that of a completion so long. Raises MalformedProof.
 
     A modulus is in [32768, 65497]: provers scan down from 65497 and stop far earlier.
     """

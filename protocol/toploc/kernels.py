@@ -310,7 +310,7 @@ Reals = npt.NDArray[np.float64]
 
 @compiled
 def reduced(value: float) -> float:
-    """The symmetric residue of an integer, |value| < 2⁵¹."""
+    """Return the symmetric residue of an integer, |value| < 2⁵¹."""
     return value - P * ((value * INVERSE_P + ROUNDER) - ROUNDER)
 
 
@@ -418,7 +418,7 @@ def _invert(table: Reals) -> None:
         table[a] = reduced(-(PRIME // a) * table[PRIME % a])
 
 
-# ---- Proof and comparison of one chunk after another, from selection to polynomial, without leaving
+# ---- Proof and comparison of chunks, from selection to polynomial, in compiled code
 
 
 INFINITY_BITS = 0x7F80
@@ -480,7 +480,7 @@ def _injective_modulus(items: Items, taken: Integers, stamp: int) -> int:
 def compare_rows(
     words: Words, features: int, moduli: Integers, coefficients: Reals, counts: Integers, means: Reals, drift: Integers
 ) -> int:
-    """How far n claimed polynomials are from n chunks of hidden states with so many features.
+    """Compare n claimed polynomials with n chunks of hidden states with so many features.
 
     moduli [n], coefficients [n, 128] (residues) → counts [n, 2]: mismatching exponents, positions compared; means [n]:
     mean difference of mantissas; drift [n, 2, BUCKETS], zeros before: signed differences and values by bucket of

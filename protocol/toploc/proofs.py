@@ -1,4 +1,8 @@
-"""Which way claimed activations are off, feature by feature: what a mean of absolute differences forgets."""
+"""TOPLOC proofs of hidden states, byte-identical with reference toploc 0.1.6 (docs/reference/protocol.md, section 5).
+
+Algorithm: Ong et al., "TOPLOC: a locality sensitive hashing scheme for trustless verifiable inference" (2025);
+constants are read off the reference library. Many chunks are handled at once, on one thread.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,12 +33,12 @@ NOTHING = ChunkErrors(0, 0.0, 0)
 
 
 def build(hidden: torch.Tensor) -> list[bytes]:
-    """⌈T/32⌉ proofs of one completion. hidden: [T, d] bfloat16, T ≥ 1, 32·d ≥ 128. See `build_many`."""
+    """Build the ⌈T/32⌉ proofs of one completion. hidden: [T, d] bfloat16, T ≥ 1, 32·d ≥ 128. See `build_many`."""
     return build_many([hidden])[0]
 
 
 def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
-    """Proofs of many completions, each [T_i, d] bfloat16.
+    """Build the proofs of many completions, each [T_i, d] bfloat16.
 
     Raises MusterError for another dtype or shape, for NaN, and for a chunk of fewer than 128 values.
     """
@@ -48,7 +52,7 @@ def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
 
 
 def verify(hidden: torch.Tensor, proofs: Sequence[bytes]) -> list[ChunkErrors]:
-    """Errors of each chunk of one completion against the verifier's own hidden [T, d] bfloat16.
+    """Return the errors of each chunk of one completion against the verifier's own hidden [T, d] bfloat16.
 
     Raises MalformedProof for a wrong number of proofs or bytes that no prover writes.
     """

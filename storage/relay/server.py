@@ -1,4 +1,7 @@
-"""The one kind of HTTP range that is served: a single part of a known object."""
+"""A relay's HTTP side, as an ASGI application: objects with ranges, also while they arrive; health and metrics.
+
+It serves only GET and HEAD, only keys that verified manifests name, and within limits for each client address.
+"""
 
 import asyncio
 import json
@@ -46,7 +49,8 @@ class ObjectPart:
 
 
 def part_of(wanted: str | None, size: int) -> ObjectPart | None:
-    """What a Range header asks for; everything where it is missing or of another kind, None where nothing is there."""
+    """Parse what a Range header asks for; everything where it is missing or of another kind, None where nothing is
+    there."""
     match = _RANGE.fullmatch(wanted or "")
     if match is None:
         return ObjectPart(0, size, size)
@@ -56,7 +60,7 @@ def part_of(wanted: str | None, size: int) -> ObjectPart | None:
     return ObjectPart(start, min(end, size), size)
 
 
-# ---- One HTTP answer of a relay
+# ---- Answers
 
 
 SILENCE_SECONDS = 30.0
@@ -153,7 +157,7 @@ class RelayAnswer:
         await self._send(start | {"headers": [(name.encode(), value.encode()) for name, value in given.items()]})
 
 
-# ---- A shard's bytes for one client
+# ---- A shard's bytes: from the disk, or while they arrive from upstream
 
 
 CHUNK = 256 << 10
@@ -178,7 +182,7 @@ async def from_disk(path: Path, part: ObjectPart) -> AsyncIterator[FilePiece]:
 
 
 async def from_memory(fetch: InFlightFetch, part: ObjectPart) -> AsyncIterator[bytes]:
-    """What could not be kept; for a while that suffices for all but the slowest."""
+    """Yield what could not be kept; for a while that suffices for all but the slowest."""
     assert fetch.data is not None
     last = fetch.ended_at + SILENCE_SECONDS + part.size / LEAST_MEMORY_RATE
     for start in range(part.start, part.end, CHUNK):
@@ -200,8 +204,8 @@ async def first_byte(fetch: InFlightFetch, start: int) -> None:
 
 
 async def follow(fetch: InFlightFetch, part: ObjectPart) -> AsyncIterator[bytes | FilePiece]:
-    """The part as it comes. A shard's last byte stays here until the whole has its hash, so that no client ever gets
-    all of a wrong one. Raises BrokenOffError when what was sent turns out to be wrong, or no more comes."""
+    """Yield the part as it comes. A shard's last byte stays here until the whole has its hash, so that no client ever
+    gets all of a wrong one. Raises BrokenOffError when what was sent turns out to be wrong, or no more comes."""
     at, reading = part.start, _Reading(fetch, part.start)
     while at < part.end:
         if fetch.ended.is_set():
@@ -249,8 +253,8 @@ class _Reading:
         self._restarts = 0
 
     def has_news(self, at: int, many: int = 1) -> bool:
-        """Whether the fetch ended, there are so many bytes after those that were sent, or all but the shard's last, or
-        these are in doubt."""
+        """Return whether the fetch ended, there are so many bytes after those that were sent, or all but the shard's
+        last, or these are in doubt."""
         if self._fetch.ended.is_set():
             return True
         furthest, last = self._fetch.furthest(), self._fetch.size - 1
@@ -258,7 +262,7 @@ class _Reading:
         return more or self._is_void()
 
     def next(self, at: int, end: int) -> bytes | FilePiece:
-        """Bytes up to `end`, or none yet. Raises BrokenOffError when what was sent is in doubt."""
+        """Return bytes up to `end`, or none yet. Raises BrokenOffError when what was sent is in doubt."""
         if self._partial is None:
             return b""
         data: bytes | FilePiece
@@ -271,7 +275,7 @@ class _Reading:
         return data
 
     def is_behind(self, at: int) -> bool:
-        """Whether another request has more bytes than those up to `at`, and the present one has not."""
+        """Return whether another request has more bytes than those up to `at`, and the present one has not."""
         if self._partial is not None and len(self._partial) > at:
             return False
         other = self._fetch.furthest()
@@ -294,7 +298,7 @@ class _Reading:
         return self._partial is not None and self._partial.restarts != self._restarts
 
     def agrees(self, at: int) -> bool:
-        """Whether what was sent is part of the object, which came."""
+        """Return whether what was sent is part of the object, which came."""
         if self._partial is None:
             return True
         if self._partial is self._fetch.winner:
@@ -326,7 +330,7 @@ class _Reading:
         self._partial = None
 
 
-# ---- A relay's HTTP side, as an ASGI application
+# ---- The application
 
 
 LEAST_RATE = 16 << 10

@@ -40,7 +40,7 @@ class Spot:
 
 
 def spots(files: Iterable[WeightFile]) -> dict[str, list[Spot]]:
-    """All spots by the shard's SHA-256, in order."""
+    """Return all spots by the shard's SHA-256, in order."""
     found: dict[str, list[Spot]] = {}
     for number, file in enumerate(files):
         offset = 0
@@ -162,7 +162,8 @@ class WeightCache:
         return locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS)
 
     def is_intact(self, manifest: Manifest) -> bool:
-        """Whether the version's folder holds exactly the manifest's files with the right hashes; reads everything."""
+        """Return whether the version's folder holds exactly the manifest's files with the right hashes; reads
+        everything."""
         folder, names = self.version(manifest.digest), {file.name for file in manifest.files}
         try:
             if not folder.is_dir() or {path.name for path in folder.iterdir()} != names:
@@ -177,7 +178,7 @@ class WeightCache:
             os.utime(self.version(digest))
 
     def manifest(self, digest: bytes) -> Manifest | None:
-        """The stored manifest of a complete version; its digest is checked, so a damaged one counts as none."""
+        """Return the stored manifest of a complete version; its digest is checked, so a damaged one counts as none."""
         try:
             manifest = Manifest.model_validate_json((self.folder / f"{digest.hex()}.json").read_bytes())
         except (OSError, ValidationError):

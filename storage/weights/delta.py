@@ -1,4 +1,7 @@
-"""Where the tensors of a safetensors file lie, read from a header that a stranger may have written."""
+"""Deltas of safetensors files: made from two versions of a file, applied to a copy of the first, tensor by tensor.
+
+The codec (`protocol/delta/`) is imported only when there is work for it, because it brings a compiler.
+"""
 
 import mmap
 import os
@@ -35,7 +38,7 @@ class TensorPlace:
 
 
 def tensor_places(path: Path) -> list[TensorPlace]:
-    """Every tensor of the file, in the order of their bytes, which fill the file behind the header without gaps.
+    """Return every tensor of the file, in the order of their bytes, which fill the file behind the header without gaps.
 
     Raises ValueError if the file is not like that, OSError if it cannot be read.
     """
@@ -67,7 +70,7 @@ def _place(name: str, entry: Any, data: int) -> TensorPlace:
     raise ValueError("its header is not one of safetensors")
 
 
-# ---- Deltas of files
+# ---- Deltas
 
 
 Bytes = NDArray[np.uint8]
@@ -82,8 +85,8 @@ class EncodedDelta:
 
 
 def encode_file(base: Path, new: Path) -> EncodedDelta | None:
-    """The delta between two versions of a file; None if they are not safetensors files with the same tensors at the
-    same places, or no delta is shorter than the file. It was applied once, and gives what it should.
+    """Return the delta between two versions of a file; None if they are not safetensors files with the same tensors at
+    the same places, or no delta is shorter than the file. It was applied once, and gives what it should.
 
     Raises OSError; MusterError if a file changes meanwhile.
     """

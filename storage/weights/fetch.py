@@ -87,15 +87,16 @@ class FetchPlan:
         return [*start, *(shard for delta in self.deltas for shard in _delta_shards(delta))]
 
     def deltas_of(self, name: str) -> list[FileDelta]:
-        """The deltas of one file in order; steps that leave it unchanged have none."""
+        """Return the deltas of one file in order; steps that leave it unchanged have none."""
         return [file for delta in self.deltas for file in delta.files if file.name == name]
 
     def bytes(self, present: Collection[str]) -> int:
-        """How many bytes have to be fetched if shards of the SHA-256 in `present` are here."""
+        """Return how many bytes have to be fetched if shards of the SHA-256 in `present` are here."""
         return _total_bytes(self.shards, present)
 
     def after(self, parent: Manifest, delta: StepDelta) -> "FetchPlan":
-        """The plan that starts with `parent` and continues with `delta`, which leads to where this one starts."""
+        """Return the plan that starts with `parent` and continues with `delta`, which leads to where this one
+        starts."""
         digest = bytes.fromhex(delta.parent)
         return FetchPlan((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
 
@@ -251,7 +252,7 @@ class _Fetcher:
         self._fetched_sizes: list[int] = []
 
     def manifest(self, digest: bytes) -> Manifest:
-        """The manifest, checked against its hash and the pool and owner that it must be of.
+        """Return the manifest, checked against its hash and the pool and owner that it must be of.
 
         The signature of one in the cache was checked when it was fetched; its hash is checked again.
         """

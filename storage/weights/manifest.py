@@ -1,5 +1,5 @@
-"""The manifest of a policy step: which files, cut into which shards, and from which earlier steps a delta leads to it,
-signed by the owner (docs/reference/protocol.md, 8)."""
+"""The manifest of a policy step: its files, their shards, and the deltas that lead to it, signed by the pool's owner
+(docs/reference/protocol.md, section 8)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -163,11 +163,11 @@ class Manifest(_Part):
         return self
 
     def shards(self) -> list[Shard]:
-        """Every shard of the files in order of use; the same one may appear more than once."""
+        """Return every shard of the files in order of use; the same one may appear more than once."""
         return [shard for file in self.files for shard in file.shards]
 
     def every_shard(self) -> list[Shard]:
-        """Those of the files and those of the deltas."""
+        """Return those of the files and those of the deltas."""
         return [*self.shards(), *(shard for delta in self.deltas for file in delta.files for shard in file.shards)]
 
     @property
@@ -199,19 +199,20 @@ class ManifestScope:
 
 
 def signing_digest(manifest: Manifest) -> bytes:
-    """The 32 bytes that the owner signs (EIP-712)."""
+    """Return the 32 bytes that the owner signs (EIP-712)."""
     domain = manifest.pool_id.domain("muster-weights")
     return signing.digest(domain, _STRUCT, manifest.pool, manifest.step, manifest.digest)
 
 
 def seal(manifest: Manifest, account: LocalAccount) -> bytes:
-    """The stored object {manifest, signature}: canonical JSON, signed by `account`."""
+    """Return the stored object {manifest, signature}: canonical JSON, signed by `account`."""
     signature = signing.sign(account, signing_digest(manifest))
     return canonical_json(SignedManifest(manifest=manifest, signature="0x" + signature.hex()).model_dump(mode="json"))
 
 
 def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
-    """The manifest inside hostile `stored` bytes, if it is the one the chain names and the owner in `scope` signed it.
+    """Return the manifest inside hostile `stored` bytes, if it is the one the chain names and the owner in `scope`
+    signed it.
 
     `expected` is the 32-byte hash from the chain. Raises IntegrityError naming what is wrong.
     """
@@ -250,7 +251,7 @@ def _check_version(fields: Any, expected: bytes) -> None:
         raise IntegrityError(f"the manifest is of version {version}, and this muster reads version 1", "upgrade muster")
 
 
-# ---- Cut a folder of weights into shards of one size, each named by its SHA-256
+# ---- Cutting a folder into shards
 
 
 SHARD_BYTES = 32 << 20
@@ -260,7 +261,8 @@ DELTA_SHARD_BYTES = 1 << 20
 
 
 def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFile, ...]:
-    """The folder's files, sorted by name in lower case, and their shards of `shard_size` bytes (the last may be short).
+    """Return the folder's files, sorted by name in lower case, and their shards of `shard_size` bytes (the last may be
+    short).
 
     Raises ConfigError if the folder is missing, empty, or holds anything but plain files with plain names.
     """
@@ -303,7 +305,7 @@ def _next_shard(file: BinaryIO, most: int, whole: "hashlib._Hash") -> Shard | No
 
 
 def read_shards(path: Path, shard_size: int) -> Iterator[bytes]:
-    """The shards' bytes of one file, in order."""
+    """Yield the shards' bytes of one file, in order."""
     with path.open("rb") as file:
         while data := file.read(shard_size):
             yield data

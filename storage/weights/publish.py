@@ -58,8 +58,8 @@ def make_manifest(
     shard_size: int = SHARD_BYTES,
     made_by: StepWorkers | None = None,
 ) -> Manifest:
-    """The manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the DiLoCo
-    workers that trained it, None where there are none."""
+    """Return the manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the
+    DiLoCo workers that trained it, None where there are none."""
     return Manifest(
         made_by=made_by,
         chain_id=scope.pool.chain_id,
@@ -79,8 +79,8 @@ def prepare(
     snapshot: bool = True,
     shard_size: int = DELTA_SHARD_BYTES,
 ) -> PreparedStep:
-    """The `manifest` of a folder (`make_manifest`) with a delta from every one of `bases` that has one: all files that
-    differ are safetensors files with the same tensors, and all deltas together are smaller than these.
+    """Return the `manifest` of a folder (`make_manifest`) with a delta from every one of `bases` that has one: all
+    files that differ are safetensors files with the same tensors, and all deltas together are smaller than these.
 
     Without a delta, and if `snapshot` says so, the full shards are to be published as well. Equal folders give equal
     manifests. Raises OSError, MusterError.

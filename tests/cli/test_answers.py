@@ -10,9 +10,11 @@ from filelock import FileLock
 
 from chain.indexer.records import Lane, Seat, Slash, Step
 from cli.answers import (
+    NEXT_OF_NODE,
     QUESTIONS,
     FiveAnswers,
     NodeLook,
+    NodeStage,
     PoolLook,
     SeatsLook,
     StatusPart,
@@ -75,8 +77,8 @@ def test_a_node_is_answered_five_questions_in_order() -> None:
     assert answers.seen[1:] == ("the chain: pool 1 (open): member", "the service: healthy, last heartbeat 3 s ago")
     assert answers.doing[:3] == (
         "the process runs on this machine",
-        "it said last: file 3 of step 6",
-        "it told the service: generating, policy step 6",
+        "its newest message: file 3 of step 6",
+        "it reported to the service: generating, policy step 6",
     )
     assert "2 files in its journal" in answers.doing
     assert (
@@ -108,9 +110,9 @@ def test_without_the_chain_a_node_is_told_what_was_true_and_since_when() -> None
 def test_without_the_service_a_node_is_told_by_the_chain() -> None:
     answers = node_answers(node_look(parts=(UP[0], SERVICE_DOWN, UP[2])))
     assert answers.seen[-1].startswith("the service is down since 20")
-    assert "it told the service" not in flat(answers.doing)
+    assert "it reported to the service" not in flat(answers.doing)
     assert answers.earned == node_answers(node_look()).earned
-    assert "nothing about the service: a running process waits for it" in flat(answers.todo)
+    assert "nothing about the service: the running process waits for it" in flat(answers.todo)
     unknown = StatusPart("service", "no URL is named")
     assert (
         "since before this machine first looked: no URL"
@@ -121,7 +123,7 @@ def test_without_the_service_a_node_is_told_by_the_chain() -> None:
 def test_without_the_process_a_node_is_told_to_start_it() -> None:
     answers = node_answers(node_look(parts=(*UP[:2], PROCESS_DOWN)))
     assert answers.doing[0].startswith("the process is down since 20")
-    assert "it said last" not in flat(answers.doing)
+    assert "its newest message" not in flat(answers.doing)
     assert "muster node up" in flat(answers.todo)
     assert "muster node claim --pool 1" in flat(answers.todo)
 
@@ -151,13 +153,42 @@ def test_what_a_node_lacks_is_said_with_its_cure(facts: dict[str, Any], words: s
         ("ejected (reject: weights, submission 2)", "a new one needs a new key"),
         ("removed by the pool's owner", "ask the pool's owner why"),
         ("frozen until a rejection is final", "until the refused file is final"),
-        ("left", "muster node join --pool 1"),
     ],
 )
 def test_what_a_nodes_standing_asks_for(standing: str, words: str) -> None:
     look = node_look()
     look.accounts[0]["standing"] = standing
     assert words in flat(node_answers(look).todo)
+
+
+@pytest.mark.parametrize(
+    ("stage", "view", "standing", "status", "words"),
+    [
+        (NodeStage.UNREGISTERED, None, None, "open", "register and join: muster node up"),
+        (NodeStage.NOT_JOINED, {"pool": 0}, None, "open", "join: muster node up, or muster node join --pool 1"),
+        (NodeStage.MEMBER, {}, "member", "open", "muster node dispute"),
+        (NodeStage.RUN_OVER, {}, "member", "closing", "muster node claim, then muster node leave"),
+        (NodeStage.RUN_OVER, {}, "member", "settled", "muster node claim, then muster node leave"),
+        (NodeStage.EJECTED, {}, "ejected (reject: weights, submission 2)", "open", "muster node leave"),
+        (NodeStage.REMOVED, {}, "removed by the pool's owner", "open", "muster node leave"),
+        (NodeStage.LEFT_LOCKED, {"pool": 0, "withdrawable": False}, "left", "open", "run muster node leave again"),
+        (NodeStage.LEFT_FREE, {"pool": 0, "withdrawable": True}, "left", "open", "back: muster node leave"),
+        (NodeStage.WITHDRAWN, {"pool": 0, "stake": 0}, "left", "open", "the stake is withdrawn"),
+    ],
+)
+def test_every_stage_of_a_node_has_a_next_step(
+    stage: NodeStage, view: dict[str, Any] | None, standing: str | None, status: str, words: str
+) -> None:
+    look = changed(node_look(), status=status)
+    assert look.chain is not None
+    accounts = [look.accounts[0] | {"standing": standing}] if standing else []
+    look.chain["view"] = None if view is None else look.chain["view"] | {"accounts": accounts} | view
+    assert look.stage is stage
+    assert words in flat(node_answers(look).todo)
+
+
+def test_no_stage_of_a_node_is_left_out() -> None:
+    assert set(NodeStage) == set(NEXT_OF_NODE)
 
 
 def test_a_process_that_the_service_does_not_hear_is_named() -> None:
@@ -227,7 +258,7 @@ def pool_look(**changes: Any) -> PoolLook:
 
 def test_an_owner_is_answered_five_questions() -> None:
     answers = pool_answers(pool_look())
-    assert answers.seen[0] == "the chain: pool 1 is open, 1 nodes are members, 0 of 11 needed seats judge it"
+    assert answers.seen[0] == "the chain: pool 1 is open, members: 1 node; 0 of 11 needed seats judge it"
     assert answers.doing[0] == "working on policy step 0"
     assert answers.doing[1:] == (
         "the service: training, policy step 3 of 6, files: 1 leased, 2 pending, 3 accepted",
@@ -238,7 +269,7 @@ def test_an_owner_is_answered_five_questions() -> None:
     todo = flat(answers.todo)
     warned = pool_answers(pool_look(no_null_model="the pool's configuration names no null model"))
     assert warned.seen[-1].startswith("WARNING: the pool's configuration names no null model: cheats too small")
-    for words in ("name the service's key", "11 more seats have to opt in", "buys 5 more of the largest files"):
+    for words in ("name the service's key", "11 more seats must judge the pool", "buys 5 more of the largest files"):
         assert words in todo
 
 
@@ -292,7 +323,7 @@ def test_a_running_process_holds_its_lock(tmp_path: Path) -> None:
     lock.acquire()
     running = look_at_process(home, "worker")
     assert running.part.down == ""
-    assert running.facts == {"log": "?[31mtwo", "unsubmitted": 1, "unserved": {}, "kept": {}, "engines": []}
+    assert running.facts == {"log": "?[31mtwo", "unsubmitted": 1, "unserved": {}, "retained": {}, "engines": []}
     lock.release()
     stopped = look_at_process(home, "worker").part
     assert "does not run" in stopped.down

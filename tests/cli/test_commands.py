@@ -76,7 +76,6 @@ def test_what_sends_has_a_dry_run_and_runs_without_questions(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_pool_means_the_same_everywhere(name: str) -> None:
-    assert "--pool" not in options(ALL[name])
     for parameter in ALL[name].params:
         if "--pool" in parameter.opts:
             assert parameter.metavar == "NUMBER|URL"
@@ -94,7 +93,6 @@ def test_the_version_and_short_help_are_there(tmp_path: Path) -> None:
 
 
 def test_every_exit_code_of_a_process_is_documented() -> None:
-
     from trainer import exits
     from worker.daemon import EXIT_OK, EXIT_REFUSED
 

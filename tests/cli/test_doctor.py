@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.checks import cached_weights as cached_weights_check
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import Manifest
 from tests.cli.muster import CLOSED, ROOT, Muster, s3_settings
@@ -69,18 +70,14 @@ def cached_weights(folder: Path) -> Path:
 
 def test_doctor_finds_a_damaged_cache_of_weights(tmp_path: Path) -> None:
     file = cached_weights(tmp_path / "weights")
-    order = ("doctor", "--data", tmp_path, "--cache", tmp_path / "weights", "--json")
-    found = {f["check"]: f for f in Muster(tmp_path).run(*order).json}
-    assert found["cache"]["state"] == "ok"
+    assert cached_weights_check(tmp_path / "weights").state == "ok"
     data = bytearray(file.read_bytes())
     data[2500] ^= 1
     file.write_bytes(data)
-    done = Muster(tmp_path).run(*order)
-    found = {f["check"]: f for f in done.json}
-    assert done.code == 1
-    assert found["cache"]["state"] == "failed"
-    assert file.parent.name[:12] in found["cache"]["detail"]
-    assert "fetched again" in found["cache"]["hint"]
+    found = cached_weights_check(tmp_path / "weights")
+    assert found.state == "failed"
+    assert file.parent.name[:12] in found.detail
+    assert "fetched again" in found.hint
     assert file.read_bytes() == data
 
 

@@ -20,7 +20,7 @@ from storage.s3 import Bucket
 from storage.transfers import http_client
 from tests.chain.game import Game
 from tests.localnet.services.running import ServiceProcess, running, settings_of
-from tests.orchestrator.test_process import Process, game, lease_of, pool_of, process, s3
+from tests.orchestrator.test_main import Process, game, lease_of, pool_of, process, s3
 
 __all__ = ["game", "process", "s3"]
 

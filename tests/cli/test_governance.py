@@ -31,13 +31,15 @@ def muster(chain: Chain, keys: dict[str, Key], tmp_path: Path) -> Muster:
 
 def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
     governor, deployer = keys["governor"].options, keys["deployer"].options
-    change = ("governance", "change", "--set", "minority=0.15", "--set", "slash_bps=9000")
+    change = ("governance", "propose", "--set", "minority=0.15", "--set", "slash_bps=9000")
     assert "AccessControlUnauthorizedAccount" in muster.refused(*change, *deployer, "--yes")
     assert "OutOfBounds(name=withheldPenalty)" in muster.refused(
-        "governance", "change", "--set", "minority=0.3", *governor, "--yes"
+        "governance", "propose", "--set", "minority=0.3", *governor, "--yes"
     )
-    assert "there is no 'minoriti'" in muster.refused("governance", "change", "--set", "minoriti=1", *governor, "--yes")
-    assert "slash_bps" in muster.refused("governance", "change", "--set", "slash_bps=x", *governor, "--yes")
+    assert "there is no 'minoriti'" in muster.refused(
+        "governance", "propose", "--set", "minoriti=1", *governor, "--yes"
+    )
+    assert "slash_bps" in muster.refused("governance", "propose", "--set", "slash_bps=x", *governor, "--yes")
     proposed = muster.ok(*change, *governor, "--yes", "--json").json
     assert "the proposal cannot be executed before" in muster.refused("governance", "execute", *governor, "--yes")
     (listed,) = muster.ok("governance", "status", "--json").json["proposals"]
@@ -65,31 +67,31 @@ def test_a_guardian_pauses_at_once_and_governance_by_proposal(
     chain: Chain, muster: Muster, keys: dict[str, Key]
 ) -> None:
     governor, guardian = keys["governor"].options, keys["guardian"].options
-    muster.ok("governance", "pause", *guardian, "--yes")
-    assert muster.ok("status", "--json").json["paused"] is True
-    assert "AccessControlUnauthorizedAccount" in muster.refused("governance", "resume", *guardian, "--yes")
-    resume = muster.ok("governance", "resume", *governor, "--yes", "--json").json
-    again = muster.ok("governance", "pause", *governor, "--yes", "--json").json
-    assert "2 scheduled proposals; see" in muster.refused("governance", "cancel", *governor, "--yes")
-    muster.ok("governance", "cancel", "--id", again["id"], *governor, "--yes")
+    muster.ok("governance", "propose", "--pause", *guardian, "--yes")
+    assert muster.ok("pool", "list", "--json").json["paused"] is True
+    assert "AccessControlUnauthorizedAccount" in muster.refused("governance", "propose", "--resume", *guardian, "--yes")
+    resume = muster.ok("governance", "propose", "--resume", *governor, "--yes", "--json").json
+    again = muster.ok("governance", "propose", "--pause", *governor, "--yes", "--json").json
+    assert "2 scheduled proposals; see" in muster.refused("governance", "execute", "--cancel", *governor, "--yes")
+    muster.ok("governance", "execute", "--cancel", "--id", again["id"], *governor, "--yes")
     chain.later(DELAY)
     muster.ok("governance", "execute", *governor, "--yes")
-    assert muster.ok("status", "--json").json["paused"] is False
+    assert muster.ok("pool", "list", "--json").json["paused"] is False
     statuses = {p["id"]: p["status"] for p in muster.ok("governance", "status", "--json").json["proposals"]}
     assert statuses == {resume["id"]: "done", again["id"]: "cancelled"}
 
 
 def test_a_pause_ends_by_itself(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
-    muster.ok("governance", "pause", *keys["guardian"].options, "--yes")
+    muster.ok("governance", "propose", "--pause", *keys["guardian"].options, "--yes")
     assert "paused until" in muster.ok("governance", "status").out
     chain.later(7 * 86400)
-    assert muster.ok("status", "--json").json["paused"] is False
+    assert muster.ok("pool", "list", "--json").json["paused"] is False
     assert "paused until" not in muster.ok("governance", "status").out
 
 
 def test_tokens_are_minted_by_whoever_owns_the_token(muster: Muster, keys: dict[str, Key]) -> None:
-    to = ("--to", keys["guardian"].address, "--amount", "12.5")
-    assert "OwnableUnauthorizedAccount" in muster.refused("governance", "mint", *to, *keys["guardian"].options, "--yes")
-    muster.ok("governance", "mint", *to, *keys["governor"].options, "--yes")
+    mint = ("governance", "propose", "--mint", f"{keys['guardian'].address}=12.5")
+    assert "OwnableUnauthorizedAccount" in muster.refused(*mint, *keys["guardian"].options, "--yes")
+    muster.ok(*mint, *keys["governor"].options, "--yes")
     held = muster.ok("keys", "show", "--address", keys["guardian"].address, "--json").json
     assert held["base_units"] == 25 * TOKEN // 2

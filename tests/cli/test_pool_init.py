@@ -68,7 +68,7 @@ def test_what_is_written_reads_as_what_was_meant(tmp_path: Path) -> None:
     assert read == config
     assert read.digest == config.digest
     bets = (Bet(tilt=0.5, rate=1e-06, most=2.4),) * BETS
-    law = PairNullModel(worker="vllm:bfloat16:cpu", verifier="transformers:bfloat16:cpu", bets={"misses": bets})
+    law = PairNullModel(worker="vllm:bfloat16:cpu", verifier="transformers:bfloat16:cpu", bets={"unexplained": bets})
     named = config.model_copy(update={"evidence": EvidenceConfig(audit_rate=4096, null_models=(law,))})
     assert parse_document(pool_file(named, {}).encode(), PoolConfig, "it", toml=True) == named
 

@@ -140,7 +140,7 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     suite = shared_suite.suite(owner)
     (tmp_path / "terms.toml").write_text(TERMS)
     number = suite.pools.create_pool(load_terms(tmp_path / "terms.toml", tiny.CONFIG.digest), 500 * TOKEN).send()
-    order = ("node", "dry-run", "--pool", number, "--pool", url, "--worker", "transformers")
+    order = ("node", "dry-run", "--pool", f"{number}@{url}", "--worker", "transformers")
     assert "has published no weights yet" in muster.refused(*order)
     objects[object_key("configs", tiny.CONFIG.digest)] = tiny.CONFIG.canonical()
     scope = ManifestScope(PoolId(shared_suite.chain.chain_id, suite.pools.address, number), str(owner.address))
@@ -153,9 +153,9 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     done = muster.run(*order, "--worker", "transformers:bfloat16")
     assert done.code == 1
     assert "verdict: reject: weights" in done.out
-    assert f"there is no pool {number + 900}" in muster.refused(*order, "--pool", number + 900)
-    fetch, cache = ("weights", "fetch", "--pool", number, "--pool", url), tmp_path / "cache"
+    assert f"there is no pool {number + 900}" in muster.refused(*order, "--pool", f"{number + 900}@{url}")
+    fetch, cache = ("weights", "fetch", "--pool", f"{number}@{url}"), tmp_path / "cache"
     got = muster.ok(*fetch, "--cache", cache, "--json").json
     assert (got["step"], got["manifest"]) == (0, manifest.digest.hex())
-    assert muster.ok("weights", "list", "--check", "0", "--cache", cache, "--json").json[0]["intact"]
+    assert muster.ok("weights", "list", "--check", "--cache", cache, "--json").json[0]["intact"]
     assert "has no policy step 3; steps are 0 to 0" in muster.refused(*fetch, "3", "--cache", cache)

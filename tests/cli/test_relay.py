@@ -86,7 +86,7 @@ def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, publishe
         wait_for("it follows the chain", lambda: health()["step"] == 1)
         wait_for("it holds the second", lambda: health()["objects"] == objects(*published.steps))
         before = service.asked.copy()
-        fetch = ("weights", "fetch", "--pool", published.number, "--pool", root, "--cache", tmp_path / "cache")
+        fetch = ("weights", "fetch", "--pool", f"{published.number}@{root}", "--cache", tmp_path / "cache")
         got = muster.ok(*fetch, "--json").json
         assert contents(Path(got["folder"])) == contents(published.folder / "v1")
         assert service.asked == before, "the service was not needed"

@@ -42,7 +42,7 @@ def make_pool(service: StubService, shared_suite: Deployed, muster: Muster) -> M
     return made
 
 
-@pytest.mark.parametrize("command", ["bond", "opt-in"])
+@pytest.mark.parametrize("command", ["bond", "judge"])
 def test_a_slow_pool_is_refused_in_one_line(muster: Muster, key: Key, make_pool: MakePool, command: str) -> None:
     pool = make_pool(0.5, "stub")
     said = muster.refused("validator", command, *key.options, "--pool", pool)

@@ -52,7 +52,7 @@ def process(folder: Path, script: str) -> UpProcess:
 def counted(folder: Path, *codes: int) -> tuple[UpProcess, Path]:
     """A process that ends with these codes one after the other, and where its starts are counted."""
     path = folder / "starts"
-    return process(folder, COUNTING.format(path=str(path), codes=list(codes))), path
+    return process(folder, COUNTING.format(path=str(path), codes=[int(code) for code in codes])), path
 
 
 def test_a_process_that_dies_is_started_again_until_it_is_done(
@@ -94,6 +94,50 @@ def test_a_signal_ends_the_loop_and_the_process(tmp_path: Path) -> None:
     assert up.run(lambda: None, 10.0) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_what_is_due_is_done_before_a_signal_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up, left = process(tmp_path, SLEEPING), ["2 votes to open", "1 vote to open"]
+    up.start()
+    made: Any = up
+    asked: list[bool] = []
+
+    def due() -> str:
+        asked.append(made._child.process.poll() is None)
+        return left.pop(0) if left else ""
+
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert up.run(lambda: None, 10.0, due) == 0
+    assert asked == [True, True, True], "the process runs while something is due"
+    assert "Ctrl-C again stops at once: 1 vote to open" in capsys.readouterr().err
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    up, asked = process(tmp_path, SLEEPING), threading.Event()
+    up.start()
+
+    def due() -> str:
+        if not asked.is_set():
+            asked.set()
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return "a vote to open"
+
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    assert up.run(lambda: None, 10.0, due) == 0
+    assert asked.is_set()
+    assert time.monotonic() - began < 60, "it does not wait the five minutes"
+
+
+def test_what_is_due_is_not_waited_for_when_the_chain_is_down(tmp_path: Path) -> None:
+    up = process(tmp_path, SLEEPING)
+    up.start()
+
+    def due() -> str:
+        raise MusterError("the chain does not answer")
+
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert up.run(lambda: None, 10.0, due) == 0
 
 
 def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path) -> None:

@@ -35,12 +35,9 @@ def test_what_is_here_is_listed_verified_and_removed(origin: Origin, tmp_path: P
     done = muster.run("weights", "list", "--check", *cache)
     assert done.code == 1
     assert [line.split()[1] for line in done.out.splitlines() if "DAMAGED" in line] == ["1"]
-    muster.ok("weights", "list", "--check", "0", "2", *cache)
-    assert "step 7 is not in" in muster.refused("weights", "list", "--check", "7", *cache)
-    gone = muster.ok("weights", "list", "--prune", "1", *cache, "--json").json
-    assert [row["step"] for row in gone["removed"]] == [0, 1]
+    assert [row["step"] for row in muster.ok("weights", "list", "--prune", "1", *cache, "--json").json] == [2]
     assert [row["step"] for row in muster.ok("weights", "list", *cache, "--json").json] == [2]
-    assert muster.ok("weights", "list", "--prune", "0", *cache, "--json").json["kept"] == 0
+    assert muster.ok("weights", "list", "--prune", "0", *cache, "--json").json == []
 
 
 def test_a_step_whose_manifest_is_damaged_is_told_and_counted(origin: Origin, tmp_path: Path) -> None:
@@ -53,6 +50,5 @@ def test_a_step_whose_manifest_is_damaged_is_told_and_counted(origin: Origin, tm
     done = muster.run("weights", "list", "--check", *cache)
     assert done.code == 1
     assert [digest[:12] in line for line in done.out.splitlines() if "DAMAGED" in line] == [True]
-    gone = muster.ok("weights", "list", "--prune", "0", *cache, "--json").json
-    assert gone["freed"] == 3 * size
+    assert muster.ok("weights", "list", "--prune", "0", *cache, "--json").json == []
     assert not list((tmp_path / "cache").glob("*.json"))

@@ -206,7 +206,7 @@ def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -
     """`muster verify curriculum STEP`."""
     deployed = pool.game.deployed
     muster = Muster(home, deployed.folder, deployed.chain.url)
-    return muster.run("verify", "curriculum", step, "--pool", pool.game.pool, "--pool", objects, *more)
+    return muster.run("verify", "curriculum", step, "--pool", f"{pool.game.pool}@{objects}", *more)
 
 
 def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:

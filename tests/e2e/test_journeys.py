@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.guides import commands
-from benchmarks.journeys import GUIDES, JOURNEYS, MOST, JourneyNetwork, local_network
+from benchmarks.journeys import GUIDES, JOURNEYS, MOST, JourneyNetwork, commands, local_network
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +20,7 @@ def test_a_guide_needs_few_commands(name: str) -> None:
 
 def test_a_guide_without_such_a_heading_is_an_error() -> None:
     with pytest.raises(LookupError, match="no commands below"):
-        commands("validators", "## From nothing to nothing")
+        commands("guides/base", "## From nothing to nothing")
 
 
 @pytest.mark.slow

@@ -45,9 +45,9 @@ def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> N
     work = Work()
     task = BackgroundTask("work", work, first_pause=0.01)
     task.start()
-    wait_for("the first success", lambda: work.done, 20, poll=0.01)
+    wait_for("the first success", lambda: work.done > 0, 20, poll=0.01)
     work.error = error
-    wait_for("the failure to be named", lambda: task.problem, 20, poll=0.01)
+    wait_for("the failure to be named", lambda: task.problem or None, 20, poll=0.01)
     assert task.problem.startswith("work: ")
     work.error, done = None, work.done
     wait_for("the work to continue", lambda: work.done > done, 20, poll=0.01)
@@ -61,7 +61,7 @@ def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPat
     task._thread = threading.Thread(target=task._run)
     assert task.problem == ""
     task.start()
-    wait_for("its end", lambda: task.problem, 20, poll=0.01)
+    wait_for("its end", lambda: task.problem or None, 20, poll=0.01)
     assert "the thread has ended; restart the service" in task.problem
 
 
@@ -101,7 +101,7 @@ def test_each_thread_of_the_service_is_supervised(
     for task in tasks.values():
         task.start()
     problems: Callable[[], Any] = lambda: desk.http.get("/ready").json()["problems"]  # noqa: E731
-    wait_for("the problem", problems, 20, poll=0.01)
+    wait_for("the problem", lambda: problems() or None, 20, poll=0.01)
     assert problems() == [f"{name}: TimeoutError: QueuePool limit of size 16 reached"]
     assert "muster_tasks_failing 1.0" in desk.http.get("/metrics").text
     assert [one.problem for other, one in tasks.items() if other != name] == ["", ""]

@@ -2,13 +2,26 @@
 
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import inspect, text
 
-from orchestrator.db import Database, HeartbeatRow, default_url
+from orchestrator.auth import HttpError, NonceStore
+from orchestrator.background import Leader
+from orchestrator.db import SCHEMA_VERSION, Base, Database, HeartbeatRow, default_url
+from orchestrator.heartbeats import HeartbeatStore
+from orchestrator.uploads import TICKETS_AT_ONCE, Uploads
+from protocol.api.work import HeartbeatRequest, ReceiptRequest, UploadNeeded, UploadRequest
 from protocol.errors import ConfigError, MusterError
+from protocol.receipts import ReceiptSigner
+from protocol.waits import wait_for
 from tests.conftest import free_port
+from tests.orchestrator.chain import NODE, OWNER, TERMS
+from tests.orchestrator.conftest import POOL, SHA, Desk
+from tests.orchestrator.databases import KINDS, empty_database
 
 BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 
@@ -67,3 +80,128 @@ def test_postgresql(tmp_path_factory: pytest.TempPathFactory) -> None:
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(home, ignore_errors=True)
+
+
+# Several replicas over one database, of either kind: what one does the others know, and nothing happens twice.
+
+
+ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
+Open = Callable[[], Database]
+
+
+@pytest.fixture(params=KINDS)
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one more replica's database."""
+    url, opened = empty_database(request.param, tmp_path), list[Database]()
+
+    def open_database() -> Database:
+        opened.append(Database(url))
+        return opened[-1]
+
+    yield open_database
+    for one in opened:
+        one.close()
+
+
+def test_a_nonce_is_used_once_over_all_replicas(replica: Open) -> None:
+    one, other = NonceStore(replica()), NonceStore(replica())
+    assert one.use(ALICE, b"1" * 32, 1.0)
+    assert not other.use(ALICE, b"1" * 32, 1.0)
+    assert other.use(BOB, b"1" * 32, 1.0)
+    one.prune(1e9)
+    assert other.use(ALICE, b"1" * 32, 1.0)
+
+
+def test_of_many_replays_at_once_one_is_accepted(replica: Open) -> None:
+    stores = [NonceStore(replica()) for _ in range(2)]
+    uses = [(store, bytes([n]) * 32) for n in range(20) for store in stores for _ in range(3)]
+    with ThreadPoolExecutor(6) as threads:
+        accepted = list(threads.map(lambda use: use[0].use(ALICE, use[1], 1.0), uses))
+    assert sum(accepted) == 20
+
+
+def test_heartbeats_are_known_everywhere(replica: Open) -> None:
+    one, other = HeartbeatStore(replica()), HeartbeatStore(replica())
+    one.store(ALICE, HeartbeatRequest(role="worker", name="w", metrics={"a": 1.5}), 100.0)
+    assert other.newest() == one.newest()
+    assert other.newest()[ALICE].body.metrics == {"a": 1.5}
+    other.store(ALICE, HeartbeatRequest(role="worker", name="later"), 102.0)
+    assert one.newest()[ALICE].body.name == "later"
+    one.store(ALICE, HeartbeatRequest(role="worker", name="written late"), 101.0)
+    assert HeartbeatStore(replica()).newest() == other.newest() == one.newest()
+    assert one.newest()[ALICE].body.name == "later"
+
+
+def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk: Desk) -> None:
+    one, other = (
+        Uploads(replica(), desk.view, desk.shelf, ReceiptSigner(OWNER, POOL), clock=lambda: desk.now) for _ in range(2)
+    )
+    for number in range(TICKETS_AT_ONCE):
+        (one, other)[number % 2].ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{number:064x}", size=5))
+    wanted = UploadRequest(kind="rollouts", sha256=SHA, size=5)
+    for uploads in (one, other):
+        with pytest.raises(HttpError, match="64 tickets are open"):
+            uploads.ticket(NODE.address, wanted)
+    one.ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{3:064x}", size=5))
+    desk.shelf.sizes[f"rollouts/{3:064x}.parquet"] = 5
+    assert isinstance(other.ticket(NODE.address, wanted), UploadNeeded)
+    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    ask = ReceiptRequest(sha256=SHA, size=5)
+    first = one.receipt(NODE.address, ask)
+    desk.now += 5
+    assert other.receipt(NODE.address, ask) == first
+    desk.now += TERMS.receiptWindow
+    assert one.receipt(NODE.address, ask).receipt.time == int(desk.now)
+
+
+def test_a_connection_that_ended_unused_is_replaced(tmp_path: Path) -> None:
+    db = Database(empty_database("postgresql", tmp_path))
+    with db.reading() as session:
+        ended = session.scalar(text("SELECT pg_backend_pid()"))
+    killer = Database(db.engine.url.render_as_string(hide_password=False))
+    with killer.reading() as session:
+        assert session.scalar(text("SELECT pg_terminate_backend(:pid)"), {"pid": ended})
+    with db.reading() as session:
+        assert session.scalar(text("SELECT pg_backend_pid()")) != ended
+    for one in (db, killer):
+        one.close()
+
+
+def test_one_replica_leads_and_another_takes_over(replica: Open) -> None:
+    one, other = Leader(replica()), Leader(replica())
+    assert [one.leads(), other.leads(), one.leads()] == [True, False, True]
+    one.close()
+    wait_for("the lock of the other connection to end", other.leads, 10)
+    assert not one.leads()
+    other.close()
+
+
+def test_migrations_make_the_tables_that_the_code_maps(replica: Open) -> None:
+    found = inspect(replica().engine)
+    assert set(found.get_table_names()) == {*Base.metadata.tables, "alembic_version"}
+    for name, table in Base.metadata.tables.items():
+        columns = {column["name"]: column["nullable"] for column in found.get_columns(name)}
+        assert columns == {column.name: column.nullable for column in table.columns}, name
+        assert set(found.get_pk_constraint(name)["constrained_columns"]) == {one.name for one in table.primary_key}
+        assert {index["name"] for index in found.get_indexes(name)} == {index.name for index in table.indexes}
+
+
+def test_a_second_replica_finds_the_tables(replica: Open) -> None:
+    with replica().session() as session:
+        session.execute(text("INSERT INTO meta (key, value) VALUES ('pool', '1')"))
+    with replica().reading() as session:
+        assert session.scalar(text("SELECT value FROM meta")) == "1"
+
+
+@pytest.mark.parametrize(
+    ("change", "version"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "9999"),
+        ("INSERT INTO alembic_version VALUES ('9999')", f"{SCHEMA_VERSION}, 9999"),
+    ],
+)
+def test_a_database_of_another_version_is_refused(replica: Open, change: str, version: str) -> None:
+    with replica().session() as session:
+        session.execute(text(change))
+    with pytest.raises(ConfigError, match=f"schema {version}, this version of muster needs {SCHEMA_VERSION}"):
+        replica()

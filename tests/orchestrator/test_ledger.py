@@ -1,11 +1,28 @@
 """The ledger: base units neither appear nor vanish, whatever becomes of a file."""
 
+import csv
+import json
+from pathlib import Path
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.records import Status
 from chain.indexer.reducers import replay
-from orchestrator.ledger import escrow, rows
+from cli.ledger import write_table
+from orchestrator.chain import PoolView
+from orchestrator.ledger import NAMES, escrow, reconcile, rows, tables
+from protocol.api.run import Reconciliation
+from protocol.errors import ConfigError
 from protocol.verdict import Code
+from tests.chain.game import FEE as GAME_FEE
+from tests.chain.game import RATE as GAME_RATE
+from tests.chain.game import Game, begin, work
+from tests.conftest import Deployed
 from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, ScriptedChain
 
 FEES = FEE * COMMITTEE
@@ -123,3 +140,201 @@ def test_validators_fees_are_rows_of_their_own() -> None:
     chain.emit("Seats", "SeatPenalised", seat=1, amount=50, bond=8950)
     (row,) = rows(replay(chain.events), 1, 0)
     assert (row.address, row.role, row.fees, row.slashed) == (VOTER.address, "validator", 700, 50)
+
+
+# The ledger's tables say what the events say, and files keep amounts to the last base unit.
+
+
+def played() -> ScriptedChain:
+    chain = ScriptedChain()
+    chain.create()
+    for key in (NODE, CHEAT):
+        chain.join(key)
+    chain.publish(0)
+    accepted = chain.submit(NODE, 0, units=70)
+    chain.settle(NODE, accepted, Code.ACCEPT, units=70)
+    forged = chain.submit(CHEAT, 0)
+    chain.settle(CHEAT, forged, Code.REJECT_WEIGHTS)
+    chain.finalize(CHEAT, forged, Code.REJECT_WEIGHTS, 5000, 3003)
+    chain.submit(NODE, 1)
+    chain.claim(NODE, 70)
+    return chain
+
+
+def test_every_table_follows_from_the_events() -> None:
+    chain = played()
+    state = replay(chain.history())
+    found = {name: list(rows) for name, rows in tables(state, 1, 10_000).items()}
+    assert tuple(found) == NAMES
+    files = found["submissions"]
+    assert [(one["node"], one["status"], one["pay_grains"]) for one in files] == [
+        (NODE.address, "accepted", 70 * RATE),
+        (CHEAT.address, "rejected", 0),
+        (NODE.address, "pending", 0),
+    ]
+    assert files[1]["reason"] == "reject: weights"
+    by_node = {one["node"]: (one["files"], one["accepted"], one["pending"]) for one in found["contributions"]}
+    assert by_node == {NODE.address: (2, 1, 1), CHEAT.address: (1, 0, 0)}
+    assert [(one["kind"], one["amount_grains"]) for one in found["payouts"]] == [("claim", 70 * RATE)]
+    assert [(one["who"], one["amount_grains"]) for one in found["slashes"]] == [(CHEAT.address, 5000)]
+    claimed = sum(one["claimed_grains"] for one in found["accounts"])
+    assert claimed == escrow(state, 1).claimed == 70 * RATE
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_amounts_stay_exact_in_files(tmp_path: Path, ending: str) -> None:
+    path, huge = tmp_path / f"table.{ending}", 2**100 + 1
+    rows = [{"node": "a", "final": True, "step": 3, "pay_grains": huge}, {"node": "b", "final": False, "step": 4}]
+    rows[1]["pay_grains"] = 0
+    assert write_table(path, rows) == 2
+    if ending == "csv":
+        with path.open() as file:
+            assert [int(row["pay_grains"]) for row in csv.DictReader(file)] == [huge, 0]
+    elif ending == "json":
+        assert json.loads(path.read_text()) == rows
+    else:
+        assert [int(one) for one in parquet.read_table(path)["pay_grains"].to_pylist()] == [huge, 0]
+
+
+def test_an_unknown_format_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"table.xlsx says no format; end it in .csv, .json, .parquet"):
+        write_table(tmp_path / "table.xlsx", [])
+
+
+# Ledger and escrow against a real chain: every kind of outcome, and differences that must be found.
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Game:
+    return begin(deployed, tmp_path)
+
+
+@pytest.fixture
+def watch(game: Game, tmp_path: Path) -> PoolView:
+    follower = Follower(game.suite.client, game.deployed.deployment, tmp_path / "orchestrator.db")
+    return PoolView(Projection(follower), game.pool, 1)
+
+
+def check(watch: PoolView, game: Game) -> Reconciliation:
+    watch.refresh()
+    found = reconcile(watch.state, game.pool, game.suite)
+    assert found is not None
+    return found
+
+
+def close_committee(game: Game, lane: int) -> None:
+    for member in range(3):
+        game.suite.court.close((game.pool, lane, 0), member).send()
+
+
+def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: PoolView) -> None:
+    operator, node = game.node()
+    _, second = game.node()
+    step = game.publish()
+    outcomes = {0: Code.ACCEPT, 1: Code.UNSURE, 2: Code.MALFORMED, 3: Code.UNAVAILABLE, 4: Code.REJECT_WEIGHTS}
+    files = [game.submit(node if i < 4 else second, step, work(f"file {i}", 1000 + i)) for i in range(5)]
+    assert check(watch, game).findings == []
+    game.vote(0, {place: int(code) for place, code in outcomes.items()})
+    assert check(watch, game).findings == []
+    game.deployed.chain.later(61)
+    for place in (2, 3, 4):
+        game.suite.pools.finalize(game.state.submissions[game.pool, files[place].sequence]).send()
+        assert check(watch, game).findings == []
+    close_committee(game, 0)
+    assert check(watch, game).findings == []
+    hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
+    assert hint is not None
+    assert game.suite.pools.claim(hint).send() == 3004 * GAME_RATE
+    done = check(watch, game)
+    assert (done.ledger_matches_chain, done.escrow_balanced, done.findings) == (True, True, [])
+    state = watch.state
+    by_node = {row.address: row for row in rows(state, game.pool, 2**40) if row.role == "worker"}
+    assert by_node[node.address].claimed == 3004 * GAME_RATE
+    assert by_node[node.address].payee == operator.address
+    assert by_node[second.address].slashed == 100 * 10**9
+    view = escrow(state, game.pool)
+    assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
+    assert view.fees == 3 * (4 * GAME_FEE + GAME_FEE // 4)
+    assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
+
+
+def test_a_void_lane_gives_everything_back(game: Game, watch: PoolView) -> None:
+    _, node = game.node()
+    step = game.publish()
+    game.submit(node, step, work("lost"))
+    game.attest(0)
+    for number in range(2):  # neither its committee nor a second one is drawn
+        game.deployed.chain.mine(120)
+        game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
+    found = check(watch, game)
+    assert found.findings == []
+    state = watch.state
+    assert escrow(state, game.pool).free == state.pools[game.pool].funded
+
+
+def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(game: Game, watch: PoolView) -> None:
+    (_, node), (_, absent) = game.node(), game.node()
+    step = game.publish()
+    lost, late = game.submit(node, step, work("lost")), game.submit(absent, step, work("late"))
+    game.attest(0, 0b01)
+    game.vote(0, {0: Code.ACCEPT})
+    assert check(watch, game).findings == []
+    game.suite.pools.finalize(game.state.submissions[game.pool, late.sequence]).send()
+    assert check(watch, game).findings == []
+    assert escrow(watch.state, game.pool).reserved == 0
+    trial = game.suite.appeals.dispute(game.state.submissions[game.pool, lost.sequence]).send()
+    assert check(watch, game).findings == []
+    game.try_case(trial, Code.UNAVAILABLE)
+    game.suite.appeals.conclude(game.state.submissions[game.pool, lost.sequence]).send()
+    assert check(watch, game).findings == []
+    file = watch.state.submissions[game.pool, lost.sequence]
+    assert (file.status, file.votes_code) == (Status.UNAVAILABLE, Code.ACCEPT)
+    game.deployed.chain.later(61)
+    close_committee(game, 0)
+    assert check(watch, game).findings == []
+    hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
+    assert hint is not None
+    assert game.suite.pools.claim(hint).send() == lost.units * GAME_RATE
+    assert check(watch, game).findings == []
+    view = escrow(watch.state, game.pool)
+    assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
+
+
+def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: PoolView) -> None:
+    game.suite.token.transfer(game.suite.pools.address, 7).send()
+    found = check(watch, game)
+    assert (found.gifts, found.escrow_balanced, found.ledger_matches_chain) == (7, True, True)
+
+
+def test_a_missed_payment_is_found(game: Game, watch: PoolView) -> None:
+    _, node = game.node()
+    step = game.publish()
+    game.submit(node, step, work("file"))
+    game.vote(0, {0: Code.ACCEPT})
+    watch.refresh()
+    state = watch.state
+    account = state.accounts[game.pool, node.address]
+    account.units_earned += 1
+    state.pools[game.pool].claimed += 5
+    state.payments.pop() if state.payments else None
+    found = reconcile(watch.state, game.pool, game.suite)
+    assert found is not None
+    assert not found.ledger_matches_chain
+    assert not found.escrow_balanced
+    assert any("earned is 1000 on chain, 1001 by the ledger" in line for line in found.findings)
+
+
+def test_a_reorganisation_changes_the_ledger_with_the_chain(game: Game, watch: PoolView) -> None:
+    _, node = game.node()
+    step = game.publish()
+    snapshot = game.deployed.chain.rpc("evm_snapshot")
+    game.submit(node, step, work("file"))
+    assert check(watch, game).findings == []
+    state = watch.state
+    assert escrow(state, game.pool).reserved == 1000 * GAME_RATE
+    assert game.deployed.chain.rpc("evm_revert", snapshot)
+    game.deployed.chain.mine(1)
+    assert check(watch, game).findings == []
+    state = watch.state
+    assert escrow(state, game.pool).reserved == 0
+    assert state.submissions_of(game.pool) == []

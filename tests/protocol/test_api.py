@@ -103,7 +103,7 @@ def test_what_is_wrong_is_said_in_one_printable_line(answer: bytes) -> None:
     with pytest.raises(IntegrityError) as caught:
         parse_response(LEASES.answer, answer, "http://service/v1/leases")
     said = str(caught.value)
-    assert said.startswith("http://service/v1/leases answers nonsense: `")
+    assert said.startswith("http://service/v1/leases sends an invalid answer: `")
     assert said.isprintable()
     assert len(said) < 500
 

@@ -189,7 +189,7 @@ def test_answers_that_are_no_answers(service: EchoService) -> None:
             talk.get(HEALTH)
     with pytest.raises(IntegrityError, match="more than"):
         talk.get(HEALTH)
-    with pytest.raises(IntegrityError, match=rf"{service.url}/health answers nonsense: `ok`: Field required"):
+    with pytest.raises(IntegrityError, match=rf"{service.url}/health sends an invalid answer: `ok`: Field required"):
         talk.get(HEALTH)
 
 

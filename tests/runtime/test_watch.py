@@ -325,13 +325,13 @@ def test_node_challenges_are_told_when_opened_and_when_decided_to_the_accused_an
     assert [(one.key, one.event) for one in own] == [
         ("case:1", "case_opened"), ("case_decided:1", "case_decided"), ("case:2", "case_opened"),
     ]  # fmt: skip
-    assert own[0].what == f"{OWNER.address} accuses node {HERS} by 3 files from 3 to 7: node case 1"
+    assert own[0].what == f"{OWNER.address} accuses node {HERS} by 3 files from 3 to 7: node challenge 1"
     assert own[1].what == (
-        f"node case 1 against {HERS} is upheld, 2 tokens of its stake are gone (muster verify challenge 1)"
+        f"node challenge 1 against {HERS} is upheld, 2 tokens of its stake are gone (muster verify challenge 1)"
     )
     everybodys = {one.key: one.what for one in news(config(node=None, owner=True), state)}
     assert set(everybodys) == {"case:1", "case_decided:1", "case:2", "case:3", "case_decided:3"}
-    assert everybodys["case_decided:3"] == f"node case 3 against {OTHERS} is refuted (muster verify challenge 3)"
+    assert everybodys["case_decided:3"] == f"node challenge 3 against {OTHERS} is refuted (muster verify challenge 3)"
     assert {one.event for one in own} <= set(EVENTS)
     # A new case after the first look is news, and once.
     memory, _ = with_news(WatchMemory(), news(config(node=HERS), State(cases={1: cases[0]})))

@@ -147,16 +147,16 @@ USER = {"role": "user", "content": "x"}
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2: it is not JSON"),
-        ('{"messages": []}', "line 2: `messages`"),
+        ("{", "row 2: it is not JSON"),
+        ('{"messages": []}', "row 2: `messages`"),
         (json.dumps({"messages": [USER, USER]}), "no turn is the assistant's"),
         (json.dumps({"messages": [{"role": "assistant", "content": "x"}, USER]}), "cannot speak first"),
-        (json.dumps({"messages": [USER, {"role": "robot", "content": "x"}]}), "line 2: `messages.1.role`"),
-        (json.dumps({"text": "x"}), "line 2: `messages`"),
-        (json.dumps({"messages": [USER, {"role": "assistant", "content": []}]}), "line 2: `messages.1.content"),
+        (json.dumps({"messages": [USER, {"role": "robot", "content": "x"}]}), "row 2: `messages.1.role`"),
+        (json.dumps({"text": "x"}), "row 2: `messages`"),
+        (json.dumps({"messages": [USER, {"role": "assistant", "content": []}]}), "row 2: `messages.1.content"),
     ],
 )
-def test_data_that_cannot_be_used_names_its_line(tmp_path: Path, line: str, said: str) -> None:
+def test_data_that_cannot_be_used_names_its_row(tmp_path: Path, line: str, said: str) -> None:
     good = json.dumps({"messages": [USER, {"role": "assistant", "content": "y"}]})
     path = tmp_path / "data.jsonl"
     path.write_text(f"{good}\n{line}\n")
@@ -168,7 +168,7 @@ def test_data_that_cannot_be_used_names_its_line(tmp_path: Path, line: str, said
 
 def test_data_that_is_no_text_or_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="is not UTF-8"):
+    with pytest.raises(ConfigError, match="is text in UTF-16"):
         list(read_conversations(tmp_path / "data"))
     with pytest.raises(ConfigError, match="cannot read"):
         list(read_conversations(tmp_path / "none"))

@@ -4,11 +4,10 @@ pragma solidity 0.8.37;
 import {FileData} from "../libraries/Types.sol";
 
 /// @title ICanaries
-/// @notice Files that a pool owner planted to fail, so that validators who do not look lose money. The owner commits
-/// to them with each step, before its seed is known, and opens them after the votes, whoever disputes them meanwhile.
-/// Only a file whose own node consents can be opened: what it would have earned is its to give up, and nobody else's work
-/// can be called a canary. An opening that accuses anybody is a claim that a jury without the owner's seats judges,
-/// always: nobody has to watch for false ones, and a false one costs the owner the bonds it put at stake.
+/// @notice Files that a pool owner plants to fail, so that validators who do not look lose money. The owner commits to
+/// them with each step, before its seed is known, and opens them after the votes. A file can be opened only with its
+/// node's consent, so nobody else's work can be called a canary. Every opening that accuses seats goes to a jury
+/// without the owner's seats. A false one costs the owner the bonds that it put at stake.
 interface ICanaries {
     struct Planted {
         /// Secret until the opening, so that nobody can guess a step's leaves.
@@ -16,9 +15,8 @@ interface ICanaries {
         /// Exactly DEPTH hashes: inclusion in the step's canary root of
         /// keccak256(keccak256(abi.encode(salt, pool, step, node, counter))), pairs sorted.
         bytes32[] proof;
-        /// The signature of the file's node, its decoy node: of DecoyConsent(bytes32 leaf), domain {name "muster-canaries",
-        /// version "1", chainId, Canaries}. The leaf names pool, step, node and counter, so it is good for one file, as
-        /// long as the file can be opened.
+        /// The decoy node's EIP-712 signature of DecoyConsent(bytes32 leaf), domain {name "muster-canaries", version
+        /// "1", chainId, Canaries}. The leaf names pool, step, node and counter, so it is valid for one file.
         bytes consent;
     }
 
@@ -68,9 +66,9 @@ interface ICanaries {
     error NotYet(uint256 time);
     error AlreadyConcluded();
 
-    /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only; takes a deposit
-    /// of the bonds at stake, a jury's fees, and those of the jurors of a dispute that this cancels (approved before). The
-    /// file pays no units; its decoy node is unfrozen at the end.
+    /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only. Takes a
+    /// deposit of the bonds at stake, a jury's fees, and the fees of jurors whose dispute it cancels. The file pays no
+    /// units, and its decoy node is unfrozen at the end.
     /// @param reason The reject code that an honest check gives.
     function open(
         uint256 pool,
@@ -80,12 +78,12 @@ interface ICanaries {
         Rollout calldata rollout,
         uint256 reason
     ) external;
-    /// @notice The one call for keepers: after the jury, or at once when there is none. Anyone may call.
+    /// @notice Ends the canary after its jury, or at once without one. Anyone may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
     function DEPTH() external view returns (uint256);
-    /// @notice What a file's node signs so that its pool's owner may open it.
+    /// @notice The digest that a decoy node signs so that the pool's owner may open its file.
     function consentDigest(bytes32 leaf) external view returns (bytes32);
     /// @notice The leaf of a planted file.
     function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter)

@@ -5,13 +5,13 @@ import {FileData, FileRef, PoolTerms, Receipt} from "../libraries/Types.sol";
 import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
-/// @notice Committees over lanes: attestation, draw, hidden votes, outcome. A lane is judged as far as its files' bytes
-/// were attested, by the pool's service key or a receipt of it, with the submission or later, but before the block that
-/// seeds its draw; the others are late.
-/// It has up to two rounds: round 1 is a fresh committee for files that round 0 left undecided, because it disagreed,
-/// kept silent or was never drawn; what round 1 leaves undecided is void. Whoever is drawn and does not reveal loses
-/// `withheldPenalty` per file at settlement.
-/// Life of a round: seed block fixed and mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
+/// @notice Committees over lanes: attestation, draw, hidden votes, outcome. A lane's committee judges the files whose
+/// bytes were attested before the block that seeds its draw, by the pool's service key or by its receipt. The others
+/// are late. A fresh committee (round 1) judges what round 0 left undecided because it disagreed, kept silent or was
+/// never drawn. What round 1 leaves undecided is void. A drawn seat that does not reveal loses `withheldPenalty` per
+/// file at settlement.
+///
+/// A round: seed block fixed and mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 interface ICourt is IVoting {
     struct Round {
@@ -30,8 +30,8 @@ interface ICourt is IVoting {
         /// Time of settlement.
         uint256 settledAt;
         bool settled;
-        /// What is known of each place, sixteen 4-bit codes: UNDECIDED for what this round judges, then its outcome; NONE
-        /// for what it does not: no such file, or not attested (yet).
+        /// Sixteen 4-bit codes: UNDECIDED for a place that this round judges, then its outcome; NONE without a file or
+        /// an attestation.
         uint256 codes;
         /// Deadlines, 0 before the draw.
         uint256 commitUntil;
@@ -40,18 +40,17 @@ interface ICourt is IVoting {
 
     /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
     event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
-    /// @notice Where the pool's service answers.
+    /// @notice The URL of the pool's service.
     event ServiceAnnounced(uint256 indexed pool, string url);
-    /// @notice `places`: bit for bit the files of the lane attested so far; `seedBlock`: S, as that fixes it now.
+    /// @notice `places` has a bit for each attested file of the lane; `seedBlock` is the block that this fixes.
     event LaneAttested(uint256 indexed pool, uint256 indexed lane, uint256 places, uint256 seedBlock);
     /// @notice which = pool << 64 | lane << 32 | round << 8; drawn: seed 64 | up to five seats of 16, lowest first.
     event CommitteeDrawn(uint256 which, uint256 seedBlock, uint256 drawn);
     /// @notice ballot = pool << 64 | lane << 32 | seat << 16 | round << 8 | member.
     event VoteCommitted(uint256 ballot, bytes32 commitment);
-    /// @notice `ballot`: as above; `codes`: sixteen 4-bit codes; `verdictHash`: keccak256 of the voter's verdict document.
-    /// A member that had not committed did so by that (`vote`).
+    /// @notice `codes` are sixteen 4-bit codes, `verdictHash` the keccak256 of the voter's verdict document. A member
+    /// that had not committed did so by this (`vote`).
     event VoteRevealed(uint256 ballot, uint256 codes, bytes32 verdictHash);
-    /// @notice `which`: as above.
     event LaneSettled(uint256 which, uint256 codes);
     /// @notice Round 1 will be seeded by the hash of `seedBlock`.
     event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
@@ -72,7 +71,7 @@ interface ICourt is IVoting {
 
     error NotPools();
     error NotAppeals();
-    /// @notice No such lane or round; or, for a draw, nothing of it is attested yet.
+    /// @notice No such lane or round, or nothing of it is attested.
     error NoSuchLane();
     error NotService();
     /// @notice The lane takes files until the end of block `end`.
@@ -80,9 +79,9 @@ interface ICourt is IVoting {
     error AttestationOver(uint256 lastBlock);
     error NoSuchFile();
     error NothingNew();
-    /// @notice Not signed by a key of this pool's service that counts, for this node and file; or from the future.
+    /// @notice Not signed for this node and file by a valid key of this pool's service, or from the future.
     error BadReceipt();
-    /// @notice The key was rotated lately.
+    /// @notice The key before the present one is still valid.
     error TooSoon(uint256 time);
     error DrawOver(uint256 lastBlock);
     error NotSettleable(uint256 time);
@@ -91,29 +90,28 @@ interface ICourt is IVoting {
     error NotFinal(uint256 time);
 
     // ---- Attestation
-    /// @notice Names the key that attests and signs receipts; the pool's owner. The previous key counts for
-    /// `receiptWindow` seconds more and for as long as a lane takes to be attested: a receipt that was good at the
-    /// submission is good until the last chance. Before that is over there is no other rotation.
+    /// @notice Sets the key that attests and signs receipts. Pool owner only. The previous key stays valid for
+    /// `receiptWindow` seconds and the time that a lane takes to be attested, so a receipt that was valid at the
+    /// submission is valid until the last chance to attest. No other rotation is possible meanwhile.
     function setService(uint256 pool, address service) external;
-    /// @notice Says where the pool's service answers; the pool's owner. Emits an event, stores nothing.
+    /// @notice Announces the URL of the pool's service. Pool owner only. Emits an event and stores nothing.
     function announceService(uint256 pool, string calldata url) external;
-    /// @notice Says that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key only;
-    /// when the lane takes no more files, and until `attestBlocks` blocks after its end.
+    /// @notice Attests that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key
+    /// only, from the lane's end until `attestBlocks` blocks later.
     function attest(uint256 pool, uint256 lane, uint256 places) external;
-    /// @notice The same for one file by the receipt that its node got, no older than a replaced key still counts; anyone
-    /// may call.
+    /// @notice Attests one file by its receipt; anyone may call.
     function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt) external;
 
     // ---- Votes
-    /// @notice Draws the committee of a round and fixes its seed; anyone may call once the seed block is mined. The
-    /// first commit does it too.
+    /// @notice Draws the committee of a round and fixes its seed. Anyone may call once the seed block is mined; the
+    /// first commit also draws.
     function draw(uint256 pool, uint256 lane, uint256 round) external;
 
     /// @notice A member's hidden vote for the whole lane; `member` is its index in the committee.
     /// @param commitment `ballotHash(pool, lane, round, voter, codes, verdictHash, salt)`.
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external;
 
-    /// @notice Opens a member's vote; the account that committed it.
+    /// @notice Opens a member's vote, from the account that committed it.
     function reveal(
         uint256 pool,
         uint256 lane,
@@ -124,12 +122,12 @@ interface ICourt is IVoting {
         bytes32 salt
     ) external;
 
-    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one, without a commitment. Nobody
-    /// can have revealed before, so nothing could be copied.
+    /// @notice Commits and reveals at once, for the last member to commit. Nobody can have revealed before, so there is
+    /// nothing to copy.
     function vote(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash)
         external;
 
-    /// @notice For the last to reveal: both calls in one, cheaper and a block earlier. Reverts when others are missing.
+    /// @notice Reveals and settles at once, for the last member to reveal.
     function revealAndSettle(
         uint256 pool,
         uint256 lane,
@@ -141,31 +139,31 @@ interface ICourt is IVoting {
         FileRef[] calldata files
     ) external;
 
-    /// @notice Tallies and writes the outcomes; anyone may call at the last reveal or after the reveal window.
+    /// @notice Counts the votes and writes the outcomes. Anyone may call after the last reveal or the reveal window.
     /// @param files All files of the lane, in order of their places.
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) external;
 
-    /// @notice Pays one member its fees and takes its penalties, once every outcome of the round is final; anyone may
-    /// call, and gets a share of a penalty. Members that may owe one are frozen in Seats until then.
+    /// @notice Pays one member its fees and takes its penalties. Anyone may call once every outcome of the round is
+    /// final, and gets a share of a penalty. Members that may owe one are frozen in Seats until then.
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
 
     // Hooks.
-    /// @notice Pools: keeps what a new pool promises.
+    /// @notice Stores the terms of a new pool. Pools only.
     function registerPool(uint256 pool, PoolTerms calldata terms) external;
-    /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it. A file that goes before a
-    /// jury freezes the seats of its committee until they are closed.
+    /// @notice Sets the outcome of one file in the round that decided it. Appeals and Canaries only. A file that goes
+    /// before a jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.
-    /// @notice Whether the pool's group has enough seats in this epoch that a lane's two committees and both juries can
-    /// all be different.
+    /// @notice Whether the pool's group has enough seats in this epoch for two committees and both juries without
+    /// overlap.
     function staffed(uint256 pool) external view returns (bool);
     function termsOf(uint256 pool) external view returns (PoolTerms memory);
-    /// @notice The key that attests and signs receipts, and the one before it, which counts until `previousUntil`.
+    /// @notice The service key, and the one before it, which is valid until `previousUntil`.
     function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);
-    /// @notice Reverts unless a key of the pool's service that counts now signed the receipt of this node and file.
+    /// @notice Reverts unless a valid key of the pool's service signed the receipt for this node and file.
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view;
-    /// @notice What the service signs: see `Receipt`. Only a key's own signature counts, whatever code its account has.
+    /// @notice The digest that the service signs (see `Receipt`). ERC-1271 signatures do not count.
     function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
         external
         view
@@ -181,7 +179,7 @@ interface ICourt is IVoting {
         external
         view
         returns (bytes32 commitment, uint256 codes, bool revealed);
-    /// @notice The round that decided a file, its committee, seed and votes; reverts while nothing did.
+    /// @notice The round that decided a file, its committee, seed and votes. Reverts while the file is undecided.
     function decisionOf(uint256 pool, uint256 sequence)
         external
         view

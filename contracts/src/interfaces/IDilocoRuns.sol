@@ -2,10 +2,10 @@
 pragma solidity 0.8.37;
 
 /// @title IDilocoRuns
-/// @notice One public record per outer step of a DiLoCo run: the state that the step led to and the contributions that it
-/// was made of. A run's coordinator signs a log of all steps in the run's bucket; the record fixes what the log said, so
-/// that anyone who recomputes the step from the bucket (`muster diloco verify`) can show a difference. The contract holds
-/// no tokens and judges nothing.
+/// @notice One public record per outer step of a DiLoCo run: the state that the step led to and the contributions that
+/// it was made of. A run's coordinator signs a log of all steps in the run's bucket; the record fixes what the log
+/// said, so that anyone who recomputes the step from the bucket (`muster diloco verify`) can show a difference. The
+/// contract holds no tokens and judges nothing.
 interface IDilocoRuns {
     struct Run {
         /// SHA-256 of the run's canonical document.
@@ -27,8 +27,8 @@ interface IDilocoRuns {
     }
 
     event RunOpened(uint256 indexed run, bytes32 indexed document, address indexed coordinator, bytes32 start);
-    /// @notice Outer step `step` led to the state of digest `state`. The commit record is entry `number` of the log, whose
-    /// stored bytes have the SHA-256 `entry`.
+    /// @notice Outer step `step` led to the state of digest `state`. The commit record is entry `number` of the log,
+    /// whose stored bytes have the SHA-256 `entry`.
     event StepRecorded(
         uint256 indexed run,
         uint256 indexed step,

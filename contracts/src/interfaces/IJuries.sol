@@ -4,11 +4,11 @@ pragma solidity 0.8.37;
 import {IVoting} from "./IVoting.sol";
 
 /// @title IJuries
-/// @notice Juries of up to fifteen seats. A jury judges one file, for a dispute or a canary, or the named files of one node,
-/// for a node challenge. Its votes are hidden like a committee's, with one code instead of sixteen. It has exactly the size
-/// that it was summoned with, and its verdict needs a majority of that size. It is drawn from one seed, by the end of the
-/// third epoch after the seed's own, or it lapses. A jury that was drawn and found no majority is replaced once. Jurors are
-/// frozen in Seats until closed.
+/// @notice Juries of up to fifteen seats. A jury judges one file, for a dispute or a canary, or the named files of one
+/// node, for a node challenge. Its votes are hidden like a committee's, with one code instead of sixteen. It has
+/// exactly the size that it was summoned with, and its verdict needs a majority of that size. It is drawn from one
+/// seed, by the end of the third epoch after the seed's own, or it lapses. A jury that was drawn and found no majority
+/// is replaced once. Jurors are frozen in Seats until closed.
 interface IJuries is IVoting {
     struct Case {
         /// Appeals, Canaries or NodeChallenges.
@@ -44,7 +44,7 @@ interface IJuries is IVoting {
     event JurorRevealed(uint256 indexed trial, uint256 indexed seat, uint256 juror, uint256 code, bytes32 verdictHash);
     /// @notice A jury without majority was replaced by a fresh one, with `next` as its trial.
     event JuryReplaced(uint256 indexed trial, uint256 indexed next);
-    /// @notice The case went away: who had revealed is paid, nobody is blamed.
+    /// @notice The case was dropped. Jurors who revealed are paid, and nobody is blamed.
     event JuryDischarged(uint256 indexed trial);
     event JuryConcluded(uint256 indexed trial, uint256 code, uint256 feePerJuror);
     event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
@@ -57,19 +57,19 @@ interface IJuries is IVoting {
     error AlreadyConcluded();
     error NotConcluded();
 
-    /// @notice Draws the jury; anyone may call once the seed block is mined. The first commit does it too.
+    /// @notice Draws the jury. Anyone may call once the seed block is mined; the first commit also draws.
     function draw(uint256 trial) external;
     /// @param commitment `ballotHash(trial, voter, code, verdictHash, salt)`.
     function commit(uint256 trial, uint256 juror, bytes32 commitment) external;
     function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external;
-    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one.
+    /// @notice Commits and reveals at once, for the last juror to commit.
     function vote(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external;
-    /// @notice Pays one juror or takes its penalty, once the case is concluded; anyone may call.
+    /// @notice Pays one juror or takes its penalty. Anyone may call once the case is concluded.
     function closeJuror(uint256 trial, uint256 juror) external;
 
     // Hooks of Appeals, Canaries and NodeChallenges.
-    /// @notice Calls a jury of `size` seats of the pool's group, on the pool's terms, to judge `files` files (1 where it
-    /// judges none): each further one adds a committee's `fee` to `juryFee`, every sixteen begun a `commitWindow` to
+    /// @notice Summons a jury of `size` seats of the pool's group, on the pool's terms, to judge `files` files. Each
+    /// further file adds a committee's `fee` to `juryFee`, and every sixteen begun add a `commitWindow` to
     /// `juryCommitWindow`.
     function summon(
         uint256 pool,
@@ -79,12 +79,13 @@ interface IJuries is IVoting {
         uint256[] calldata excluded,
         address excludedOwner
     ) external returns (uint256 trial);
-    /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the
-    /// fee each; `used` of them is needed, and the bench sends it here.
+    /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the fee
+    /// each. The bench sends the `used` part here.
     function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 used);
-    /// @notice Replaces a jury that was drawn and found no majority; 0 when it was a replacement already, or never drawn.
+    /// @notice Replaces a jury that was drawn and found no majority. Returns 0 for a replacement, or a jury never
+    /// drawn.
     function replace(uint256 trial) external returns (uint256 next);
-    /// @notice Ends a case without verdict: those who revealed are paid; the bench sends `used` here.
+    /// @notice Ends a case without a verdict. Jurors who revealed are paid; the bench sends the `used` part here.
     function discharge(uint256 trial) external returns (uint256 used);
 
     // Views.

@@ -3,15 +3,15 @@ pragma solidity 0.8.37;
 
 /// @title INodeChallenges
 /// @notice Challenges against a node whose files each pass, although together no honest node could have made them. The
-/// accuser names final, accepted files of one node and pool, and deposits a bond. One jury judges, the larger of the pool's
-/// two, replaced once, without appeal. Its seed is later than the challenge and also draws the rows that jurors measure
-/// again. Each juror compares the measurements with the null model that the pool's configuration names. While a challenge
-/// is open, the node's stake cannot leave.
+/// accuser names final, accepted files of one node and pool, and deposits a bond. One jury judges, the larger of the
+/// pool's two, replaced once, without appeal. Its seed is later than the challenge and also draws the rows that jurors
+/// measure again. Each juror compares the measurements with the null model that the pool's configuration names. While a
+/// challenge is open, the node's stake cannot leave.
 ///
-/// Upheld: the node loses what a rejected file costs and is ejected. The files stay accepted and paid. Refuted: the bond
-/// pays the jury and compensates the node's operator, and the rest is burnt. A jury without a majority, or one that could
-/// not get the files, changes nothing, and the same files can be challenged again. Fee, bond and time to commit grow with
-/// the number of files (`IJuries.summon`). A juror that could not judge gets `juryFee` alone.
+/// Upheld: the node loses what a rejected file costs and is ejected. The files stay accepted and paid. Refuted: the
+/// bond pays the jury and compensates the node's operator, and the rest is burnt. A jury without a majority, or one
+/// that could not get the files, changes nothing, and the same files can be challenged again. Fee, bond and time to
+/// commit grow with the number of files (`IJuries.summon`). A juror that could not judge gets `juryFee` alone.
 interface INodeChallenges {
     enum Outcome {
         None,
@@ -81,12 +81,13 @@ interface INodeChallenges {
     error Undecided();
 
     /// @notice Accuses `node` by the files at `sequences`, one to `MAX_FILES` in ascending order; `inners` are their
-    /// `Pools.innerHash`. Takes `bondOf(pool, files)` (approved before). The accuser must make the files' bytes available.
+    /// `Pools.innerHash`. Takes `bondOf(pool, files)` (approved before). The accuser must make the files' bytes
+    /// available.
     function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
         external
         returns (uint256 challenge);
-    /// @notice Replaces a jury without majority, or ends the challenge. Anyone may call once the jury has voted or its time
-    /// is over.
+    /// @notice Replaces a jury without majority, or ends the challenge. Anyone may call once the jury has voted or its
+    /// time is over.
     function conclude(uint256 challenge) external;
 
     /// @notice Most files of one challenge.
@@ -94,8 +95,8 @@ interface INodeChallenges {
     function challengeOf(uint256 challenge) external view returns (NodeChallenge memory);
     /// @notice Challenges ever opened; the last one's number.
     function opened() external view returns (uint256);
-    /// @notice Bond of a challenge that names so many files, one to `MAX_FILES`: its jury's fees, and the compensation of a node
-    /// accused without reason.
+    /// @notice Bond of a challenge that names so many files, one to `MAX_FILES`: its jury's fees, and the compensation
+    /// of a node accused without reason.
     function bondOf(uint256 pool, uint256 files) external view returns (uint256);
     /// @notice The challenge over exactly these files of this pool that is open or was decided; 0: none.
     function triedIn(uint256 pool, uint256[] calldata sequences) external view returns (uint256 challenge);

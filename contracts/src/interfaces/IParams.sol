@@ -4,9 +4,9 @@ pragma solidity 0.8.37;
 import {PoolTerms} from "../libraries/Types.sol";
 
 /// @title IParams
-/// @notice What governance may change, each value within bounds that are compiled in, after a delay of `unbonding`
-/// seconds, which is longer than any pool's challenge window, and only for lanes settled, disputes begun, juries drawn
-/// and canaries opened afterwards. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
+/// @notice What governance may change. Each value has compiled bounds. A change takes effect `unbonding` seconds after
+/// it is set, which is longer than any pool's challenge window, for lanes settled, disputes begun, juries drawn and
+/// canaries opened from then on. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
 /// entries (node registration, joins, seats, pools) for a while, never exits, submissions, votes, disputes or claims.
 interface IParams {
     /// @notice Amounts are base units.
@@ -17,13 +17,13 @@ interface IParams {
         uint16 rewardBps;
         /// What a malformed file costs its submitter, besides the committee's fees.
         uint56 malformedPenalty;
-        /// Per file: a vote of the other kind than the final outcome. A juror's of several files grows as its fee.
+        /// Per file, for a vote that contradicts the final outcome. A juror's penalty grows with its fee.
         uint56 minorityPenalty;
-        /// Per file of the lane: no reveal. Strictly above minorityPenalty; a juror's grows as its fee.
+        /// Per file, for not revealing. Above minorityPenalty; a juror's penalty grows with its fee.
         uint56 withheldPenalty;
-        /// Per file: a vote with a majority that a jury overturned, besides minorityPenalty.
+        /// Per file, for a vote with an overturned majority, besides minorityPenalty.
         uint56 overturnPenalty;
-        /// Per lane: accepting a canary.
+        /// Per lane, for accepting a canary.
         uint56 canarySlash;
         /// Part of a dispute's deposit that goes to the party it delayed without reason.
         uint56 delayCompensation;
@@ -34,17 +34,17 @@ interface IParams {
     /// @notice `values` hold for everything that begins at `time` or later.
     event ValuesScheduled(Values values, uint256 time);
     event PausedSet(bool paused);
-    /// @notice New entries are refused until `time`, if governance does not allow them again before.
+    /// @notice New entries are refused until `time`, unless governance ends the pause earlier.
     event PausedUntil(uint256 time);
 
     /// @notice A value is outside its bounds.
     error OutOfBounds(string name);
     /// @notice A pool's term is outside its bounds.
     error BadTerms(string field);
-    /// @notice A change is under way, or new entries were paused lately.
+    /// @notice A change is under way, or the last pause ended too recently.
     error TooSoon(uint256 time);
 
-    /// @notice Announces values that hold from `unbonding` seconds on. One change at a time.
+    /// @notice Schedules values that hold from `unbonding` seconds from now. One change at a time.
     function set(Values calldata values) external;
     /// @notice Refuses new entries for `MAX_PAUSE` seconds at most, or allows them again. The next pause can begin only
     /// `MAX_PAUSE` after the end of this one.
@@ -54,17 +54,17 @@ interface IParams {
     function values() external view returns (Values memory);
     /// @notice The values for what began at `time`.
     function valuesAt(uint256 time) external view returns (Values memory);
-    /// @notice The three of them that finalising a file needs.
+    /// @notice The three values that finalising a file needs.
     function slashing(uint256 time)
         external
         view
         returns (uint256 slashBps, uint256 rewardBps, uint256 malformedPenalty);
     function paused() external view returns (bool);
-    /// @notice End of the last pause, when nobody ends it before.
+    /// @notice End of the last pause, unless it was ended earlier.
     function pausedUntil() external view returns (uint256);
     /// @notice Shortest window, in seconds, that a pool of this deployment may have.
     function minWindow() external view returns (uint256);
-    /// @notice Seconds per block that unbonding periods reckon with: at or above the chain's.
+    /// @notice Seconds per block, an upper estimate for unbonding periods.
     function blockSeconds() external view returns (uint256);
     /// @notice Seconds a validator's bond stays after leaving; no pool may need more than this.
     function unbonding() external view returns (uint256);

@@ -4,9 +4,9 @@ pragma solidity 0.8.37;
 import {FileData, FileRef, PoolTerms, Receipt, Work} from "../libraries/Types.sol";
 
 /// @title IPools
-/// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. The contract assigns every
-/// submission its sequence in the pool; sixteen places make a lane (`lane = sequence >> 4`, `place = sequence & 15`),
-/// the unit that one committee checks. A lane that closed early leaves unused places.
+/// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. Every submission gets a
+/// sequence number in its pool. Sixteen consecutive numbers are a lane (`lane = sequence >> 4`, `place = sequence &
+/// 15`), which one committee judges together. A lane that closes early leaves unused places.
 interface IPools {
     enum Status {
         None,
@@ -14,7 +14,7 @@ interface IPools {
         Paused,
         Closing,
         Settled,
-        /// Like Open, but its group has too few seats: no submissions.
+        /// Open, but its validator group has too few seats. Takes no submissions.
         Understaffed
     }
 
@@ -29,7 +29,7 @@ interface IPools {
     struct Pool {
         address owner;
         Status status;
-        /// Base units of the budget that nothing is reserved from.
+        /// Base units of the budget that are not reserved.
         uint256 free;
         /// Steps published; the current step is steps − 1.
         uint256 steps;
@@ -41,14 +41,14 @@ interface IPools {
         uint256 seedBlock;
         /// Seconds that stake stays locked after leaving this pool.
         uint256 unbonding;
-        /// When closed: leftovers can be taken from this time on.
+        /// Once closing: when the owner can take the leftovers.
         uint256 settleAt;
     }
 
     struct Account {
         /// Units settled to be paid so far.
         uint256 earned;
-        /// Units of `earned` that no claim will pay (any more): claimed, held by a dispute, or lost in one.
+        /// Units of `earned` that no claim will pay: claimed, held by a dispute, or lost in one.
         uint256 spent;
         /// Units submitted and not settled.
         uint256 pending;
@@ -58,8 +58,8 @@ interface IPools {
         uint256 counter;
         /// First step it may submit for.
         uint256 joinedStep;
-        /// Work that vests later is not paid: when its earliest reject was settled that is open, or of any once it is
-        /// slashed; 0 when there is none.
+        /// Work that vests after this time is not paid: when the earliest open reject was settled, or any reject once
+        /// the node is slashed. 0 without one.
         uint256 barrier;
         /// Rejected files that are not final yet.
         uint256 frozen;
@@ -75,13 +75,13 @@ interface IPools {
         Phase phase;
         /// Outcome (Codes), 0 while pending.
         uint256 code;
-        /// Its units, as long as it was never to be paid.
+        /// Its units, unless it was ever to be paid.
         uint256 units;
-        /// Afterwards the node's `earned` including this file, which can then be named in a claim.
+        /// For a file to be paid: the node's `earned` including it. A claim can name it.
         uint256 earned;
         /// Pending: block of submission.
         uint256 submittedAt;
-        /// Settled: when the outcome becomes final, if nobody disputes it, and pay vests.
+        /// Once settled: when the outcome becomes final, unless it is disputed, and pay vests.
         uint256 finalAt;
     }
 
@@ -101,28 +101,28 @@ interface IPools {
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
-    /// @notice placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word that
-    /// `innerHash` binds.
+    /// @notice placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
+    /// that `innerHash` binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
-    /// @notice The receipt of its upload came with a submission: nobody has to attest it any more.
-    /// file = pool << 32 | sequence, here and below.
+    /// @notice A submission came with the receipt of its upload, which attests it. file = pool << 32 | sequence, here
+    /// and below.
     event ReceiptPresented(uint256 file);
-    /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
+    /// @notice Another place to fetch a file from. Anyone can emit it; readers decide whom to believe.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
-    /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed. A fraud code freezes
-    /// the node from now on.
+    /// @notice A file's outcome by its committee, or void, or late. Final at `time` unless disputed. A fraud code
+    /// freezes the node.
     event FileSettled(uint256 file, uint256 code, uint256 time);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
-    /// @notice A jury or canary replaced or confirmed an outcome. `time`: accepted work can be claimed from then on.
+    /// @notice A jury or canary replaced or confirmed an outcome. Accepted work can be claimed from `time` on.
     event FileResolved(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
     );
-    /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` base units left the stake. A
-    /// fraud code ejects the node, for good.
+    /// @notice A file that was not accepted is final. `slashed` base units left the stake. A fraud code ejects the node
+    /// for good.
     event FileFinalized(uint256 file, uint256 code, uint256 slashed);
-    /// @notice Unvested pay of a slashed node went back to the budget.
+    /// @notice Unvested pay of a slashed node was burnt.
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
-    /// @notice A held file froze its node, because a first jury calls it a fraud.
+    /// @notice A first jury called a held file a fraud, which freezes its node.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
     /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
@@ -146,13 +146,13 @@ interface IPools {
     error AlreadyMember();
     error NotMember();
     error NodeIsFrozen();
-    /// @notice The node has `most` files under way: it waits until some are settled, or final.
+    /// @notice The node has `most` files under way, the maximum.
     error TooManyUnsettled(uint256 most);
     /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
     error PayAboveBonds(uint256 pay, uint256 bonds);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
-    /// @notice The receipt has to be of a time from `first` to `last`.
+    /// @notice The receipt's time must be from `first` to `last`.
     error ReceiptOutOfTime(uint256 first, uint256 last);
     error StepOutOfRange(uint256 step, uint256 first, uint256 last);
     error BadUnits(uint256 units, uint256 most);
@@ -168,8 +168,8 @@ interface IPools {
     error IsFrozen(uint256 barrier);
 
     // ---- Owner
-    /// @notice Creates a pool and escrows `budget` (approved before). It takes no work (`Understaffed`) while its group
-    /// has fewer seats than two committees and both juries together have members.
+    /// @notice Creates a pool and escrows `budget` (approved before). It is `Understaffed` while its validator group
+    /// has fewer seats than two committees and both juries have together.
     function createPool(PoolTerms calldata terms, uint256 budget) external returns (uint256 pool);
     /// @notice Adds to the budget; anyone may pay.
     function fund(uint256 pool, uint256 amount) external;
@@ -178,13 +178,13 @@ interface IPools {
     /// @param canaryRoot Root of the step's salted canary leaves (padded when empty).
     function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot) external;
     function pausePool(uint256 pool) external;
-    /// @notice Ends a pause; understaffed when its group has too few seats.
+    /// @notice Ends a pause. The pool is understaffed if its group has too few seats.
     function resumePool(uint256 pool) external;
-    /// @notice For good: no more joins, steps or submissions.
+    /// @notice Closes the pool for good: no more joins, steps or submissions.
     function closePool(uint256 pool) external;
-    /// @notice After `settleAt`: sends the free budget to the owner. Can be repeated when late outcomes free more.
+    /// @notice Sends the free budget to the owner, from `settleAt` on. Can be repeated when late outcomes free more.
     function settlePool(uint256 pool) external returns (uint256 amount);
-    /// @notice Keeps a node from any later submission; its stake, accepted and pending work are untouched.
+    /// @notice Bars a node from later submissions. Its stake and its accepted and pending work stay as they are.
     function removeNode(uint256 pool, address node) external;
 
     // ---- Node operator
@@ -197,38 +197,37 @@ interface IPools {
     function leavePool(uint256 pool, address node) external;
     /// @notice Recomputes a member's limit after its stake grew; anyone may call.
     function refresh(uint256 pool, address node) external;
-    /// @notice Pays everything of `node` that vested up to its submission `sequence`, to its operator; anyone may call.
-    /// The caller names the latest vested submission; an older one only pays less. Constant cost.
+    /// @notice Pays the operator everything of `node` that vested up to its submission `sequence`; anyone may call. An
+    /// older submission than the latest vested one pays less. The cost is constant.
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
 
     // ---- Node key
-    /// @notice Submits one file. Its counter is the one that the work was derived from: it must be the account's.
+    /// @notice Submits one file. Its counter, from which its problems were derived, must be the account's.
     function submit(Work calldata work) external returns (uint256 sequence);
     /// @notice Submits up to sixteen files to one pool, with consecutive counters.
     function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence);
-    /// @notice Submits a file that the pool's storage took in time: its receipt, at most `receiptWindow` seconds old, must
-    /// be no later than whatever else would refuse it: the pool's pause or closing, a newer step that put this one out of
-    /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit). The receipt attests the file
-    /// too: where all of a lane's files came with theirs, the draw needs no other transaction, and its seed is the block
-    /// after the lane's end.
+    /// @notice Submits a file that the pool's storage took in time. Its receipt is at most `receiptWindow` seconds old.
+    /// It must precede whatever else would refuse the file: the pool's pause or closing, the newer step that put its
+    /// step out of `maxLag`, or the node's leaving or removal, whose locked stake then sets its limit. The receipt also
+    /// attests the file. If all files of a lane come with receipts, the block after the lane's end seeds the draw.
     function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence);
-    /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
+    /// @notice Announces where else a file can be fetched. Emits an event and stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
     // ---- Keepers
     /// @notice Opens an understaffed pool whose group has enough seats in this epoch, or the reverse; anyone may call.
     /// Every new step does the same.
     function reviewSeats(uint256 pool) external;
-    /// @notice Of a file that was not accepted, after its challenge window (at once when it was late): slashes or charges
-    /// its submitter, refunds the pool; anyone may call.
+    /// @notice Makes a file final that was not accepted: slashes or charges its node and refunds the pool. Anyone may
+    /// call after the challenge window, or at once if it was late.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
-    /// @notice Burns the pay of an accepted file that had not vested when its node was slashed, once its challenge window
-    /// is over; anyone may call.
+    /// @notice Burns the pay of an accepted file that had not vested when its node was slashed. Anyone may call after
+    /// its challenge window.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals, Canaries and NodeChallenges
-    /// @notice Writes a round's outcomes (sixteen 4-bit codes, place 0 lowest). UNDECIDED is left pending; NONE is late in
-    /// round 0, and decided before in round 1.
+    /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE means late
+    /// in round 0, and decided by round 0 in round 1.
     function settleLane(
         uint256 pool,
         uint256 lane,
@@ -242,12 +241,12 @@ interface IPools {
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);
     /// @notice Freezes the node of a held file after a first jury's reject.
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external;
-    /// @notice Ends it with the final code; `reward` of a slash goes to Appeals.
+    /// @notice Ends a dispute or canary with the final code. At most `reward` of a slash goes to Appeals.
     function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
         external
         returns (uint256 slashed, uint256 rewardPaid);
 
-    /// @notice NodeChallenges: ejects a node as a rejected file does: no member any more, never again, unvested pay barred.
+    /// @notice Ejects a node for good, as a rejected file does, and bars its unvested pay.
     function expel(uint256 pool, address node) external;
 
     // ---- Views
@@ -256,17 +255,16 @@ interface IPools {
     function ownerOf(uint256 pool) external view returns (address);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
-    /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and base units.
+    /// @notice Units and base units that a claim by the latest vested submission `sequence` would pay.
     function claimable(uint256 pool, address node, uint256 sequence)
         external
         view
         returns (uint256 units, uint256 amount);
-    /// @notice How many files a lane has; until its first one's outcome is known, also the block of its first submission
-    /// and the last block in which it takes files: that of the sixteenth when it is full.
+    /// @notice The number of files of a lane. Until its first outcome is known, also the block of its first submission
+    /// and the last block in which it takes files.
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files);
-    /// @notice The lane's last block and its files, as `laneOf` has them, and as a bitmap those that came with their
-    /// receipt, until their outcome is known. Where `known` has all of its places, the bitmap ends with the first file
-    /// that came without.
+    /// @notice The lane's last block and its files, as in `laneOf`, and a bitmap of those that came with their receipt.
+    /// If `known` has all places, the bitmap ends with the first file that came without.
     function presentedIn(uint256 pool, uint256 lane, uint256 known)
         external
         view

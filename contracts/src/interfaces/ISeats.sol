@@ -3,10 +3,11 @@ pragma solidity 0.8.37;
 
 /// @title ISeats
 /// @notice Validators' seats of equal bond, and the uniform draw among those that chose to judge. A seat judges the
-/// validator groups that it has opted into, five at most, and nothing else. A group below 2^24 is the pool of that number.
-/// Any other group is one that pools name in their terms; by convention its number is the last four bytes of keccak256 of
-/// the group's name, with the highest bit set. The set that a draw uses changes only at epoch boundaries (an epoch is
-/// `epochBlocks` blocks): opting in and out take effect in the next epoch, and draws under way still hold who opted out.
+/// validator groups that it has opted into, five at most, and nothing else. A group below 2^24 is the pool of that
+/// number. Any other group is one that pools name in their terms; by convention its number is the last four bytes of
+/// keccak256 of the group's name, with the highest bit set. The set that a draw uses changes only at epoch boundaries
+/// (an epoch is `epochBlocks` blocks): opting in and out take effect in the next epoch, and draws under way still hold
+/// who opted out.
 interface ISeats {
     struct Seat {
         /// Who posted the bond and receives fees.
@@ -62,25 +63,26 @@ interface ISeats {
     error AlreadyOptedIn();
     error NotOptedIn();
 
-    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn for `groups` from the next epoch on.
+    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn for `groups` from the next epoch
+    /// on.
     function openSeat(address voter, uint256[] calldata groups) external returns (uint256 seat);
-    /// @notice Opens a closed seat again with a new bond: its id stays its owner's.
+    /// @notice Opens a closed seat again with a new bond. Its id stays its owner's.
     function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external;
-    /// @notice The seat judges a group more, from the next epoch on. Whoever joins a pool trusts the seats of its group.
+    /// @notice Lets the seat judge one more group from the next epoch on.
     function optIn(uint256 seat, uint256 group) external;
-    /// @notice The seat is not in the group's set of the next epoch. What it was or can still be drawn for from earlier
-    /// sets stays its duty.
+    /// @notice Takes the seat out of the group's set from the next epoch on. It keeps the duties of draws from earlier
+    /// sets.
     function optOut(uint256 seat, uint256 group) external;
-    /// @notice Replaces the voting key; takes effect at once, for open lanes too. What the old key committed, it reveals.
+    /// @notice Replaces the voting key at once, for open lanes too. The old key reveals what it committed.
     function setVoter(uint256 seat, address voter) external;
     /// @notice Restores a penalised bond to its full size; anyone may pay.
     function topUp(uint256 seat) external;
-    /// @notice Leaves: not in any set of the next epoch. Then `unbondSeat`, then `withdrawSeat`.
+    /// @notice Takes the seat out of all sets from the next epoch on. `unbondSeat` and `withdrawSeat` follow.
     function leaveSeat(uint256 seat) external;
-    /// @notice When no draw can reach the seat any more: starts the unbonding period.
+    /// @notice Starts the unbonding period, once no draw can reach the seat.
     function unbondSeat(uint256 seat) external;
-    /// @notice After the unbonding period, and when no duty is open: the bond goes to the owner, less a hundredth of a
-    /// full bond, which is burnt: ids are few, and no bond can use up more than a hundred of them.
+    /// @notice Sends the bond to the owner after the unbonding period, once no duty is open. A hundredth of a full bond
+    /// is burnt, so that no bond can use up more than a hundred of the 65,535 ids.
     function withdrawSeat(uint256 seat) external;
 
     // Hooks of Court, Juries, Appeals, Canaries.
@@ -102,16 +104,16 @@ interface ISeats {
     function currentEpoch() external view returns (uint256);
     /// @notice The groups that a seat has opted into.
     function groupsOf(uint256 seat) external view returns (uint256[] memory);
-    /// @notice Seats that can be drawn for `group` in `epoch`: the next one, the current one or one of the three before it.
+    /// @notice Seats that can be drawn for `group` in `epoch`: the next one, the current one or one of the three before
+    /// it.
     function countAt(uint256 group, uint256 epoch) external view returns (uint256);
     /// @notice The seat in `place` (0 to countAt − 1) of `group` in `epoch`.
     function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256);
-    /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now: itself until the end of
-    /// the third epoch after its own; then it moves on by whole epochs, so that it is always three epochs back.
-    /// 0 while that block is not mined.
+    /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now. It is `seedBlock` until
+    /// the end of the third epoch after its own, and then moves on by whole epochs. 0 while that block is not mined.
     function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256);
     /// @notice Draws up to `size` different seats of `group` in `epoch`, none of `excluded`, none owned by
-    /// `excludedOwner`, none whose bond is gone. Fewer when there are too few.
+    /// `excludedOwner`, none without a bond. Returns fewer if there are too few.
     function draw(
         bytes32 seed,
         uint256 epoch,

@@ -2,10 +2,10 @@
 pragma solidity 0.8.37;
 
 /// @title IStakes
-/// @notice Operators' stake, one stake per node. A node key belongs for ever to the operator that registered it first
-/// with the key's own consent. Stake leaves only when the node is in no pool, its last pool's windows have passed, and
-/// none of its files is frozen. Only Pools can bind, and only
-/// Pools and NodeChallenges can freeze or slash, which they do only on verdicts and for challenges that are open.
+/// @notice Operators' stake, one per node. A node key belongs for ever to the operator that registered it with the
+/// key's consent. Stake can be withdrawn when the node is in no pool, its last pool's windows are over, and nothing of
+/// it is frozen. Only Pools binds nodes. Only Pools and NodeChallenges freeze and slash, on verdicts and open
+/// challenges.
 interface IStakes {
     struct Permit {
         uint256 deadline;
@@ -15,7 +15,7 @@ interface IStakes {
     }
 
     struct Node {
-        /// Who owns the stake and receives pay; zero when unknown.
+        /// The owner of the stake, who receives the pay; zero for an unknown node.
         address operator;
         /// Base units at stake.
         uint256 stake;
@@ -25,7 +25,7 @@ interface IStakes {
         uint256 lastPool;
         /// Rejected files that are not final yet, and node challenges that are open.
         uint256 frozen;
-        /// Stake can be withdrawn from this time on (when pool and frozen are 0).
+        /// When the stake can be withdrawn, if `pool` and `frozen` are 0.
         uint256 releaseAt;
     }
 
@@ -33,7 +33,7 @@ interface IStakes {
         /// Share of the stake to take, in 1/10000; when 0, `amount` is taken instead.
         uint256 bps;
         uint256 amount;
-        /// What the node's other files may still cost: never taken for this one.
+        /// What the node's other files may still cost, and is not taken.
         uint256 kept;
         /// Most that goes to the caller, first: Pools or NodeChallenges.
         uint256 fees;
@@ -43,7 +43,7 @@ interface IStakes {
         /// Below this, the node leaves its pool; what stake is left stays locked until `lockedUntil`.
         uint256 minStake;
         uint256 lockedUntil;
-        /// Who made the penalty due, and gets a share of what would be burnt; zero: nobody.
+        /// Who gets a share of what would be burnt, for making the penalty due; or zero.
         address collector;
     }
 
@@ -54,9 +54,9 @@ interface IStakes {
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to the pool (it pays the committee from them) or to NodeChallenges (its jury), `reward` to Appeals, a share to the collector, if
-    /// there is one, and the rest is to be burnt. The file counts as frozen no more: `frozen` are left. A slashed node
-    /// without stake is in no pool any more; one that leaves its pool with a rest of stake is unbound (`NodeUnbound`).
+    /// @notice `fees` went to Pools for the committee or to NodeChallenges for its jury, `reward` to Appeals, a share
+    /// to the collector, and the rest waits to be burnt. `frozen` freezes are left. A node without stake is in no pool.
+    /// A node that leaves its pool with stake left is unbound (`NodeUnbound`).
     event NodeSlashed(
         address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen
     );
@@ -80,10 +80,11 @@ interface IStakes {
     /// @notice Registers `node` under the caller and stakes `amount` (the caller approved it before).
     /// @param expiry Last second at which the consent may be used.
     /// @param consent The node key's EIP-712 signature of
-    /// Consent(address node,address operator,uint256 expiry), domain {name "muster-stakes", version "1", chainId, this}.
+    /// Consent(address node,address operator,uint256 expiry), domain {name "muster-stakes", version "1", chainId,
+    /// this}.
     function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external;
 
-    /// @notice The same in one transaction with an ERC-2612 permit of exactly `amount`.
+    /// @notice Registers with an ERC-2612 permit of exactly `amount` instead of an approval.
     function registerNodeWithPermit(
         address node,
         uint256 amount,
@@ -95,11 +96,11 @@ interface IStakes {
     /// @notice Adds stake; anyone may pay. The limit in a pool grows after `Pools.refresh`.
     function deposit(address node, uint256 amount) external;
 
-    /// @notice Takes stake out, to the operator. Operator only; see `withdrawable`.
+    /// @notice Sends stake to its operator. Operator only; see `withdrawable`.
     function withdraw(address node, uint256 amount) external;
 
-    /// @notice Sends what slashes took and nobody gets to where nobody can have it; anyone may call. A base unit stays, so that
-    /// the next slash finds the count in use.
+    /// @notice Burns what slashes took and nobody gets; anyone may call. One base unit stays, so that the next slash
+    /// does not pay for a fresh storage word.
     function burn() external;
 
     // Hooks of Pools, and the last three of NodeChallenges.
@@ -107,9 +108,8 @@ interface IStakes {
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;
     function release(address node) external;
-    /// @notice Takes part of a node's stake: first the fees, then the reward, then the collector's share; the rest waits
-    /// for `burn`. Ends one freeze.
-    /// `left` base units are still at stake.
+    /// @notice Takes part of a node's stake and ends one freeze. First come the fees, then the reward, then the
+    /// collector's share; the rest waits for `burn`. `left` base units stay at stake.
     function slash(address node, Slash calldata order)
         external
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left);
@@ -118,7 +118,7 @@ interface IStakes {
     function operatorOf(address node) external view returns (address);
     function stakeOf(address node) external view returns (uint256);
     function withdrawable(address node) external view returns (uint256);
-    /// @notice Base units of this contract that are nobody's stake: taken, and not burnt yet.
+    /// @notice Base units that were taken and are not burnt yet.
     function unburnt() external view returns (uint256);
     /// @notice The EIP-712 digest that the node key signs.
     function consentDigest(address node, address operator, uint256 expiry) external view returns (bytes32);

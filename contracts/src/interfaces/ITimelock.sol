@@ -5,9 +5,9 @@ import {IParams} from "./IParams.sol";
 
 /// @title ITimelock
 /// @notice Owner of `Params`: OpenZeppelin's TimelockController without an administrator but itself. The governor
-/// proposes, cancels and executes; whatever it changes, its own roles and delay included, waits for the delay. The delay
-/// never falls below the one that the network was deployed with. Only a guardian's pause takes effect at once: `Params`
-/// ends it after a while and does not allow another one right after it.
+/// proposes, cancels and executes; whatever it changes, its own roles and delay included, waits for the delay. The
+/// delay never falls below the one that the network was deployed with. Only a guardian's pause takes effect at once:
+/// `Params` ends it after a while and does not allow another one right after it.
 interface ITimelock {
     /// @notice Without a proposer nothing could ever be changed.
     error NoGovernor();

@@ -37,8 +37,8 @@ library AccountSlot {
         return (word >> 160) & MAX_COUNTER;
     }
 
-    /// @notice Work that vests later is not paid: when its earliest reject was settled that is open, or, once the node is
-    /// slashed, that ever was; 0: no bound.
+    /// @notice Work that vests later is not paid: when its earliest reject was settled that is open, or, once the node
+    /// is slashed, that ever was; 0: no bound.
     function barrier(uint256 word) internal pure returns (uint256) {
         return (word >> 182) & 0xffffffff;
     }
@@ -56,7 +56,8 @@ library AccountSlot {
         return (word >> 244) & MAX_COUNT;
     }
 
-    /// @notice Unsettled files, and frozen ones above them: a limit of at most 2^10 on the former allows none of the latter.
+    /// @notice Unsettled files, and frozen ones above them: a limit of at most 2^10 on the former allows none of the
+    /// latter.
     function underWay(uint256 word) internal pure returns (uint256) {
         return (word >> 234) & ((1 << 20) - 1);
     }

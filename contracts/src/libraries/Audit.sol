@@ -2,9 +2,9 @@
 pragma solidity 0.8.37;
 
 /// @title Audit
-/// @notice The audit sample of a file (docs/reference/protocol.md, section 3): row r is in it when the last sixteen bits of
-/// H("muster/audit/1", lane seed, sequence, r) are below the rate, and row H("muster/audit-one/1", lane seed, sequence)
-/// mod rows always. A constant cost, whatever the file's size.
+/// @notice The audit sample of a file (docs/reference/protocol.md, section 3): row r is in it when the last sixteen
+/// bits of H("muster/audit/1", lane seed, sequence, r) are below the rate, and row H("muster/audit-one/1", lane seed,
+/// sequence) mod rows always. A constant cost, whatever the file's size.
 library Audit {
     bytes32 internal constant TAG = keccak256("muster/audit/1");
     bytes32 internal constant ONE_TAG = keccak256("muster/audit-one/1");

@@ -6,9 +6,9 @@ import {Codes} from "./Codes.sol";
 import {PoolSlot} from "./PoolSlot.sol";
 
 /// @title Charging
-/// @notice What an outcome costs whom. A submission reserves its pay and one fee per seat of its committee in the budget.
-/// Of that the node gets the pay when the file is paid, the seats get (or burn) their share of the fees, and everything
-/// else goes back. What a rejected or malformed file costs, its node's stake pays back to the budget.
+/// @notice What an outcome costs whom. A submission reserves its pay and one fee per seat of its committee in the
+/// budget. Of that the node gets the pay when the file is paid, the seats get (or burn) their share of the fees, and
+/// everything else goes back. What a rejected or malformed file costs, its node's stake pays back to the budget.
 /// @dev `pool` is the pool's word (PoolSlot): its rate, fee and committee.
 library Charging {
     using PoolSlot for uint256;
@@ -44,12 +44,12 @@ library Charging {
         return kind == Codes.KIND_UNAVAILABLE ? fee >> 2 : fee;
     }
 
-    /// @notice What of the reservation nobody is paid. A late or void file's is free at settlement, any other's once the
-    /// outcome is final.
+    /// @notice What of the reservation nobody is paid. A late or void file's is free at settlement, any other's once
+    /// the outcome is final.
     function refund(uint256 code, uint256 units, uint256 pool) internal pure returns (uint256) {
         unchecked {
             uint256 pay = Codes.isPaid(code) ? 0 : units * pool.rate(); // 24 + 32 bits
-            return pay + pool.committee() * (pool.fee() - share(code, pool.fee())); // 4 + 32, and no share above the fee
+            return pay + pool.committee() * (pool.fee() - share(code, pool.fee())); // 4 + 32 bits; share ≤ fee
         }
     }
 
@@ -59,13 +59,14 @@ library Charging {
         return Codes.isReject(code) || code == Codes.MALFORMED ? pool.fees() : 0;
     }
 
-    /// @notice What is burnt of the node's stake besides, unless the file was rejected, which costs a share of all of it.
+    /// @notice What is burnt of the node's stake besides, unless the file was rejected, which costs a share of all of
+    /// it.
     function penalty(uint256 code, uint256 malformed) internal pure returns (uint256) {
         return code == Codes.MALFORMED || code == Codes.LATE ? malformed : 0;
     }
 
-    /// @notice The order to Stakes for a file that is not paid: what to take, how it is split, and below which stake the
-    /// node leaves its pool (rejected: with whatever is left).
+    /// @notice The order to Stakes for a file that is not paid: what to take, how it is split, and below which stake
+    /// the node leaves its pool (rejected: with whatever is left).
     function order(
         Unpaid memory unpaid,
         uint256 pool,

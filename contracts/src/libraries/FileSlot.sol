@@ -3,8 +3,8 @@ pragma solidity 0.8.37;
 
 /// @title FileSlot
 /// @notice A submission in one word: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
-/// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time is
-/// the block of the submission while it is pending, afterwards when it becomes final or vests.
+/// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time
+/// is the block of the submission while it is pending, afterwards when it becomes final or vests.
 library FileSlot {
     /// The amount is cumulative: the file was to be paid once, and can stand as a claim's hint.
     uint256 internal constant CUMULATIVE = 1 << 252;

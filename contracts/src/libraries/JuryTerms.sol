@@ -7,8 +7,9 @@ import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 
 /// @title JuryTerms
-/// @notice What a juror gets for judging several files, and how long it has: for the first what a dispute's jury has, for
-/// every further one what a committee has for as many. These are the prices and windows by which seats chose the pool.
+/// @notice What a juror gets for judging several files, and how long it has: for the first what a dispute's jury has,
+/// for every further one what a committee has for as many. These are the prices and windows by which seats chose the
+/// pool.
 library JuryTerms {
     /// Files of a lane: what a committee judges in one window.
     uint256 internal constant LANE = 16;

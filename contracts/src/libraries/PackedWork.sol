@@ -3,8 +3,8 @@ pragma solidity 0.8.37;
 
 /// @title PackedWork
 /// @notice What a node says of its file besides the hashes, in one word: pool 24 | sequence 32 | step 32 | counter 24 |
-/// units 24 | rows 16, lowest bits last. A submission carries it with a sequence of zero; with the one that the contract
-/// assigns, its digest and its event bind it to the file's place.
+/// units 24 | rows 16, lowest bits last. A submission carries it with a sequence of zero; with the one that the
+/// contract assigns, its digest and its event bind it to the file's place.
 library PackedWork {
     function pack(uint256 pool_, uint256 step_, uint256 counter_, uint256 units_, uint256 rows_)
         internal

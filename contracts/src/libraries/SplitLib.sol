@@ -7,8 +7,8 @@ library SplitLib {
     /// Share of a penalty that goes to whoever collects it, in 1/10000.
     uint256 internal constant COLLECTOR_BPS = 500;
 
-    /// @notice What is taken of a stake, and how it is split: fees first, then a reward of at most `rewardBps` of it; what
-    /// is left is burnt.
+    /// @notice What is taken of a stake, and how it is split: fees first, then a reward of at most `rewardBps` of it;
+    /// what is left is burnt.
     /// @param kept What other files of the node may still cost.
     function slash(uint256 stake, uint256 amount, uint256 kept, uint256 fees, uint256 reward, uint256 rewardBps)
         internal

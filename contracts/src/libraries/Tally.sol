@@ -4,8 +4,8 @@ pragma solidity 0.8.37;
 import {Codes} from "./Codes.sol";
 
 /// @title Tally
-/// @notice From votes to outcomes. Every outcome needs a majority: accept; fraud; fraud or malformed, which is malformed;
-/// unavailable, which is paid and so counts for nothing else.
+/// @notice From votes to outcomes. Every outcome needs a majority: accept; fraud; fraud or malformed, which is
+/// malformed; unavailable, which is paid and so counts for nothing else.
 library Tally {
     /// @notice Outcome of one file. `votes`: sixteen-code words of those who revealed, read at `place`.
     /// @param seats Seats of the whole committee; a majority is more than half of them.

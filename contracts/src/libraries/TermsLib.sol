@@ -10,8 +10,8 @@ library TermsLib {
     uint256 internal constant MAX_WINDOW = 30 days;
     /// Most files of a node that may be under way at once; `minStake` covers the committees' fees of all of them.
     uint256 internal constant MAX_UNSETTLED = 64;
-    /// Longest time to draw a committee, in blocks: three epochs of an hour. A draw that is later than three epochs uses
-    /// another seed block, so whoever withholds a draw for longer would choose among committees.
+    /// Longest time to draw a committee, in blocks: three epochs of an hour. A draw that is later than three epochs
+    /// uses another seed block, so whoever withholds a draw for longer would choose among committees.
     uint256 internal constant MAX_DRAW_BLOCKS = 5_400;
     /// Groups below are single pools.
     uint256 internal constant FIRST_SHARED_GROUP = 1 << 24;

@@ -16,8 +16,8 @@ library TypedData {
         return MessageHashUtils.toTypedDataHash(domain, structHash);
     }
 
-    /// @notice Whether `signer` signed. Ordinary keys only, and one signature each: a contract's could say later that it
-    /// never signed.
+    /// @notice Whether `signer` signed. Ordinary keys only, and one signature each: a contract's could say later that
+    /// it never signed.
     function signedBy(address signer, bytes32 digest_, bytes calldata signature) internal pure returns (bool) {
         (address found, ECDSA.RecoverError error,) = ECDSA.tryRecoverCalldata(digest_, signature);
         return error == ECDSA.RecoverError.NoError && found == signer;

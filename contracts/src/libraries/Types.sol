@@ -61,7 +61,8 @@ struct PoolTerms {
     /// Seconds for which an upload receipt allows a submission. To attest, it counts until the last chance of what was
     /// submitted by then. So does a service key that was replaced.
     uint32 receiptWindow;
-    /// Validator group that judges: 0 for the seats that opted into this pool, or a group from 2^24 on that pools share.
+    /// Validator group that judges: 0 for the seats that opted into this pool, or a group from 2^24 on that pools
+    /// share.
     uint32 group;
     /// Whether nodes need the owner's signed invite.
     bool inviteOnly;

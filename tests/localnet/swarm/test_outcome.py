@@ -34,19 +34,19 @@ def good() -> tuple[list[MemberTrace], BucketContents]:
     return traces, BucketContents(envelopes, groups)
 
 
-def wrong(traces: Sequence[MemberTrace], shelf: BucketContents) -> list[str]:
-    return [fact.text for fact in facts(PLAN, traces, shelf) if not fact.good]
+def wrong(traces: Sequence[MemberTrace], contents: BucketContents) -> list[str]:
+    return [fact.text for fact in facts(PLAN, traces, contents) if not fact.good]
 
 
 def with_first(**changes: Any) -> tuple[list[MemberTrace], BucketContents]:
-    traces, shelf = good()
-    return [replace(traces[0], **changes), *traces[1:]], shelf
+    traces, contents = good()
+    return [replace(traces[0], **changes), *traces[1:]], contents
 
 
 def test_a_good_run_has_nothing_wrong() -> None:
-    traces, shelf = good()
-    assert wrong(traces, shelf) == []
-    assert len(table(traces, shelf)) == 4
+    traces, contents = good()
+    assert wrong(traces, contents) == []
+    assert len(table(traces, contents)) == 4
 
 
 @pytest.mark.parametrize(
@@ -86,23 +86,23 @@ def test_a_member_that_something_is_wrong_with_is_named(changes: dict[str, Any],
 
 
 def test_two_envelopes_of_a_round_and_one_that_never_came() -> None:
-    traces, shelf = good()
-    (text,) = wrong(traces, replace(shelf, envelopes=shelf.envelopes + Counter({("0x0", 1): 1})))
+    traces, contents = good()
+    (text,) = wrong(traces, replace(contents, envelopes=contents.envelopes + Counter({("0x0", 1): 1})))
     assert "round 1 of 0x0" in text
-    (text,) = wrong(traces, replace(shelf, envelopes=shelf.envelopes - Counter({("0x2", 2): 1})))
+    (text,) = wrong(traces, replace(contents, envelopes=contents.envelopes - Counter({("0x2", 2): 1})))
     assert "member-3 round 2" in text
 
 
 def test_a_member_whom_nobody_hears_is_named() -> None:
-    traces, shelf = good()
+    traces, contents = good()
     deaf = replace(traces[0], lines=[line(0), line(1, "0x2/0/0"), line(2, alone=True), line(3)])
-    assert any("taken by others" in text and "member-2" in text for text in wrong([deaf, *traces[1:]], shelf))
+    assert any("taken by others" in text and "member-2" in text for text in wrong([deaf, *traces[1:]], contents))
 
 
 def test_without_a_waiting_envelope_the_outage_shows_nothing() -> None:
-    traces, shelf = good()
+    traces, contents = good()
     none = [replace(one, outage=replace(one.outage, waiting=())) for one in traces]
-    assert wrong(none, shelf) == ["the 0 envelopes that waited for the bucket were sent"]
+    assert wrong(none, contents) == ["the 0 envelopes that waited for the bucket were sent"]
 
 
 def test_everybody_is_killed_once_in_every_phase_by_turns() -> None:

@@ -65,7 +65,7 @@ def test_it_shows_what_was_counted_and_what_rests(desk: Desk, base: str, visit: 
         assert found[title].startswith(f"{entry.solved[place]} (")
     text = seen.text()
     assert "1 not read yet" in text
-    assert "3 problems of 12 (25%) rest: 2 too hard, 1 too easy." in text
+    assert "3 problems of 12 (25%) are masked: 2 too hard, 1 too easy." in text
     label = f"{entry.environment}: {entry.solved[6]} of {entry.tried} problems solved in 50% to 60%"
     width = seen.page.get_by_label(label).locator("i").evaluate("bar => parseFloat(bar.style.width)")
     assert width == pytest.approx(100 * entry.solved[6] / entry.tried, abs=1e-3)

@@ -138,7 +138,7 @@ def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_p
     muster, page = Muster(tmp_path), tmp_path / "again.html"
     assert muster.ok("pool", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
     assert page.read_text() == report_page(documents(summary, run))
-    assert "one source is needed" in muster.refused("pool", "report", "--out", page)
+    assert "no run is named" in muster.refused("pool", "report", "--out", page)
     assert "summary.json" in muster.refused("pool", "report", "--run", tmp_path / "none", "--out", page)
     (tmp_path / "record.json").write_text('{"name": 3}')
     assert "use the version of muster that wrote it" in muster.refused("pool", "report", "--run", tmp_path)

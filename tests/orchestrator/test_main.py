@@ -255,7 +255,7 @@ def times_ready(process: Process) -> float:
 
 def test_the_log_names_the_address_that_it_listens_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     values: dict[str, Any] = {"home": tmp_path, "deployment": "d", "rpc": ["r"], "pool": 7, "pool_config": "p"}
-    values |= {"key": {"keystore": "k"}, "s3": {"endpoint": "http://e", "bucket": "b", "credentials": "c"}}
+    values |= {"key": {"keystore": "k"}, "s3": {"endpoint": "http://e", "bucket": "pool", "credentials": "c"}}
     config = OrchestratorConfig.model_validate(values | {"port": 8700, "public_url": "https://pool.example:9443"})
     caplog.set_level(logging.INFO, "muster.orchestrator")
     with bound("127.0.0.1", 0) as listener:

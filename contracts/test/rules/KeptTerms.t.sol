@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {PoolTerms} from "../../src/libraries/Types.sol";
+import {Receipting} from "../helpers/Receipting.sol";
+
+/// @notice What later events must not change: a jury's exclusions, the penalties of its time, and a file's own vesting.
+contract KeptTermsTest is Receipting {
+    function test_aReplacementJuryHasTheExclusionsOfTheFirst() public {
+        for (uint256 lane = 0; lane < 4; ++lane) {
+            uint256 s = _submit();
+            _voteAll(lane, Codes.ACCEPT);
+            uint256 trial = _dispute(stranger, s);
+            _drawJury(trial);
+            _wait(60); // nobody commits
+            _conclude(s);
+            uint256[] memory jurors;
+            uint256 next = appeals.disputeOf(pool, s).trial;
+            _drawJury(next);
+            jurors = juries.seatsOf(next);
+            uint256[] memory committee = court.roundOf(pool, lane, 0).seats;
+            for (uint256 i = 0; i < jurors.length; ++i) {
+                for (uint256 j = 0; j < committee.length; ++j) {
+                    assertTrue(jurors[i] != committee[j]);
+                }
+            }
+            _blocks(4);
+        }
+    }
+
+    function test_jurorsPayThePenaltiesOfTheirDraw() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s);
+        uint256[] memory votes = new uint256[](5);
+        (votes[0], votes[1], votes[2]) = (Codes.ACCEPT, Codes.ACCEPT, Codes.ACCEPT);
+        votes[3] = Codes.REJECT_WEIGHTS; // and the fifth keeps silent
+        _juryVotes(trial, votes);
+        IParams.Values memory v = defaultValues();
+        (v.minorityPenalty, v.withheldPenalty) = (40e9, 150e9);
+        params.set(v);
+        _wait(60);
+        _conclude(s);
+        _wait(params.unbonding());
+        assertEq(params.values().withheldPenalty, 150e9);
+        uint256[] memory jurors = juries.seatsOf(trial);
+        for (uint256 i = 3; i < 5; ++i) {
+            uint256 before = _loss(jurors[i]);
+            juries.closeJuror(trial, i);
+            assertEq(_loss(jurors[i]) - before, i == 3 ? 1e9 : 2e9);
+        }
+    }
+
+    function test_aRestoredFileVestsAWindowAfterItsVerdict() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 first = pools.submissionOf(pool, s).finalAt;
+        uint256 trial = _dispute(operator, s);
+        _wait(1_000);
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(pools.submissionOf(pool, s).finalAt, clock + defaultTerms().challengeWindow);
+        assertGt(pools.submissionOf(pool, s).finalAt, first);
+    }
+
+    function test_aLeaverWithExactlyTheLeastStakeMayPresentItsReceipt() public {
+        PoolTerms memory terms = defaultTerms();
+        terms.minStake = uint56(STAKE);
+        _moveTo(terms);
+        uint256 uploaded = clock;
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _isPaid(_late(0, uploaded));
+    }
+}

@@ -1,0 +1,72 @@
+"""What commands take from a profile, and how a person names a pool."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from cli.main import app
+from cli.pool_ref import PoolRef
+from cli.process import _listening
+from cli.profile import Profile, ProfileKey, _command_defaults, option_values
+from protocol.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "url"),
+    [
+        ("3", 3, None),
+        ("https://Pool.example/", None, "https://pool.example"),
+        ("3@https://pool.example", 3, "https://pool.example"),
+    ],
+)
+def test_a_pool_is_named_by_number_url_or_both(text: str, number: int | None, url: str | None) -> None:
+    ref = PoolRef.parse(text)
+    assert (ref.number, ref.url) == (number, url)
+    assert PoolRef.parse(str(ref)) == ref
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "3@", "pool.example", "ftp://pool.example", "4294967296"])
+def test_what_names_no_pool_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        PoolRef.parse(text)
+
+
+def test_a_password_in_a_pools_url_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="must not carry a password") as refused:
+        PoolRef.parse("http://u:secret@pool.example")
+    assert "secret" not in str(refused.value)
+
+
+def owner(tmp_path: Path, **changes: Any) -> Profile:
+    fields: dict[str, Any] = {
+        "role": "owner",
+        "home": tmp_path,
+        "cache": tmp_path,
+        "key": ProfileKey(keystore=tmp_path / "key.json"),
+        "service": "https://pool.example",
+    }
+    return Profile(**fields | changes)
+
+
+def test_a_second_pool_does_not_take_over_the_service_of_the_first(tmp_path: Path) -> None:
+    create = get_command(app).commands["pool"].commands["create"]  # type: ignore[attr-defined]
+    service = {"url": "https://pool.example", "service_key": "0x" + "1" * 40}
+    assert service.keys() <= _command_defaults(create, option_values(owner(tmp_path)) | service, "create").keys()
+    second = option_values(owner(tmp_path, pool=1)) | service
+    assert not service.keys() & _command_defaults(create, second, "create").keys()
+
+
+def test_a_service_url_that_is_none_leaves_the_pools_number(tmp_path: Path) -> None:
+    assert option_values(owner(tmp_path, pool=1, service="http://u:p@pool.example"))["pool"] == "1"
+    assert re.fullmatch("1@https://pool.example", option_values(owner(tmp_path, pool=1))["pool"])
+
+
+@pytest.mark.parametrize(
+    ("url", "listening"),
+    [("http://127.0.0.1:8123", {"port": 8123}), ("https://pool.example:8443", {}), ("http://pool.example", {})],
+)
+def test_a_service_without_a_proxy_listens_where_its_url_says(url: str, listening: dict[str, int]) -> None:
+    assert _listening(url) == listening
