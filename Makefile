@@ -62,6 +62,7 @@ lint: setup
 	$(BIN)/python -m mypy
 	$(BIN)/python -m tools.structure
 	$(BIN)/deptry .
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(FORGE) fmt --check contracts
 	node contracts/tools/figures.mjs --check
 
@@ -95,7 +96,7 @@ lock: setup  ## uv.lock, after a change of pyproject.toml
 	$(BIN)/uv lock
 
 docs: setup  ## the documentation site, in build/site
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf build contracts/out contracts/cache .mypy_cache .ruff_cache

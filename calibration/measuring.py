@@ -1,4 +1,4 @@
-"""Measuring honest files for `muster calibrate`: one process per engine makes them, another measures them.
+"""Measuring honest files for `muster pool calibrate`: one process per engine makes them, another measures them.
 
 A process has one engine, because vLLM keeps global state. The two exchange one JSON file in and one JSON file out:
 `python -m calibration.measuring JOB ANSWER`.

@@ -90,9 +90,12 @@ def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> Non
     assert shown["signer"] == key.address
     assert shown["heldout"] == {"files": shown["heldout"]["files"], "over": 0, "bound": 3 / shown["heldout"]["files"]}
     assert shown["pairs"][0]["files"] + shown["heldout"]["files"] == 24
-    (law,) = shown["evidence"]
-    assert (law["worker"], law["verifier"], law["of"]) == (*[f"transformers:float32:{arithmetic_of('cpu')}"] * 2, 45)
-    assert law["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
+    (model,) = shown["evidence"]
+    assert (model["worker"], model["verifier"], model["of"]) == (
+        *[f"transformers:float32:{arithmetic_of('cpu')}"] * 2,
+        25,
+    )
+    assert model["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
     assert "reject at" in muster.ok("pool", "calibrate", "--verify", home / "made.json").out
 
 
@@ -110,22 +113,22 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", commented)
     assert PoolConfig.load(commented) == PoolConfig.load(mine)
     assert [line for line in commented.read_text().splitlines() if line.startswith("# ")] == comments
-    assert _evidence(mine).own_engine, "the law has the worker's engine by itself"
+    assert _evidence(mine).own_engine, "the null model has the worker's engine by itself"
     mine.write_bytes(json.dumps(_declining(json.loads(mine.read_bytes()))).encode())
     muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", mine)
     assert not _evidence(mine).own_engine, "what the owner asked of jurors stays"
     before = other.read_text()
     assert "another model, task or work" in muster.refused(
-        "calibrate", "--verify", home / "made.json", "--apply", other
+        "pool", "calibrate", "--verify", home / "made.json", "--apply", other
     )
     assert other.read_text() == before
 
 
-def test_a_law_without_the_workers_engine_by_itself_asks_nobody_for_it() -> None:
+def test_a_null_model_without_the_workers_engine_by_itself_asks_nobody_for_it() -> None:
     for verifier, asked in (("vllm:bfloat16:cpu", True), ("transformers:bfloat16:cpu", False)):
-        law = evidence_config((PairNullModel(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), 65536, None)
-        assert law is not None
-        assert law.own_engine is asked
+        model = evidence_config((PairNullModel(worker="vllm:bfloat16:cpu", verifier=verifier, bets={}),), 65536, None)
+        assert model is not None
+        assert model.own_engine is asked
 
 
 def _evidence(path: Path) -> EvidenceConfig:
@@ -154,8 +157,8 @@ def test_a_null_model_that_does_not_follow_is_found(place: tuple[Muster, Key, Pa
     account = Account.from_key(b"\x07" * 32)
     bets = made.evidence[0].bets
     bent = tuple(bet.model_copy(update={"rate": bet.rate - 0.1}) for bet in bets["unexplained"])
-    law = made.evidence[0].model_copy(update={"bets": bets | {"unexplained": bent}})
-    update = {"evidence": (law,), "signer": account.address}
+    model = made.evidence[0].model_copy(update={"bets": bets | {"unexplained": bent}})
+    update = {"evidence": (model,), "signer": account.address}
     with pytest.raises(IntegrityError, match="null models do not follow"):
         made.model_copy(update=update).signed(account).check()
 

@@ -1,4 +1,4 @@
-"""The envelope of honest work: no bet pays on fresh problems of the measured law, and a cheat pays."""
+"""The null model of honest work: no bet pays on fresh problems of the measured null model, and a cheat pays."""
 
 import math
 import random
@@ -71,7 +71,7 @@ def _problems(source: np.random.Generator, push: Array) -> list[Drift]:
 
 
 @cache
-def law() -> PairNullModel:
+def null_model() -> PairNullModel:
     strata = [HonestSums(measured(seed, 300), blocks(seed, 300)) for seed in ("one", "two")]
     return pair_null_model("w", "v", strata, HonestSums(measured("pilot", 200), blocks("pilot", 60)), SAFETY)
 
@@ -84,7 +84,7 @@ def sums(problems: tuple[Problem, ...], names: Iterable[str] = ACCUMULATORS) -> 
 def test_no_bet_pays_on_fresh_problems(worse: float) -> None:
     """Also where machines err a little more than those measured: that is what the safety factor is for."""
     fresh = sums(measured("fresh", 4000, worse)), sums(blocks("fresh", 2000), BLOCK_ACCUMULATORS)
-    for name, bets in law().bets.items():
+    for name, bets in null_model().bets.items():
         for bet in bets:
             assert bet.tilt, f"{name} has no bet"
             paid = np.exp([bet.nats([one[name]]) for one in fresh[name in BLOCK_ACCUMULATORS]])
@@ -95,7 +95,7 @@ def test_a_small_change_is_found_in_a_few_files_and_honest_work_is_not() -> None
     honest, cheat = NodeEvidence(), NodeEvidence()
     for case, problems in ((honest, measured("life", 1600)), (cheat, measured("cheat", 320, 2.0))):
         for start in range(0, len(problems), 16):
-            case.add(law().nats(sums(problems[start : start + 16])))
+            case.add(null_model().nats(sums(problems[start : start + 16])))
     assert cheat.accused
     assert honest.peak < 3
 
@@ -105,7 +105,7 @@ def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_th
     honest, cheat = NodeEvidence(), NodeEvidence()
     for case, own in ((honest, blocks("life", 200)), (cheat, blocks("cheat", 32, 1 / 6))):
         for start in range(0, len(own), 2):
-            case.add(law().nats([], sums(own[start : start + 2], BLOCK_ACCUMULATORS)))
+            case.add(null_model().nats([], sums(own[start : start + 2], BLOCK_ACCUMULATORS)))
     assert cheat.accused
     assert max(cheat.wealth, key=cheat.nats) == "coherence"
     assert honest.peak < 3
@@ -113,7 +113,7 @@ def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_th
 
 @pytest.mark.parametrize("count", [300, 3000])
 def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_measured(count: int) -> None:
-    """One problem in five with such an event: found in fewer files by a law of more problems, and by that alone."""
+    """One problem in five with such an event: found in fewer files by a model of more problems, and by that alone."""
     none = [{name: Sum(0.0, 80.0) for name in ACCUMULATORS}] * count
     own = HonestSums([as_problem(one) for one in none])
     found = pair_null_model("w", "v", [own], own, SAFETY).bets["unexplained"]
@@ -129,7 +129,7 @@ def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_
 def test_one_extreme_problem_accuses_nobody() -> None:
     wild = {name: Sum(1e9, 1.0) for name in NAMES}
     case = NodeEvidence()
-    case.add(law().nats([wild], [wild]))
+    case.add(null_model().nats([wild], [wild]))
     assert case.total < 6
 
 
@@ -159,11 +159,13 @@ def test_what_float32_rounds_accuses_nobody(error: float) -> None:
     """A policy that is a little less sharp has ln p that are rounded more coarsely than those measured."""
     source = random.Random(6)
     known = [exact(source, 5e-9) for _ in range(600)]
-    law = pair_null_model("w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY)
+    model = pair_null_model(
+        "w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY
+    )
     case = NodeEvidence()
     for _ in range(100):
-        case.add(law.nats(sums(tuple(exact(source, error) for _ in range(16)))))
+        case.add(model.nats(sums(tuple(exact(source, error) for _ in range(16)))))
     assert not case.accused
     for _ in range(16):
-        case.add(law.nats(sums(tuple(exact(source, 1e-3) for _ in range(16)))))
+        case.add(model.nats(sums(tuple(exact(source, 1e-3) for _ in range(16)))))
     assert case.accused, "a policy one step behind at lr 1e-6 errs by that much"
