@@ -134,7 +134,7 @@ def check_curriculum(step: int, look: PoolReading) -> None:
         "wrong": findings.count,
         "findings": findings.messages,
     }
-    lines = [table(("environment", "problems", "paused as too hard", "as too easy"), found.rows())]
+    lines = [table(("environment", "problems", "masked as too hard", "as too easy"), found.rows())]
     lines += [f"WRONG  {one}" for one in findings.messages]
     if findings.count > len(findings.messages):
         lines.append(f"{findings.count - len(findings.messages)} more things are wrong")

@@ -117,7 +117,7 @@ def challenge(
 
 @app.command("curriculum", "muster verify curriculum 20 --pool https://pool.example")
 def curriculum(step: Annotated[int, typer.Argument(min=0, help="Policy step.")], look: PoolReading) -> None:
-    """Recompute which problems a policy step's curriculum pauses, and compare with what the owner published.
+    """Recompute which problems a policy step's curriculum masks, and compare with what the owner published.
 
     Exit code 1 if it differs."""
     from cli.dataset import check_curriculum

@@ -75,11 +75,11 @@ LIMITS = SandboxLimits(fuel=20_000_000_000, memory=256 * MIB, output=MIB, calls=
 MAX_FUEL = 100_000_000_000
 """For all tests of one program together."""
 _FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)$")
-_PYTHON = re.compile(r"\{?\.?(?:python|py)[\d.]*(?![\w+#-])", re.IGNORECASE)
+_PYTHON = re.compile(r"\{?\.?(?:c?python|pypy|py)[\d.]*(?![\w+#-])", re.IGNORECASE)
 _PROGRAM_WORDS = re.compile(r"\b(?:print|input|import|def|class|return|for|while|lambda)\b|=")
 _MAX_LITERAL_CHARS, _MAX_LITERAL_DEPTH = 1 << 16, 32
 _LANGUAGES = {"py", "python", "python3", "py3", "python2"}
-_INVISIBLE = str.maketrans("", "", "\ufeff\u200b\u2060")
+_INVISIBLE = str.maketrans("\u00a0", " ", "\ufeff\u200b\u200c\u200d\u2060")
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,7 @@ def _test(number: int, case: Any) -> CodeTest:
     if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
         raise ConfigError(f"{where} lacks `input` or `output`", "drop the problem")
     name, kind = case.get("fn_name") or "", case.get("type")
+    name = name.rpartition(".")[2] if isinstance(name, str) else name  # Solution.f
     functional = kind == "function_call" or case.get("testtype") == "functional"
     if kind not in (None, "stdin_stdout", "function_call") or case.get("testtype") not in (None, "stdin", "functional"):
         raise ConfigError(f"{where} is of a kind that is not known", "drop the problem")
@@ -216,6 +217,7 @@ def _lines(value: Any, where: str) -> str:
         text = "\n".join(" ".join(map(_word, one)) if isinstance(one, list) else _word(one) for one in value)
     else:
         text = _word(value)
+    text = text.removeprefix("\ufeff")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -233,8 +235,11 @@ def _arguments(given: Any) -> list[Any]:
     each line."""
     if isinstance(given, dict):
         return [given, [given]]
+    if isinstance(given, list):
+        texts = all(isinstance(one, str) for one in given)
+        return [given, [_readings(one)[0] for one in given]] if given and texts else [given]
     if not isinstance(given, str):
-        return [given if isinstance(given, list) else [given]]
+        return [[given]]
     values = _readings(given)
     readings = [one for value in values for one in ([value, [value]] if isinstance(value, list) else [[value]])]
     lines = [_readings(line)[0] for line in given.splitlines() if line.strip()]
@@ -243,6 +248,8 @@ def _arguments(given: Any) -> list[Any]:
 
 def _readings(value: Any) -> list[Any]:
     """Return what a value may mean: text may hold JSON or a Python literal, or be itself."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return [value, *_readings(value[0])]
     if not isinstance(value, str):
         return [value]
     try:

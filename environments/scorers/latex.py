@@ -10,12 +10,15 @@ Trees are lists whose first element names the node, so that they are JSON:
 ["over", kind, body, variable, from, to].
 """
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Tree = list[Any]
 MAX_CHARS, MAX_DEPTH = 1_000, 24
+MAX_NESTED, MAX_OPERATIONS = 60, 120
+"""Calls of the parser within one another, and operations of a text: together they bound the depth of a tree."""
 
 
 class Unreadable(ValueError):
@@ -33,7 +36,7 @@ _UNICODE = {
 }  # fmt: skip
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-_SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyle|limits|nolimits"
+_SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyle|limits|nolimits|rm|bf|it"
 _DROPPED = re.compile(rf"(?<!\\)\\(?:(?:{_SIZES})(?![a-zA-Z])|[,;:!> ])\s?")
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,|\\ |~|\\;|\s)\d{3})+(?![\d])")
 _COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])")
@@ -77,7 +80,14 @@ _RELATIONS = {
 }  # fmt: skip
 _CONSTANTS = {r"\pi": "pi", r"\infty": "oo", r"\emptyset": "empty", r"\varnothing": "empty"}
 _CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+_MARKS = (r"\vec", r"\hat", r"\bar", r"\tilde", r"\overline", r"\overrightarrow")
 _OVER = {r"\int": "integral", r"\sum": "sum", r"\prod": "product"}
+_LEAD = re.compile(
+    r"^(?:#{2,}\s*|(?:so |thus |hence |therefore,? )?(?:the )?(?:correct |final )?"
+    r"(?:answer|option|choice)\**\s*(?:is\b|:)\**\s*:?|(?:option|choice)\s+(?=\(?[A-Z]\b))",
+    re.IGNORECASE,
+)
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _WORDS = {"pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty", "theta": r"\theta"}
 
 
@@ -86,7 +96,7 @@ def plain(text: str) -> str:
     text = text.strip()
     for _ in range(8):
         before = text
-        text = re.sub(r"^(?:the )?(?:final )?answer(?: is|:)\s*:?", "", text.strip(), flags=re.IGNORECASE).strip()
+        text = _LEAD.sub("", text.strip()).strip()
         for mark in ("$$", "$", "**", "__", "`"):
             if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
                 text = text[len(mark) : -len(mark)].strip()
@@ -125,6 +135,9 @@ def _spelled(text: str) -> str:
     """Return the text with one spelling for what has many."""
     for character, latex in _UNICODE.items():
         text = text.replace(character, latex)
+    text = re.sub(r"\\(?:mathrm|mathbf|mathit|text)\s+([A-Za-z])(?![A-Za-z])", r"\1", text)
+    text = text.translate(_FULL_WIDTH).replace("∛", r"\sqrt[3]").replace(r"\mathbb R", r"\mathbb{R}")
+    text = text.replace(r"\mathbb{R}", r"(-\infty, \infty)")
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: "^{" + found[0].translate(_POWERS) + "}", text)
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda found: "_{" + found[0].translate(_INDICES) + "}", text)
     text = re.sub(
@@ -163,7 +176,10 @@ def _tokens(text: str) -> Iterator[Token]:
         elif (depth == 0 and (found := _COMMAS.match(text, at))) or (found := _NUMBER.match(text, at)):
             yield "num", found[0].replace(",", "")
         elif found := _TEXT.match(text, at):
-            yield "word", found[1]
+            if found[1].strip().startswith("\\") or re.fullmatch(r"[\d\s.,+*/^()=%-]*\d[\d\s.,+*/^()=%-]*", found[1]):
+                yield from _tokens(found[1].strip())
+            else:
+                yield "word", found[1]
         elif found := _LETTERS.match(text, at):
             yield "name", found[0]
         elif found := re.compile(r"\\(?:[a-zA-Z]+|.)").match(text, at):
@@ -176,11 +192,32 @@ def _tokens(text: str) -> Iterator[Token]:
         at = found.end()
 
 
+def _nested(method: Callable[..., Tree]) -> Callable[..., Tree]:
+    """Let a method of a reader nest within itself so often: the interpreter's own limit depends on who calls."""
+
+    @functools.wraps(method)
+    def bounded(reader: "_Reader", *args: Any, **kwargs: Any) -> Tree:
+        reader.depth += 1
+        if reader.depth > MAX_NESTED:
+            raise Unreadable("it is nested too deeply")
+        tree = method(reader, *args, **kwargs)
+        reader.depth -= 1
+        return tree
+
+    return bounded
+
+
 class _Reader:
-    """A parser by recursive descent over tokens."""
+    """A parser by recursive descent over tokens. Anything that it raises ends it."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens, self._at = tokens, 0
+        self._tokens, self._at, self.depth, self._operations = tokens, 0, 0, 0
+
+    def _count(self) -> None:
+        """Count an operation whose tree encloses the one before it."""
+        self._operations += 1
+        if self._operations > MAX_OPERATIONS:
+            raise Unreadable("it has too many operations")
 
     def whole(self) -> Tree:
         if (word := self._one_word()) is not None:
@@ -334,7 +371,11 @@ class _Reader:
 
     def _sum(self) -> Tree:
         tree = self._term()
+        again = False
         while True:
+            if again:
+                self._count()
+            again = True
             if self._takes("+"):
                 tree = ["add", tree, self._term()]
             elif self._takes("-"):
@@ -346,6 +387,7 @@ class _Reader:
             else:
                 return tree
 
+    @_nested
     def _term(self) -> Tree:
         if self._takes("-"):
             return ["neg", self._term()]
@@ -354,7 +396,11 @@ class _Reader:
         if self._takes(r"\pm"):
             return ["pm", ["num", "0"], self._term()]
         tree = self._power()
+        again = False
         while True:
+            if again:
+                self._count()
+            again = True
             if self._takes("*", r"\cdot", r"\times"):
                 tree = ["mul", tree, self._signed()]
             elif self._takes("/", r"\div"):
@@ -367,6 +413,7 @@ class _Reader:
             else:
                 return tree
 
+    @_nested
     def _signed(self) -> Tree:
         return ["neg", self._signed()] if self._takes("-") else self._power()
 
@@ -401,7 +448,7 @@ class _Reader:
             )
         if kind == "word":
             return self._is_function(text) or bool(re.fullmatch(r"[A-Za-z]", text))
-        starts = ("(", "{", r"\frac", r"\sqrt", r"\binom", r"\{", r"\lfloor", r"\lceil", *_OVER, *_CONSTANTS)
+        starts = (*_MARKS, "(", "{", r"\frac", r"\sqrt", r"\binom", r"\{", r"\lfloor", r"\lceil", *_OVER, *_CONSTANTS)
         return text in starts or text[1:] in _GREEK or self._is_function(text[1:])
 
     def _is_function(self, name: str) -> bool:
@@ -409,7 +456,11 @@ class _Reader:
 
     def _power(self) -> Tree:
         tree = self._primary()
+        again = False
         while True:
+            if again:
+                self._count()
+            again = True
             if self._takes("!"):
                 tree = ["fn", "factorial", tree]
             elif self._peek() == ("op", "%") or self._peek() == ("op", r"\%"):
@@ -425,6 +476,7 @@ class _Reader:
             else:
                 return tree
 
+    @_nested
     def _argument(self, sign: bool = False) -> Tree:
         """Return a braced group, or one number, letter or command; of digits after \\frac or \\sqrt one each."""
         if self._takes("{"):
@@ -442,6 +494,7 @@ class _Reader:
             return _letter(text[0])
         return self._primary()
 
+    @_nested
     def _primary(self) -> Tree:
         kind, text = self._next()
         if kind == "num":
@@ -462,6 +515,8 @@ class _Reader:
             return ["fn", "binomial", self._argument(), self._argument()]
         if text == r"\sqrt":
             return self._root()
+        if text in _MARKS:
+            return ["sym", f"{text[1:]} {' '.join(_flat(self._argument()))}"]
         if text == "|":
             tree = self._sum()
             self._expect("|")
@@ -542,6 +597,7 @@ class _Reader:
         ):
             if self._peek()[0] == "num":
                 raise Unreadable("two numbers stand side by side")
+            self._count()
             tree = ["mul", tree, self._power()]
         return tree
 
@@ -586,6 +642,7 @@ class _Reader:
             return ["over", kind, self._term(), variable, low, high]
         body: Tree = ["num", "1"]
         while not self._is_differential():
+            self._count()
             body = ["mul", body, self._power()] if body != ["num", "1"] else self._sum_until_differential()
         _, name = self._next()
         variable = ["sym", name[1:]] if len(name) == 2 else self._primary()

@@ -17,7 +17,13 @@ from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxProgram
 
 LIMITS = SandboxLimits(fuel=8_000_000_000, memory=256 * MIB, output=64 << 10, calls=2_000)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)")
-_SAID = re.compile(r"\b(?:answer|result)(?:\s+is\b|\s*[:=])\s*:?|答案[是为為：:]|答[：:]", re.IGNORECASE)
+_SAID = re.compile(
+    r"\b(?:answer|result|option|choice)\**\s*(?:is\b|[:=])\**\s*:?|####|答案\s*[是为為：:]|答[：:]", re.IGNORECASE
+)
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(\d+|[A-Za-z])(?![\w{])")
+_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_ONE_WORD = re.compile(r"(?:(?:option|choice) )?\(?[A-Za-z]+\)?\.?", re.IGNORECASE)
+_CHOICE = re.compile(r"\(?([A-Z])[).:]\s")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|[。?\n]")
 _SPAN = re.compile(r"(?:\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\])\s*[.。]?\s*$", re.S)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w/])")
@@ -34,9 +40,11 @@ def score(answer_text: str, reference: str) -> float:
     text's end, or the only number of its last sentence. Raise ConfigError for a reference that cannot be read whole,
     ScoringUnavailable where this machine cannot decide.
     """
-    wanted = check_reference(reference)
+    wanted, answer = check_reference(reference), final_answer(answer_text)
+    if wanted[0] == "sym" and (choice := _CHOICE.match(_TEXT.sub(r"\1 ", answer).strip())):  # `(A) 5` chooses A
+        return float(wanted[1] == choice[1])
     try:
-        given = _read(final_answer(answer_text))
+        given = _read(answer)
     except Unreadable:
         return 0.0
     return _compare(canonical_json(wanted), canonical_json(given))
@@ -59,12 +67,15 @@ def final_answer(text: str) -> str:
     if boxes:
         return _braced(text, boxes[-1])
     text = tagged_answer(text)[-MAX_CHARS:].strip()
+    if bare := _BARE_BOX.findall(text):
+        return str(bare[-1])
     said = [found.end() for found in _SAID.finditer(text)]
     if said:
-        return _SENTENCE_END.split(text[said[-1] :].strip(), maxsplit=1)[0]
+        rest = text[said[-1] :].strip()
+        return rest[: choice.end()] if (choice := _CHOICE.match(rest)) else _SENTENCE_END.split(rest, maxsplit=1)[0]
     if found := _SPAN.search(text):
         return next(one for one in found.groups() if one is not None)
-    if "\n" not in text and not re.search(r"(?<!\\)\b[A-Za-z]{2,}", text):
+    if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z]{2,}", text)):
         return text
     sentences = [one for one in _SENTENCE_END.split(text) if one.strip()]
     numbers = _NUMBER.findall(sentences[-1]) if sentences else []

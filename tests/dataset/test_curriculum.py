@@ -227,7 +227,7 @@ def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_
     assert masked.count(2)
     said = asked(pool, objects, tmp_path, 2)
     assert f"counted from {checked.files} files" in said.out
-    assert "the table is the one that chain and bucket say" in said.out
+    assert "the mask is the one that follows from chain and bucket" in said.out
     assert "has no policy step 77" in asked(pool, objects, tmp_path, 77).err
 
 
@@ -247,7 +247,7 @@ def test_the_command_sees_a_forged_table(pool: LearningPool, objects: str, tmp_p
     said = asked(pool, objects, tmp_path, step)
     assert said.code == 1
     assert f"WRONG  {lie}" in said.out
-    assert "the table is the one" not in said.out
+    assert "the mask is the one" not in said.out
 
 
 def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:

@@ -1,7 +1,11 @@
+from collections.abc import Iterator
+
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def no_poll_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="package")
+def no_poll_backoff() -> Iterator[None]:
     """What may be there is looked for in every turn, so that tests can count turns."""
-    monkeypatch.setattr("diloco.transport.PollBackoff.due", lambda self: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("diloco.transport.PollBackoff.due", lambda self: True)
+        yield

@@ -158,7 +158,7 @@ def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
 def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = HOSTILE[name]
     client = SignedClient("http://service", transport=answering(data))
-    with pytest.raises(IntegrityError, match="is not an Ethereum RPC"):
+    with pytest.raises(IntegrityError, match="does not answer JSON"):
         client.get(STATUS)
     refusing = SignedClient("http://service", transport=answering(data, 400))
     with pytest.raises(ServiceError) as caught:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from attacks.hostile import ANSWERS
 from environments.scorers.latex import Unreadable, read
 from environments.scorers.mathematics import LIMITS, final_answer, score
+from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable
 from sandbox.pool import shared_pool
 from sandbox.wasi import SandboxProgram
@@ -284,3 +285,29 @@ def test_a_reference_that_cannot_be_read_whole_is_refused(reference: str) -> Non
 def test_reading_ends_with_a_tree_or_says_that_it_cannot(text: str) -> None:
     with contextlib.suppress(Unreadable):
         assert json.loads(json.dumps(read(text))) == read(text)
+
+
+DEEP = [
+    "-" * 999 + "1",
+    r"\frac" * 200,
+    "+".join("1" * 500),
+    "1" + "!" * 900,
+    "2" + "^2" * 400,
+    r"\sqrt" * 199,
+    "x" * 3 + "'" * 900,
+]
+DEEP += ["(" * 24 + "+".join(["1"] * 40) + ")" * 24, "1" + "+(1" * 23 + ")" * 23, "a," * 499 + "a", r"\sin" * 240 + "x"]
+
+
+@pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
+def test_deep_texts_end_before_any_limit_of_the_interpreter(text: str) -> None:
+    def shallow(calls: int) -> float:
+        return shallow(calls - 1) if calls else score(rf"\boxed{{{text}}}", "12")
+
+    assert shallow(300) == score(text, "12") == 0.0
+    try:
+        tree = read(text)
+    except Unreadable:
+        return
+    assert json.dumps(tree).count("[") < 4 * len(text)
+    assert parse_json(json.dumps(tree)) == tree

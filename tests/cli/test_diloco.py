@@ -1,4 +1,4 @@
-"""`muster site status` of a folder that is something else's."""
+"""`muster diloco status` of a folder that is something else's."""
 
 import json
 from pathlib import Path

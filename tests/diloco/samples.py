@@ -1,0 +1,48 @@
+"""A run of three workers over a model of a few tensors."""
+
+import numpy as np
+
+from diloco.codec import encode_dense, encode_shard
+from diloco.config import DilocoConfig, DilocoRun
+from diloco.messages import Contribution, Expected, ShardEntry
+from diloco.outer import OuterState
+from diloco.tensors import F32, TensorLayout, cut
+from protocol.accounts import Account, LocalAccount
+from protocol.encoding import sha256_hex
+
+KEYS: list[LocalAccount] = [Account.from_key(bytes([number + 1]) * 32) for number in range(4)]
+RUN = DilocoRun(
+    name="a",
+    coordinator=KEYS[3].address,
+    workers=tuple(str(one.address) for one in KEYS[:3]),
+    settings=DilocoConfig(inner_steps=10, shards=3),
+)
+
+
+def random_tensors(seed: int, scale: float = 1.0) -> dict[str, F32]:
+    dice = np.random.default_rng(seed)
+    shapes = {"b.weight": (40, 30), "a.norm": (7,), "c.scalar": (), "d.empty": (0, 4), "e.weight": (3000,)}
+    return {name: (scale * dice.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+STATE = OuterState.start(random_tensors(0))
+LAYOUT = TensorLayout.of(STATE.weights)
+SHARDS = LAYOUT.shards(3)
+EXPECTED = Expected.of(RUN, STATE.step, STATE.digest, LAYOUT)
+
+
+def payload_of(worker: str, gradient: dict[str, F32], expected: Expected = EXPECTED) -> list[bytes]:
+    origin, mode = expected.origin(worker), expected.run.settings.mode
+    cuts = LAYOUT.shards(expected.run.settings.shards)
+    return [
+        encode_shard(origin, at, [encode_dense(one, mode) for one in cut(gradient, pieces)])
+        for at, pieces in enumerate(cuts)
+    ]
+
+
+def contribution_of(worker: str, payload: list[bytes], expected: Expected = EXPECTED) -> Contribution:
+    return Contribution(
+        run=expected.run.digest, worker=worker, step=expected.step, base=expected.base, inner_steps=10, tokens=5000,
+        items=list(expected.items(worker)), mode=expected.run.settings.mode,
+        shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload],
+    )  # fmt: skip
