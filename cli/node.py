@@ -29,7 +29,7 @@ from cli.options import (
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
-from protocol.errors import ConfigError, MusterError, printable
+from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:
     from chain.indexer.records import Submission
@@ -527,7 +527,6 @@ def challenge_lines(challenge: dict[str, Any]) -> str:
 def home_of(node: str) -> Path | None:
     """The home of the worker's process, if the operator's profile is about this node."""
     from cli.profile import find_profile
-    from protocol.errors import MusterError
     from runtime.keystore import address_of
 
     profile = find_profile("operator")
