@@ -552,7 +552,7 @@ class Juries(BallotContract):
 # ---- Disputes, appeals and canaries
 
 
-CANARY_CONSENT = "CarrierConsent(bytes32 leaf)"
+CANARY_CONSENT = "DecoyConsent(bytes32 leaf)"
 
 
 class Appeals(TokenTaker):

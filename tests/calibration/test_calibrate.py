@@ -93,7 +93,7 @@ def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> Non
     (model,) = shown["evidence"]
     assert (model["worker"], model["verifier"], model["of"]) == (
         *[f"transformers:float32:{arithmetic_of('cpu')}"] * 2,
-        45,
+        25,
     )
     assert model["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
     assert "reject at" in muster.ok("pool", "calibrate", "--verify", home / "made.json").out

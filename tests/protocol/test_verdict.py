@@ -85,7 +85,7 @@ def test_too_many_codes() -> None:
 
 
 def test_late_is_in_no_vote_and_no_lane() -> None:
-    with pytest.raises(ValueError, match="late"):
+    with pytest.raises(ValueError, match="LATE"):
         pack([Code.ACCEPT, Code.LATE])
 
 

@@ -73,7 +73,7 @@ def test_a_familys_pool_that_nobody_can_fetch_costs_the_drawn_seats_nothing(
     assert hidden.items() <= other.state.lanes[place].round.commits.items()
     assert len(other.state.lanes[place].round.reveals) == 3, "a killed process shows the answers that it committed"
     assert other.state.submissions[place].code == Code.UNAVAILABLE
-    assert any(f"`unavailable` for files 0 of pool {other.pool}" in m and why in m for m in caplog.messages)
+    assert any(f"`unavailable` on files 0 of pool {other.pool}" in m and why in m for m in caplog.messages)
     assert why in json.loads((world.folder / UNSERVED).read_bytes())[str(other.pool)]
     other.deployed.chain.later(61)
     turns(again, lambda: len(other.state.lanes[place].round.closed) == 3)
