@@ -54,6 +54,8 @@ WHY = {
     "xattrs": "the local S3 server keeps what it knows of an object beside it",
     "ports": "a local network's services listen there",
     "isolation": "a task's or a model's code that breaks out must find nothing of this machine",
+    "cache": "a damaged policy step is fetched again when it is needed, which takes time",
+    "pool config": "configuration and terms can never change once a pool is on chain",
     "disk": "weights, journals and ballots are written there; a full or slow disk loses time, and time loses votes",
     "memory": "a model and its rollouts must fit",
     "engine": "files are made and judged with it",

@@ -36,12 +36,15 @@ def examine(asked: Examination) -> "Iterator[Check]":
     """Yield every check, in order."""
     from cli import checks, speeds
     from cli.profile import find_profile
+    from protocol.http.signing import service_url
 
     profile: Profile | None = None
     yield from checks.machine(asked.data, asked.ports)
     yield checks.isolation(asked.isolation_image)
     try:
         profile = find_profile(None)
+        if profile and profile.service:
+            service_url(profile.service)
     except MusterError as error:
         yield checks.failed("profile", error.what, error.hint)
     yield checks.disk(profile.home if profile else asked.data)

@@ -6,13 +6,10 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chain.indexer.state import State
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, OuterConfig
-from diloco.log import Log
-from diloco.messages import CommitRecord, FilesAssigned
-from diloco.transport import Transport
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, DemoPlan
 from orchestrator.dashboard.results import DilocoSummary, DilocoWorkerSummary
@@ -23,6 +20,9 @@ from storage.keys import object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepWorkers, unseal
 from trainer.records import read_records
+
+if TYPE_CHECKING:
+    from diloco.transport import Transport
 
 WINDOW_SECONDS = TRAINING_SECONDS = 30
 
@@ -97,8 +97,11 @@ class LoggedStep:
     repeated: bool
 
 
-def logged_steps(transport: Transport) -> list[LoggedStep]:
+def logged_steps(transport: "Transport") -> list[LoggedStep]:
     """Return all outer steps that a log tells of. Raises IntegrityError, UnreachableError."""
+    from diloco.log import Log
+    from diloco.messages import CommitRecord, FilesAssigned
+
     reader, steps = Log.at(transport, 0), []
     assigned = attempt = 0.0
     while (entry := reader.advance()) is not None:
@@ -153,6 +156,8 @@ def diloco_summary(
     plan: DemoPlan, ring: KeyRing, bucket: Bucket, state: State, kills: Mapping[str, float]
 ) -> DilocoSummary:
     """Return the summary of a finished run. Raises MusterError."""
+    from diloco.transport import Transport
+
     run, pool = load_document(plan.diloco_run, DilocoRun), state.pools[POOL]
     names = {ring[name].address: name for name in plan.diloco_workers}
     trained = [entry for path in plan.home("trainer").glob("*/trained.jsonl") for entry in read_records(path)]

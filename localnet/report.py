@@ -24,7 +24,6 @@ from orchestrator.dashboard.results import (
 from protocol.amounts import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
-from validator.replay import CODE, differences, largest
 
 
 def safeguards(state: State, pool: int) -> Safeguards:
@@ -111,6 +110,8 @@ def shown_safeguards(found: Safeguards) -> Iterator[str]:
 
 def agreement(plan: DemoPlan) -> Agreement:
     """How the kept verdicts of the honest validators' processes compare."""
+    from validator.replay import CODE, differences, largest
+
     honest = [spec for spec in plan.validators if not spec.attack]
     kept = {spec.name: kept_verdicts(plan.home(f"validator-{spec.name}")) for spec in honest}
     judged: dict[str, dict[str, Verdict]] = {}

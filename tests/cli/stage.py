@@ -37,8 +37,16 @@ class Stage:
 
     def mint(self, name: str) -> None:
         """A thousand tokens, from governance."""
-        to = ("--to", self.key(name).address, "--amount", "1000")
-        self.muster.ok("governance", "mint", *self.key("deployer").options, *to, "--yes")
+        mint = ("--mint", f"{self.key(name).address}=1000")
+        self.muster.ok("governance", "propose", *self.key("deployer").options, *mint, "--yes")
+
+    def invite(self, name: str) -> Path:
+        """An invite of pool 1 for a node, by the pool's owner."""
+        paper = self.folder / f"{name}.invite"
+        if not paper.exists():
+            words = ("--pool", 1, "--node", self.key(name).address, "--out", paper, "--for", "1h")
+            self.muster.ok("pool", "invite", *words, *self.key("owner").options)
+        return paper
 
     def tokens(self, name: str) -> int:
         return int(self.muster.ok("keys", "show", "--keystore", self.key(name).path, "--json").json["base_units"])

@@ -77,18 +77,17 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
     assert not game.state.cases
     bond = game.suite.node_challenges.bond(game.pool, 3)
-    assert muster.ok(*opening, "--json").json["case"] == 1
+    assert muster.ok(*opening, "--json").json["challenge"] == 1
     case = game.state.cases[1]
     assert case.sequences == tuple(file.sequence for file in files)
-    assert "there is a case over exactly these files: 1" in muster.refused(*opening)
-    assert "a jury has not decided yet" in muster.refused("case", "conclude", 1, *acting)
+    assert "these files were challenged already: 1" in muster.refused(*opening)
 
     game.try_case(case.trial, Code.REJECT_WEIGHTS)
-    muster.ok("case", "conclude", 1, *acting)
+    game.suite.node_challenges.conclude(1).send()
     assert game.state.cases[1].outcome is CaseOutcome.UPHELD
     shown = muster.ok("challenge", "show", 1, "--json").json
     assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * TOKEN, bond)
     assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
     assert "upheld" in muster.ok("challenge", "show").out
     assert "ejected (reject: weights, node case 1)" in muster.ok("node", "status", "--node", node.address).out
-    assert "there is no case 7" in muster.refused("challenge", "show", 7)
+    assert "there is no challenge 7" in muster.refused("challenge", "show", 7)

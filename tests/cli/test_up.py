@@ -106,7 +106,7 @@ def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, serv
     facts = way.prepare()
     view = muster.ok("node", "status", "--json").json
     assert (view["node"], view["accounts"][0]["pool"]) == (facts.node, pool)
-    assert muster.ok("keys", "show").out.strip() == facts.operator
+    assert muster.ok("keys", "show", "--json").json["address"] == facts.operator
     assert "has 0 tokens and needs 0.5" in muster.refused("node", "join", "--stake", "0.5", "--yes")
 
 

@@ -32,7 +32,7 @@ def test_processes_claim_different_ports_until_they_end(monkeypatch: pytest.Monk
     start = min(claim_port("a test", 0), ports._RANGE.stop - 60)
     few = range(start, start + 60)
     code = (
-        "import sys\nfrom demo import ports\nports._RANGE = range(int(sys.argv[1]), int(sys.argv[2]))\n"
+        "import sys\nfrom localnet import ports\nports._RANGE = range(int(sys.argv[1]), int(sys.argv[2]))\n"
         "print(*[ports.claim_port('another', 0) for _ in range(20)], flush=True)\nsys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(few.start), str(few.stop)]

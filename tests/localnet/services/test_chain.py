@@ -191,7 +191,7 @@ def test_data_folder_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_missing_anvil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("demo.__file__", str(tmp_path / "demo" / "__init__.py"))
+    monkeypatch.setattr("localnet.__file__", str(tmp_path / "localnet" / "__init__.py"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="make setup"):
         find_anvil()
