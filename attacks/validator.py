@@ -1,6 +1,7 @@
 """`python -m attacks.validator --attack lazy --config validator.json`: votes without looking.
 
-`lazy` accepts everything, `liar` rejects everything, `colluder`: see attacks/validator.py.
+`lazy` accepts everything, `liar` rejects everything; `colluder` is honest until its own seats are the majority of a
+committee, then lies once and keeps silent once.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from validator.voting import Voting, VotingRound, ours
 if TYPE_CHECKING:
     from validator.daemon import Validator
 
-
+log = logging.getLogger("muster.validator")
 _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 
@@ -39,16 +40,6 @@ def _build(attack: str, config: ValidatorConfig) -> "Validator":
     if attack == "colluder":
         return build(config, judge, CollusiveVoting)
     return build(config, always(_FIXED[attack]), Voting)
-
-
-if __name__ == "__main__":
-    launch(__doc__, ValidatorConfig, _build, choices=sorted([*_FIXED, "colluder"]), default="lazy")
-
-
-# --- A validator that colludes with itself: honest until its own seats are the majority of a committee
-
-
-log = logging.getLogger("muster.validator")
 
 
 class OneLie:
@@ -105,3 +96,7 @@ class CollusiveVoting(Voting):
         members = len(list(ours(voting.committee, self.voters)))
         captured = voting.where.startswith("lane-") and 2 * members > len(voting.committee.seats)
         return honest and self._lie.bend(voting.where, honest, captured)
+
+
+if __name__ == "__main__":
+    launch(__doc__, ValidatorConfig, _build, choices=sorted([*_FIXED, "colluder"]), default="lazy")

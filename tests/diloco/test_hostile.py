@@ -1,0 +1,214 @@
+"""What a hostile worker does to the weights, through the whole exchange: nothing; and with the check that is meant to
+stop it taken out, something."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diloco import worker as worker_module
+from diloco.admission import Admitted, admit
+from diloco.codec import Origin
+from diloco.config import AdmissionConfig
+from diloco.messages import Contribution, Expected, ShardEntry, Signed, open_contribution, seal_contribution
+from diloco.outer import OuterState
+from diloco.settle import Payloads, expected_at, settle
+from diloco.state_machine import Phase, Schedule
+from diloco.store import OwnContribution
+from diloco.tensors import Tensors
+from diloco.transport import Transport
+from diloco.worker import Worker, make_contribution
+from protocol.encoding import sha256_hex
+from tests.diloco.world import NAMES, DilocoWorld, MemoryBucket, make_run
+
+BAD = NAMES[3]
+Alter = Callable[[OuterState, Tensors], Tensors]
+
+
+class TickingClock:
+    """Ten seconds pass at every look."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 10
+        return self.now
+
+
+def moved(factor: float) -> Alter:
+    """The pseudo-gradient times a factor."""
+    return lambda state, inner: {
+        name: (value - np.float32(factor) * (value - inner[name])).astype(np.float32)
+        for name, value in state.weights.items()
+    }
+
+
+def noise(state: OuterState, inner: Tensors) -> Tensors:
+    dice = np.random.default_rng(1)
+    return {
+        name: (value + dice.standard_normal(value.shape) * (value - inner[name]).std()).astype(np.float32)
+        for name, value in state.weights.items()
+    }
+
+
+def nan(state: OuterState, inner: Tensors) -> Tensors:
+    return {name: np.where(one == one.max(), np.float32(np.nan), one) for name, one in inner.items()}
+
+
+def body_of(own: OwnContribution) -> Contribution:
+    return Signed[Contribution].model_validate_json(own.document).body
+
+
+class Attack:
+    """How worker 3 makes its contribution from outer step 2 on: it alters its weights, or hands in what is not its own
+    work of this step. `seen`: the others' newest contributions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, alter: Alter | None = None, what: str = "") -> None:
+        self._alter, self._what, self._honest = alter, what, Worker._contribute
+        self.seen: dict[str, OwnContribution] = {}
+        self._first: OuterState | None = None
+        monkeypatch.setattr(worker_module, "make_contribution", self._encode)
+        monkeypatch.setattr(Worker, "_contribute", lambda worker, now, share: self._contribute(worker, now, share))
+
+    def _encode(self, state: OuterState, inner: Tensors, expected: Expected, worker: str, error: Any) -> Any:
+        if self._alter is not None and worker == BAD and state.step >= 2:  # by then it is a member, whoever came first
+            inner = self._alter(state, inner)
+        return make_contribution(state, inner, expected, worker, error)
+
+    def _contribute(self, worker: Worker, now: Schedule, share: tuple[str, ...]) -> OwnContribution:
+        own = self._honest(worker, now, share)
+        if worker.address != BAD:
+            self.seen[worker.address] = own
+            return own
+        self._first = self._first or worker.state
+        if worker.state.step < 2 or not self._what:
+            return own
+        victim = self.seen[NAMES[0]]
+        if self._what == "document":
+            return replace(victim, share=own.share, attempt=own.attempt)
+        if self._what == "payload":
+            changed, payload = body_of(own).model_copy(update={"shards": body_of(victim).shards}), victim.payload
+        else:
+            old = Expected.of(worker.run, self._first.step, self._first.digest, self._first.layout)
+            payload, _ = make_contribution(worker.state, worker.task.weights(), old, BAD, None)
+            entries = [ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload]
+            changed = body_of(own).model_copy(update={"step": old.step, "base": old.base, "shards": entries})
+        return replace(own, document=seal_contribution(changed, worker.run, worker._account), payload=payload)
+
+
+def leaves_the_weights(attack: Attack, home: Path, mode: str = "int8") -> bool:
+    """Return whether the state after outer step 2, to which worker 3 contributed so, is that of the honest alone."""
+    run = make_run(4, "hostile", mode=mode, window_seconds=1000, training_seconds=1000, inner_steps=8)
+    world = DilocoWorld(MemoryBucket(), run, home, clock=TickingClock())
+    for number in range(4):
+        world.start(number)
+    world.until(2)
+    before = world.coordinator.state
+    expected = expected_at(world.coordinator.log, before)
+    for _ in range(2000):
+        if world.coordinator.state.step > before.step:
+            break
+        world.turn()
+    honest = {worker: own for worker, own in attack.seen.items() if own.base == before.digest.hex()}
+    assert sorted(honest) == NAMES[:3]
+    files = {sha256_hex(one): one for own in honest.values() for one in own.payload}
+    contributions = {worker: body_of(own) for worker, own in honest.items()}
+    alone, admitted = settle(Payloads(before, expected, contributions, lambda entry: files[entry.sha256]))
+    assert alone is not None
+    assert sorted(admitted.weights) == NAMES[:3]
+    if BAD in world.coordinator.log.commit.made_of:
+        assert (BAD in world.coordinator.excluded) == (BAD not in world.coordinator.log.commit.counted)
+    return world.coordinator.state.digest == alone.digest
+
+
+ALTERED = {
+    "zeros": (moved(0), "int8"),
+    "ten times as long": (moved(10), "int8"),
+    "a tenth": (moved(0.1), "int8"),
+    "flipped": (moved(-1), "int8"),
+    "flipped and long": (moved(-2.5), "sparse"),
+    "noise": (noise, "int8"),
+    "NaN": (nan, "float32"),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_altered_work_moves_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alter, mode = ALTERED[name]
+    assert leaves_the_weights(Attack(monkeypatch, alter), tmp_path, mode)
+
+
+@pytest.mark.parametrize("name", ["zeros", "ten times as long", "flipped"])
+def test_and_moves_the_weights_where_all_is_admitted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_of_them(workers: list[str], products: Any, config: AdmissionConfig) -> Admitted:
+        return Admitted({worker: Fraction(1, len(workers)) for worker in workers}, {})
+
+    monkeypatch.setattr("diloco.settle.admit", all_of_them)
+    assert not leaves_the_weights(Attack(monkeypatch, ALTERED[name][0]), tmp_path)
+
+
+@pytest.mark.parametrize("what", ["stale", "document", "payload"])
+def test_what_is_not_its_own_work_moves_nothing(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert leaves_the_weights(Attack(monkeypatch, what=what), tmp_path)
+
+
+def test_and_a_copied_payload_counts_where_payloads_are_not_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
+    assert not leaves_the_weights(Attack(monkeypatch, what="payload"), tmp_path)
+
+
+def test_and_stale_work_counts_where_its_step_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Expected, "check", lambda expected, made: None)
+    monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
+    assert not leaves_the_weights(Attack(monkeypatch, what="stale"), tmp_path)
+
+
+def test_and_anothers_document_counts_where_its_maker_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
+
+    def blind(transport: Transport, document: str, worker: str, expected: Expected) -> Contribution:
+        data = transport._bucket.get(f"contributions/{document}", expected.document_bytes)
+        return open_contribution(data, expected)
+
+    monkeypatch.setattr(Transport, "contribution", blind)
+    assert not leaves_the_weights(Attack(monkeypatch, what="document"), tmp_path)
+
+
+def test_contributions_are_judged_once_in_an_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One hostile worker of three leaves two, which make no step: the coordinator waits, and then begins again."""
+    judged: list[int] = []
+
+    def counted(workers: list[str], products: list[list[float]], config: AdmissionConfig) -> Admitted:
+        judged.append(len(workers))
+        return admit(workers, products, config)
+
+    def last_flips(state: OuterState, inner: Tensors, expected: Expected, worker: str, error: Any) -> Any:
+        altered: Tensors = moved(-1)(state, inner) if worker == NAMES[2] else inner
+        return make_contribution(state, altered, expected, worker, error)
+
+    monkeypatch.setattr("diloco.settle.admit", counted)
+    monkeypatch.setattr(worker_module, "make_contribution", last_flips)
+    seconds = [0.0]
+    run = make_run(3, "too-few", window_seconds=1000, training_seconds=1000, inner_steps=8)
+    world = DilocoWorld(MemoryBucket(), run, tmp_path, clock=lambda: seconds[0])
+    for number in range(3):
+        world.start(number)
+    world.until_phase(Phase.SETTLE)
+    attempt = world.coordinator.log.schedule.attempt
+    for _ in range(20):
+        world.coordinator.turn()
+    assert judged == [3]
+    assert sorted(world.coordinator.status()["excluded"]) == sorted(run.workers)
+    seconds[0] += 1001
+    world.coordinator.turn()
+    assert (world.coordinator.log.schedule.attempt, world.coordinator.state.step) == (attempt + 1, 0)
