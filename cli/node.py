@@ -29,7 +29,7 @@ from cli.options import (
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
-from protocol.errors import ConfigError, MusterError, printable
+from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:
     from chain.indexer.records import Submission
@@ -208,7 +208,7 @@ def engines(
 def join(
     by: PoolPaying,
     node: Annotated[str | None, address_option("--node", "Address of a node that is registered.")] = None,
-    stake: Annotated[int, tokens_option("--stake", "Tokens to stake, in addition to what is at stake.")] = 0,
+    stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake, in addition to what is at stake.")] = None,
     node_keystore: Annotated[Path | None, typer.Option(help="Key file of a node that is not registered yet.")] = None,
     node_password_file: Annotated[Path | None, typer.Option(help="Password of the node's key.")] = None,
     consent: Annotated[
@@ -249,7 +249,7 @@ def join(
             f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; configuration "
             f"SHA-256 {terms.configHash.hex()}; {seats_line(judging_seats(state, state.pools[pool]))}"
         )
-    act(session, planned, by, pool=pool, node=name, operator=session.client.address, added=stake)
+    act(session, planned, by, pool=pool, node=name, operator=session.client.address, added=stake or 0)
 
 
 def _join_call(session: "Session", pool: int, node: str, invite: Path | None) -> Any:
@@ -433,13 +433,17 @@ def status(
 
     def facts(session: "Session") -> dict[str, Any]:
         states.append(session.state())
-        return chain_facts(session, states[0], node, look.number(session) if look.pool else None)
+        try:
+            number = look.number(session) if look.pool else None
+        except UnreachableError:  # the service is down: the chain knows the node's pool
+            number = None
+        return chain_facts(session, states[0], node, number)
 
     chain = look_at_chain(look, (node, look.pool), facts)
     known = chain.facts or {}
     url = (look.pool.url if look.pool else None) or known.get("service")
     service = look_at_service(url, NODE, node)
-    if states and url and known["view"]:
+    if states and url and known.get("view"):
         add_evidence(known["view"], states[0], last, url, service.part.down)
     challenge = own_challenge(states, known["pool"], node, url) if evidence and states else {}
     home = home_of(node)
@@ -523,7 +527,6 @@ def challenge_lines(challenge: dict[str, Any]) -> str:
 def home_of(node: str) -> Path | None:
     """The home of the worker's process, if the operator's profile is about this node."""
     from cli.profile import find_profile
-    from protocol.errors import MusterError
     from runtime.keystore import address_of
 
     profile = find_profile("operator")

@@ -274,6 +274,8 @@ def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[s
     found = {option: values[option] for option in known if option in values}
     if name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has a service of its own
         found = {option: value for option, value in found.items() if option not in ("url", "service_key")}
+    if "group" in known:  # what a seat judges has to be typed
+        found.pop("pool", None)
     return {option: _many(value) if known[option].multiple else _one(value) for option, value in found.items()}
 
 

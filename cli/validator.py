@@ -49,7 +49,7 @@ class JudgedOptions:
         ),
     ] = None
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Validator group instead: all pools of that name or number.")
+        list[str] | None, typer.Option("--group", help="Validator group, by name or number: all its pools.")
     ] = None
 
     def groups(self, session: "Session") -> list[int]:
@@ -57,7 +57,7 @@ class JudgedOptions:
         from chain.indexer.state import group_number
 
         named: list[int] = []
-        for pool in () if self.group else self.pool or ():
+        for pool in self.pool or ():
             number = session.pool_number(pool)
             group = session.suite.court.terms_of(number).group
             if group not in (0, number):

@@ -59,6 +59,11 @@ def test_a_second_pool_does_not_take_over_the_service_of_the_first(tmp_path: Pat
     assert not service.keys() & _command_defaults(create, second, "create").keys()
 
 
+def test_what_a_seat_judges_is_not_taken_from_a_profile(tmp_path: Path) -> None:
+    bond = get_command(app).commands["validator"].commands["bond"]  # type: ignore[attr-defined]
+    assert "pool" not in _command_defaults(bond, option_values(owner(tmp_path, pool=1)), "bond")
+
+
 def test_a_service_url_that_is_none_leaves_the_pools_number(tmp_path: Path) -> None:
     assert option_values(owner(tmp_path, pool=1, service="http://u:p@pool.example"))["pool"] == "1"
     assert re.fullmatch("1@https://pool.example", option_values(owner(tmp_path, pool=1))["pool"])

@@ -287,7 +287,7 @@ def test_a_pool_is_closed_and_settled(stage: Stage) -> None:
     assert "can be settled at" in stage.muster.refused("pool", "close", "--pool", 1, *owner.options)
     stage.chain.later(3600 * 24 * 30)
     before = stage.tokens("owner")
-    stage.muster.ok("pool", "close", "--pool", 1, *owner.options)
+    stage.muster.ok("pool", "close", "--pool", 1, *owner.options, "--yes")
     assert stage.tokens("owner") > before
     text = stage.muster.ok("pool", "status", "--pool", 1).out
     assert "settled" in text
