@@ -44,7 +44,7 @@ def check_run(view: RunView, number: int, run: DilocoRun, first: bytes | None = 
     """Raise ConfigError unless the chain's run `number` is the document's, and starts from the state of digest
     `first`."""
     if not view.exists:
-        raise ConfigError(f"there is no run {number} on chain", "muster diloco init, or check the number")
+        raise ConfigError(f"there is no run {number} on chain", "open it: muster diloco record; or check the number")
     if (view.document.hex(), view.coordinator) != (run.digest, run.coordinator):
         raise ConfigError(
             f"run {number} on chain has the document {view.document.hex()[:16]}… and coordinator {view.coordinator}; "
