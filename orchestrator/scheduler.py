@@ -341,9 +341,8 @@ def _may_finish_download(rule: Rule, queue: QueueState, node: Requester, step: i
     """Return whether a node that does not have `step`, the newest usable one, may make files of the one before
     meanwhile.
 
-    Only a node that was granted that one while it was the newest may: nobody stays behind for two steps running,
-    whatever they say. Their files have to be as young as everybody's when their turn comes, so there are fewer places
-    for them.
+    Only a node that was granted that one while it was the newest may, whatever it says. Its files have to be as young
+    as everybody's when their turn comes, so there are fewer places for them.
     """
     earlier = step - 1
     if node.ready != earlier or queue.reached.get(node.address) != earlier:

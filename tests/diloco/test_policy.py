@@ -277,7 +277,10 @@ FALSE = {
 
 
 @pytest.mark.parametrize("name", FALSE)
-def test_one_workers_false_metrics_stop_nothing(name: str, base: Path, tmp_path: Path) -> None:
+def test_one_workers_false_metrics_stop_nothing(
+    name: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.train._LEAST_HISTORY", 1)  # the guards compare from the second step on
     quorum = TRUSTED.model_copy(update={"minimum": 2})
     world = PolicyWorld(base, tmp_path / "trainer", admission=quorum)
     with workers_running(world, tmp_path, false=FALSE[name]):

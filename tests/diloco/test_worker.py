@@ -1,8 +1,11 @@
 """Workers, coordinator and a bucket: whatever is killed when, no outer step is lost or made twice, and all hold the
 same bits, which are those that anybody computes from what was published."""
 
+import inspect
 import random
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,27 @@ import numpy as np
 import pytest
 
 from benchmarks.diloco_faults import LetterTask, signed_twice
-from diloco.messages import CommitRecord
-from diloco.state_machine import Phase
+from diloco.config import Timeouts
+from diloco.coordinator import Coordinator
+from diloco.messages import CommitRecord, PhaseTimedOut
+from diloco.state_machine import Phase, Schedule
 from diloco.store import Saving
 from diloco.transport import Transport
-from diloco.worker import Worker
-from protocol.errors import IntegrityError, UnreachableError
+from diloco.worker import StallTimer, Worker
+from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.s3 import Bucket
-from tests.diloco.world import NAMES, TRUSTED, WORKERS, DilocoWorld, MemoryBucket, commits, make_run
+from tests.diloco.world import (
+    NAMES,
+    TRUSTED,
+    WORKERS,
+    DilocoWorld,
+    FilesWorld,
+    MemoryBucket,
+    commits,
+    events,
+    files_run,
+    make_run,
+)
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 
 
@@ -294,3 +310,94 @@ def test_what_no_honest_coordinator_writes_is_refused(bucket: MemoryBucket, tmp_
     with pytest.raises(IntegrityError, match="does not lead to the state and the workers that the log names"):
         worker.turn()
     assert worker.state.step == 0
+
+
+class LateAndSilent:
+    """Two of five workers: each signs when the time for it is nearly up, and the last of them that still takes part
+    never opens. The others need 900 seconds for their inner steps."""
+
+    def __init__(self, world: FilesWorld, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._world, self._seconds, self._offer = world, seconds, Worker._offer
+        self._began: tuple[object, float] = None, 0.0
+        monkeypatch.setattr(Worker, "_offer", lambda worker, own, now: self.offer(worker, own, now))
+
+    def offer(self, worker: Worker, own: Any, now: Schedule) -> str:
+        hostile = sorted({NAMES[3], NAMES[4]} & now.members)
+        if self._began[0] != now.attempt:
+            self._began = now.attempt, self._seconds[0]
+        signs_after = worker.timeouts.collect - 100 if worker.address in hostile else 900.0
+        if now.phase == Phase.COLLECT and self._seconds[0] - self._began[1] < signs_after:
+            return "nothing"
+        silent = now.phase != Phase.COLLECT and hostile[-1:] == [worker.address]
+        return "nothing" if silent else self._offer(worker, own, now)
+
+
+def test_two_that_sign_last_and_never_open_do_not_use_up_the_others_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+    world = FilesWorld(MemoryBucket(), files_run(5), tmp_path, clock=lambda: seconds[0], needed=5)
+    LateAndSilent(world, seconds, monkeypatch)
+    for number in range(5):
+        world.start(number)
+    timers = [StallTimer(world.run, world.clock) for _ in range(3)]
+    attempts = set()
+    while world.coordinator.state.step == 0:
+        world.turn()
+        seconds[0] += 10
+        attempts.add(world.coordinator.log.schedule.attempt)
+        for number, timer in enumerate(timers):
+            timer.check(world.workers[number], "the others")
+    assert len(attempts) >= 3, "both held the step up, one after the other"
+    assert seconds[0] > Timeouts.of(world.run).stall, "in all they held it up for longer than a run may stall"
+    assert world.coordinator.log.commit.counted == NAMES[:3]
+
+
+def test_a_worker_gives_up_where_nothing_moves_or_no_step_ends(tmp_path: Path) -> None:
+    seconds = [0.0]
+    world = FilesWorld(MemoryBucket(), files_run(3), tmp_path, clock=lambda: seconds[0])
+    for number in range(3):
+        world.start(number)
+    while world.coordinator.log.schedule.awaits_files:
+        world.turn()
+    worker, limits = world.workers[0], Timeouts.of(world.run)
+    while worker.awaits_files:
+        worker.turn()
+    idle = StallTimer(world.run, world.clock)
+    idle.check(worker, "others")
+    seconds[0] += limits.stall
+    idle.check(worker, "others")
+    seconds[0] += 1
+    with pytest.raises(MusterError, match=r"no progress in 8000 s, waiting for others"):
+        idle.check(worker, "others")
+    busy = StallTimer(world.run, world.clock)
+    for attempt in range(17):
+        worker.log.schedule = replace(worker.log.schedule, attempt=attempt)
+        busy.check(worker, "others")
+        seconds[0] += 1000
+    worker.log.schedule = replace(worker.log.schedule, attempt=17)
+    with pytest.raises(MusterError, match=r"no outer step in 16000 s"):
+        busy.check(worker, "others")
+
+
+def test_no_change_of_the_wall_clock_ends_a_phase(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, wall = [0.0], time.time
+    run = make_run(2, "clock", admission=TRUSTED, window_seconds=1000, training_seconds=1000)
+    world = DilocoWorld(bucket, run, tmp_path, clock=lambda: seconds[0])
+    for number in (0, 1):
+        world.start(number)
+    world.until(2)
+    world.workers.pop(1)
+    for shift in (0.0, 1e9, -1e9):
+        monkeypatch.setattr(time, "time", lambda shift=shift: wall() + shift)
+        for _ in range(20):
+            world.turn()
+    assert set(world.coordinator.log.schedule.members) == set(NAMES[:2]), "the other is still waited for"
+    assert not any(isinstance(one, PhaseTimedOut) for one in events(world.coordinator.transport))
+    seconds[0] += Timeouts.of(run).collect + 1
+    world.coordinator.turn()
+    assert any(isinstance(one, PhaseTimedOut) for one in events(world.coordinator.transport))
+    for process in (Coordinator, Worker, StallTimer):
+        assert inspect.signature(process).parameters["clock"].default is time.monotonic
