@@ -69,7 +69,7 @@ def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed
         assert found["jury"]["seed_block"] > found["jury"]["block"]
         assert [one["seat"] for one in found["votes"]] == list(trial.seats)
         for vote in found["votes"]:
-            assert vote["document"]["nats"]["misses"] > vote["document"]["limit"]
+            assert vote["document"]["nats"]["unexplained"] > vote["document"]["limit"]
             assert vote["document"]["accused"]
             assert vote["document"]["engines"] == ["transformers 5.1 float32 cpu"]
         assert "the outcome follows from the votes; nothing is wrong" in challenge_text(found)

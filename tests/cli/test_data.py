@@ -38,4 +38,4 @@ def test_a_file_is_screened_kept_and_the_rest_is_named(tmp_path: Path) -> None:
     said = muster.ok("env", "screen", given, "--out", out).out
     assert "4 of 6 rows" in said
     given.write_text("no row\n")
-    assert "no row that a pool can use" in muster.refused("env", "screen", given, "--out", out)
+    assert "is no JSON" in muster.refused("env", "screen", given, "--out", out)

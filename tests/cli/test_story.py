@@ -248,7 +248,7 @@ def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
     account = stage.muster.ok(*shown, "--pool", "http://127.0.0.1:1").json["accounts"][0]
     last = account["submissions"][-1]
     assert (last["status"], last["reason"].split(" (")[0]) == ("rejected", "reject: weights")
-    assert last["evidence"][0].startswith("no evidence: the orchestrator http://127.0.0.1:1")
+    assert last["evidence"][0].startswith("no evidence: the service http://127.0.0.1:1")
     assert account["standing"].startswith("frozen")
     order = ("node", "dispute", "--pool", 1, "--file", last["sequence"], *operator.options)
     stage.muster.ok(*order, "--yes")
