@@ -35,18 +35,6 @@ def requests(count: int, seed: int = 0, longest: int = 70) -> list[Request]:
     return out
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def engine(folder: Path) -> TransformersEngine:
-    made = TransformersEngine()
-    made.load(folder)
-    return made
-
-
 def check_honest(
     engine: TransformersEngine, asked: list[Request], got: list[Completion], limits: tuple[int, float, float, float]
 ) -> None:

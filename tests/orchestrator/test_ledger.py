@@ -197,7 +197,7 @@ def test_amounts_stay_exact_in_files(tmp_path: Path, ending: str) -> None:
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"table.xlsx says no format; end it in .csv, .json, .parquet"):
+    with pytest.raises(ConfigError, match=r"table.xlsx names no format; end it in .csv, .json, .parquet"):
         write_table(tmp_path / "table.xlsx", [])
 
 
