@@ -22,7 +22,7 @@ from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines, ot
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
 
-BET = {"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+BET = {"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
 
 
 def engine(name: str) -> Any:
@@ -179,7 +179,7 @@ def test_another_engine_convicts_but_does_not_clear_where_the_pool_asks_for_the_
 
 def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_itself() -> None:
     laws = [PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)]
-    with pytest.raises(ValueError, match=r"wants a law of vllm:bfloat16:cpu seen by itself"):
+    with pytest.raises(ValueError, match=r"needs a null model of vllm:bfloat16:cpu verified by itself"):
         EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(laws))
     whole = EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(law(True).pairs))
     assert EvidenceConfig.model_validate(whole.model_dump(mode="json")) == whole
