@@ -183,8 +183,6 @@ def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_its
         EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(laws))
     whole = EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(law(True).pairs))
     assert EvidenceConfig.model_validate(whole.model_dump(mode="json")) == whole
-    plain = EvidenceConfig(audit_rate=1, null_models=tuple(laws)).model_dump(mode="json")
-    assert "own_engine" not in plain, "the hash of pools that do not ask for it stays what it was"
 
 
 def test_a_machine_holds_what_is_installed_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
