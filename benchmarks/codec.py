@@ -32,8 +32,8 @@ from protocol.delta.tensors import decode_tensor, encode_tensor
 from protocol.environments import EnvironmentConfig
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig
+from trainer.data.batch import Group, TrainRollout
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
 

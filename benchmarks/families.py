@@ -31,7 +31,7 @@ from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.batch import Group, TrainRollout, micro_batch
+from trainer.data.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from validator.judging.context import SubmissionFacts

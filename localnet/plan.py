@@ -16,7 +16,7 @@ from protocol.config import PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"

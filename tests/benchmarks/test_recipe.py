@@ -9,7 +9,7 @@ from benchmarks.recipe import OfflineWork, Setting, batch_of, demo_config, learn
 from localnet.plan import pool_config
 from protocol.config import PoolConfig
 from protocol.training import GrpoConfig, TrainConfig
-from trainer.batch import Group, TrainRollout
+from trainer.data.batch import Group, TrainRollout
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from protocol.errors import ConfigError, first_line
 from protocol.files import write_folder
 from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
 from protocol.training import LoraConfig
-from trainer.batch import MicroBatch, WorkEstimate
+from trainer.data.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
 from trainer.model.head import HeadTask, install_head
 from trainer.model.lora import install_lora, merged
@@ -27,8 +27,8 @@ class Policy:
     """fp32 master weights of a Hugging Face folder, held as `placement` says; computes in `dtype`, exports in `dtype`.
 
     `frozen`: a reference that is never trained; with `lora` only its additions are trained. `packs`: whether a row may
-    hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if its
-    head or projections cannot be trained this way.
+    hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if
+    its head or projections cannot be trained this way.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from protocol.errors import ConfigError
 from protocol.files import explained, file_digests
 from protocol.length_tiers import all_targets
 from protocol.problems import ProblemFilter
-from trainer.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
+from trainer.reports.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
 
 _SOLVED = 1.0
 
