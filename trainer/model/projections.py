@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import ScalingType, scaled_mm
 
+from protocol.config import LoraConfig
 from protocol.errors import ConfigError
-from protocol.training import LoraConfig
 from trainer.model.sharding import model_blocks, whole
 
 _A, _B, _WEIGHT = ".lora_a", ".lora_b", ".weight"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, set_threads
+from protocol.config import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.errors import ConfigError
-from protocol.training import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model, some_groups
 from tests.trainer.model.architectures import architecture
