@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ from runtime.server import HttpServer, bound, server_options
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
-from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
+from storage.relay.cache import RelayCache, RelayFetches
 from storage.relay.server import RelayApp, ServeWeights
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
 
@@ -78,8 +78,8 @@ def until_snapshot(pool: Pool, steps: list[int], look: Callable[[int], Manifest 
 def objects_of(manifest: Manifest, stored: int) -> Iterator[tuple[str, int]]:
     """(key, bytes) of what was published of a step: its manifest of `stored` bytes, its deltas, then its files."""
     yield object_key("manifests", manifest.digest), stored
-    shards = [shard for delta in manifest.deltas for file in delta.files for shard in file.shards]
-    yield from map(_entry, shards)
+    for delta in manifest.deltas:
+        yield from map(_entry, delta.shards)
     if manifest.snapshot:
         yield from map(_entry, manifest.shards())
 
@@ -113,7 +113,7 @@ class PoolRelay:
         folder = client.config.cache / "served" / f"{client.pool_id.chain_id}-{client.pool_id.pool}"
         self.cache = RelayCache(folder, serve.disk_bytes)
         self.cache.clear_part_files()
-        self.fetches = InFlightFetches(client.sources.spread, self.cache, serve.memory_bytes)
+        self.fetches = RelayFetches(client.sources.spread, self.cache)
         self.app = RelayApp(self.cache, self.fetches, serve.limits, self._facts)
         client.sources.own = serve.public_url
         self._manifests: dict[bytes, tuple[Manifest, int]] = {}
@@ -153,10 +153,7 @@ class PoolRelay:
             return whole
         fetch = self.fetches.start(key)
         if fetch is not None:
-            fetch.ended.wait(_FETCH_SECONDS)
-            if fetch.data is not None:
-                whole.append(fetch.data)
-                return whole
+            wait([fetch], _FETCH_SECONDS)
             if self.cache.copy(key, whole):
                 return whole
         whole.drop()
@@ -212,7 +209,7 @@ class PoolRelay:
         key = object_key("manifests", digest)
         check = partial(unseal, expected=digest, scope=scope)
         try:
-            stored = self._left(key, check) or self._client.sources.spread.checked(key, MAX_STORED_BYTES, check)
+            stored = self._left(key, check) or self._client.sources.spread(key, MAX_STORED_BYTES, check)
             manifest = check(stored)
         except MusterError as error:
             log.info("no manifest %s: %s", digest.hex()[:16], error)
@@ -252,7 +249,7 @@ class PoolRelay:
             while len(waiting) >= _AHEAD:
                 if self._stop.wait(0.02) or self._client.state.version != version:
                     return
-                waiting = [one for one in waiting if not one.ended.is_set()]
+                waiting = [one for one in waiting if not one.done()]
 
     def _announce(self) -> None:
         account, url = self._account, self._serve.public_url
@@ -297,7 +294,6 @@ class PoolRelay:
 
 def run(config_path: Path) -> NoReturn:
     """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend."""
-    sys.setswitchinterval(SWITCH_SECONDS)
     start(config_path, RelayConfig, Relay)
 
 

@@ -98,6 +98,10 @@ class StepDelta(_Part):
     parent: Hex64
     files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
 
+    @property
+    def shards(self) -> list[Shard]:
+        return [shard for file in self.files for shard in file.shards]
+
 
 class StepWorkers(_Part):
     """The DiLoCo workers (EIP-55) that trained a policy step, in the outer step that led to state `outer_step` of the
@@ -168,7 +172,7 @@ class Manifest(_Part):
 
     def every_shard(self) -> list[Shard]:
         """Return those of the files and those of the deltas."""
-        return [*self.shards(), *(shard for delta in self.deltas for file in delta.files for shard in file.shards)]
+        return [*self.shards(), *(shard for delta in self.deltas for shard in delta.shards)]
 
     @property
     def pool_id(self) -> PoolId:
@@ -254,7 +258,8 @@ def _check_version(fields: Any, expected: bytes) -> None:
 # ---- Cutting a folder into shards
 
 
-SHARD_BYTES = 32 << 20
+# Small enough that a relay's clients do not wait long for a shard that is on its way there.
+SHARD_BYTES = 4 << 20
 _READ = 256 << 10
 DELTA_SHARD_BYTES = 1 << 20
 """Of deltas, which many pass on to each other at once: a wrong one is found out sooner."""

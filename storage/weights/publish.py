@@ -103,7 +103,7 @@ def send(
     """
     manifest = prepared.manifest
     for delta in manifest.deltas:
-        for shard in (shard for file in delta.files for shard in file.shards):
+        for shard in delta.shards:
             store.put(shard.key, prepared.deltas[shard.sha256])
     # What rests can be looked at without the weights that it goes with.
     for file in (one for one in manifest.files if manifest.snapshot or one.name == MASK_FILE):
