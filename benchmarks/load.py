@@ -40,7 +40,7 @@ from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import PoolView
 from orchestrator.db import Database
-from orchestrator.service import Service, ServiceParts
+from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import Account
 from protocol.config import ModelConfig, PoolConfig
@@ -161,7 +161,7 @@ class Replica:
         view = PoolView(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
         db, bucket = Database(options["database"]), FolderBucket(Path(options["bucket"]))
         receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))
-        service = Service(ServiceParts(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts)))
+        service = Service(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts))
         guard = RequestGuard(AuthScope.of(options["url"], CHAIN_ID, POOLS), NonceStore(db), view.knows)
         self._chain = BackgroundTask("chain", lambda: 1.0 + 0 * view.refresh())
         self._listener = bound("127.0.0.1", options["port"])

@@ -1,6 +1,6 @@
 """What a pool's files add up to, and which of them were trained on, updated from one chain state to the next."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
@@ -73,41 +73,30 @@ class FileAggregates:
         self._consumed_files = ConsumedFiles()
         self._clear()
 
-    def update(self, state: State, consumed: ConsumedFiles) -> None:
-        """Take in a state no older than the last one, and the trainer's reports."""
-        changes = self._changes(state) if consumed is self._consumed_files else None
-        if changes is None:
-            self._clear()
-            changes = [(None, new) for new in state.submissions.values()]
-        self._files, self._consumed_files = state.submissions, consumed
-        for old, new in changes:
-            if new.pool == self._pool:
-                self._replace(old, new)
-
-    @property
-    def queued(self) -> list[QueuedFile]:
-        return list(self._queued.values())
-
     def _clear(self) -> None:
         self.sums, self.accepted = FileSums(), 0
         self.consumed: set[int] = set()
         self._queued: dict[int, QueuedFile] = {}
 
-    def _changes(self, state: State) -> list[tuple[Submission | None, Submission]] | None:
-        """Return the files that changed, before and after; None after a reorganisation that put other files in their
-        places."""
-        if len(state.submissions) < len(self._files):
-            return None
-        changed = list(self._changed_pairs(state))
-        same_files = all(old is None or (old.pool, old.sequence) == (new.pool, new.sequence) for old, new in changed)
-        return changed if same_files else None
+    @property
+    def queued(self) -> list[QueuedFile]:
+        return list(self._queued.values())
 
-    def _changed_pairs(self, state: State) -> Iterator[tuple[Submission | None, Submission]]:
-        # A state shares unchanged records with the state before it, in the same order.
+    def update(self, state: State, consumed: ConsumedFiles) -> None:
+        """Take in a state no older than the last one, and the trainer's reports."""
         olds, news = list(self._files.values()), list(state.submissions.values())
-        yield from compress(zip(olds, news, strict=False), map(is_not, olds, news))
-        for new in news[len(olds) :]:
-            yield None, new
+        # A state shares unchanged records with the state before it, in the same order.
+        changed = compress(zip(olds, news, strict=False), map(is_not, olds, news))
+        changes: list[tuple[Submission | None, Submission]] = [*changed, *((None, new) for new in news[len(olds) :])]
+        # A reorganisation may have put other files in their places.
+        same_files = all(old is None or (old.pool, old.sequence) == (new.pool, new.sequence) for old, new in changes)
+        if consumed is not self._consumed_files or len(news) < len(olds) or not same_files:
+            self._clear()
+            changes = [(None, new) for new in news]
+        self._files, self._consumed_files = state.submissions, consumed
+        for old, new in changes:
+            if new.pool == self._pool:
+                self._replace(old, new)
 
     def _replace(self, old: Submission | None, new: Submission) -> None:
         if old is not None:

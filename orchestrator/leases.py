@@ -40,23 +40,15 @@ from orchestrator.scheduler import (
 )
 from protocol.api.run import InFlightEntry
 
+# Longest time for which a count of files in flight is used while nothing is known to have changed.
 RECOUNT_SECONDS = 0.5
-"""Longest time for which a count of files in flight is used while nothing is known to have changed."""
+# How long after its end a lease is closed in the database: replicas' clocks may differ.
 EXPIRED_SECONDS = 60.0
-"""How long after its end a lease is closed in the database: replicas' clocks may differ."""
 _HALTED = {
     "paused": "the pool's owner has paused it",
     "understaffed": "too few seats judge the pool: it takes no work until more opt in",
 }
-_LEASE_COLUMNS = (
-    LeaseRow.id,
-    LeaseRow.node,
-    LeaseRow.step,
-    LeaseRow.counter,
-    LeaseRow.granted,
-    LeaseRow.expires,
-    LeaseRow.limit,
-)
+_COLUMNS = [getattr(LeaseRow, name) for name in Lease._fields]
 
 
 class LeaseStore:
@@ -73,7 +65,7 @@ class LeaseStore:
             self.granted: dict[str, float] = {node: when for node, when, _ in rows}
             self.reached: dict[str, int] = {node: step for node, _, step in rows}
             self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
-            for row in session.execute(select(*_LEASE_COLUMNS).where(LeaseRow.open)):
+            for row in session.execute(select(*_COLUMNS).where(LeaseRow.open)):
                 self._open[row.id] = Lease(*row)
 
     def open(self, now: float) -> list[Lease]:
@@ -105,16 +97,28 @@ class LeaseStore:
             number = session.scalar(
                 update(LeaseChangeRow).values(number=LeaseChangeRow.number + 1).returning(LeaseChangeRow.number)
             )
-            assert number is not None, "the initial migration inserts the row"
+            assert number is not None, "the row is there from the beginning"
             self.sync(session)
             change = LeaseChange(session, number)
             yield change
         with self._lock:
             self._seen = max(self._seen, number)
             for lease_id in change.closed:
-                self._close(lease_id)
+                self._drop(lease_id)
             for lease in change.opened:
                 self._keep(lease)
+
+    def sync(self, session: Session) -> None:
+        """Read what other replicas changed."""
+        columns = select(*_COLUMNS, LeaseRow.open, LeaseRow.change)
+        for *fields, is_open, number in session.execute(
+            columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)
+        ):
+            with self._lock:
+                self._seen = max(self._seen, number)
+                self._keep(Lease(*fields))
+                if not is_open:
+                    self._drop(fields[0])
 
     def forget_expired(self, now: float) -> None:
         """Drop leases that ran out long ago from memory."""
@@ -127,33 +131,15 @@ class LeaseStore:
             expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
             session.execute(update(LeaseRow).where(expired).values(open=False))
 
-    def sync(self, session: Session) -> None:
-        """Read what other replicas changed."""
-        columns = select(*_LEASE_COLUMNS, LeaseRow.open, LeaseRow.change)
-        for row in session.execute(columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)):
-            with self._lock:
-                self._seen = max(self._seen, row.change)
-                if row.open:
-                    self._keep(Lease(*row[:7]))
-                else:
-                    self._note(Lease(*row[:7]))
-                    self._close(row.id)
-
     def _keep(self, lease: Lease) -> None:
-        known = self._open.get(lease.id)
-        if known is None:
-            self.version += 1
-            self._note(lease)
-        self._open[lease.id] = lease
-
-    def _note(self, lease: Lease) -> None:
-        """Remember how far the node has come, also by leases that ended before this replica heard of them."""
+        """Remember the lease and how far its node has come."""
+        self.version += lease.id not in self._open
         self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
         self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
+        self._open[lease.id] = lease
 
-    def _close(self, lease_id: str) -> None:
-        if self._open.pop(lease_id, None) is not None:
-            self.version += 1
+    def _drop(self, lease_id: str) -> None:
+        self.version += self._open.pop(lease_id, None) is not None
 
 
 class LeaseChange:
@@ -166,8 +152,7 @@ class LeaseChange:
 
     def grant(self, lease: Lease, replaces: str | None) -> None:
         """Open a lease and close the one that it replaces."""
-        fields = lease._asdict()
-        self._session.add(LeaseRow(**fields, open=True, change=self._number))
+        self._session.add(LeaseRow(**lease._asdict(), open=True, change=self._number))
         self.opened.append(lease)
         if replaces is not None:
             self._update(replaces, open=False)
@@ -228,17 +213,9 @@ class Leases:
                     # Another replica may have granted something since.
                     decision = self._decide(address, counter, ready)
                     if isinstance(decision, Grant):
-                        lease = Lease(
-                            id=secrets.token_hex(16),
-                            node=address,
-                            step=decision.step,
-                            counter=decision.counter,
-                            granted=self._clock(),
-                            expires=decision.expires,
-                            limit=decision.limit,
-                        )
+                        lease_id, made = secrets.token_hex(16), (decision.step, decision.counter, self._clock())
+                        lease = Lease(lease_id, address, *made, decision.expires, decision.limit)
                         change.grant(lease, decision.replaces)
-                        lease_id = lease.id
                     elif isinstance(decision, Keep):
                         change.renew(decision.lease, decision.expires)
                         lease_id = decision.lease.id
@@ -253,8 +230,8 @@ class Leases:
         if self._store.find(lease_id, address, now) is None:
             with self._db.reading() as session:
                 self._store.sync(session)  # another replica may have granted it
-            if self._store.find(lease_id, address, now) is None:
-                return None
+        if self._store.find(lease_id, address, now) is None:
+            return None
         with self._store.changing() as change:
             lease = self._store.find(lease_id, address, now)
             if lease is None:
@@ -271,13 +248,11 @@ class Leases:
             assert count is not None
             return count
 
-    def close_expired(self) -> None:
-        """Close leases that ran out long ago in the database, for all replicas."""
-        self._store.close_expired(self._clock())
-
-    def forget_expired(self) -> None:
-        """Drop leases that ran out long ago from this replica's memory."""
+    def prune(self, leads: bool) -> None:
+        """Drop leases that ran out long ago, from the database if this replica `leads`."""
         self._store.forget_expired(self._clock())
+        if leads:
+            self._store.close_expired(self._clock())
 
     def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
         now, account = self._clock(), self._view.account(self._view.state, address)
@@ -312,7 +287,12 @@ class Leases:
             trained=facts.consumed_files.newest,
             consumed=facts.consumed,
             files=facts.files,
-            leases=self._unsubmitted(state, now),
+            # Those whose files are not on chain yet.
+            leases=[
+                lease
+                for lease in self._store.open(now)
+                if (account := self._view.account(state, lease.node)) is None or account.counter <= lease.counter
+            ],
             asked=self._asked,
             granted=self._store.granted,
             reached=self._store.reached,
@@ -325,16 +305,6 @@ class Leases:
         queue = replace(queue, count=in_flight(self._rule, queue, now))
         self._counted = key, now, queue
         return queue
-
-    def _unsubmitted(self, state: State, now: float) -> list[Lease]:
-        """Return the open leases whose files are not on chain yet."""
-        accounts, pool = state.accounts, self._view.pool_id
-
-        def is_submitted(lease: Lease) -> bool:
-            account = accounts.get((pool, lease.node))
-            return account is not None and account.counter > lease.counter
-
-        return [lease for lease in self._store.open(now) if not is_submitted(lease)]
 
     def facts(self, state: State) -> PoolFacts:
         """Return what follows from a state and the reports, computed once for both."""

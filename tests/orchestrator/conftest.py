@@ -15,7 +15,7 @@ from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, default_url
-from orchestrator.service import Service, ServiceParts
+from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.work import Evaluation, SetResult, UploadTicket, sign_evaluation
@@ -80,9 +80,7 @@ class Desk:
         )
         self.db = Database(default_url(self.home))
         self.view = PoolView(Projection(self.chain), 1, confirmations=1)
-        self.service = Service(
-            ServiceParts(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
-        )
+        self.service = Service(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
         self.guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)

@@ -23,7 +23,6 @@ from orchestrator.scheduler import (
     Rule,
     Wait,
     in_flight,
-    live_leases,
     measure,
     renew,
 )
@@ -256,7 +255,7 @@ class SimulatedRun:
             self.asked[name] = self.now
 
     def submit(self, name: str) -> None:
-        mine = [one for one in live_leases(self.leases, self.now) if one.node == name]
+        mine = [one for one in self.leases if one.node == name and one.expires > self.now]
         if mine:
             self.leases = [one for one in self.leases if one.id != mine[0].id]
             self.files.append(QueuedFile(len(self.files), name, mine[0].step, Status.PENDING))

@@ -11,7 +11,7 @@ import pytest
 from chain.indexer.records import Pool, Step, Submission
 from chain.indexer.state import State
 from orchestrator.db import Database
-from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
+from orchestrator.solve_rates import SolveRates, solved_bin
 from protocol.api.views import Difficulties
 from protocol.curriculum import SolveRate
 from protocol.curriculum_mask import MASK_FILE, CurriculumMask, build_mask
@@ -179,8 +179,8 @@ def test_files_are_read_only_by_the_leader(tmp_path: Path) -> None:
     run.file(0, 50)
     run.step(100)
     rates = rates_of(run, db)
-    assert SolveRateReader(rates, lambda: False).work() >= 1.0
+    assert rates.work(lambda: False) >= 1.0
     assert run.bucket.reads == 0
-    assert SolveRateReader(rates, lambda: True).work() < 1.0
+    assert rates.work(lambda: True) < 1.0
     assert run.bucket.reads == 1
     db.close()
