@@ -18,29 +18,28 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from protocol.errors import MusterError, UnreachableError
 from storage.keys import MissingObjectError
 from storage.partial import AbandonedError, PartFile, PartialDownload
 
 log = logging.getLogger("muster.weights")
+# A request that takes this many times its expected duration is hedged with another source.
 HEDGE_FACTOR = 6.0
-"""A request that takes this many times its expected duration is hedged with another source."""
 MIN_HEDGE_SECONDS = 1.0
+# Seconds without a single byte before another source is asked too.
 SILENCE_SECONDS = 3.0
-"""Seconds without a single byte before another source is asked too."""
+# A source to be avoided counts as this many times slower than it is.
 AVOIDED_COST = 16
-"""A source to be avoided counts as this many times slower than it is."""
+# Requests at once, including those that nobody waits for any more.
 MAX_REQUESTS = 64
-"""Requests at once, including those that nobody waits for any more."""
+# Bytes kept of transfers that no source could complete, for the next call to continue.
 MAX_KEPT_BYTES = 64 << 20
-"""Bytes kept of transfers that no source could complete, for the next call to continue."""
+# An object other than a shard is rarely larger than this, whatever its limit.
 _OBJECT_BYTES = 1 << 20
-"""An object other than a shard is rarely larger than this, whatever its limit."""
 _DEFAULT_RATE, _SMOOTHING, _MAX_FAILURES = 1e6, 0.3, 10
+# Shorter transfers measure latency, not bandwidth.
 _MEASURABLE_BYTES, _MEASURABLE_SECONDS = 64 << 10, 1.0
-"""Shorter transfers measure latency, not bandwidth."""
 Source = Callable[[str, int, PartialDownload], None]
 """(key, limit in bytes, partial download): appends what it receives and returns once that is the object, checked.
 Raises MusterError, in bounded time, if it has no such bytes. It may continue where the partial download is."""
@@ -95,22 +94,12 @@ class TransferStats:
         self._penalty = 4.0 ** min(self.failures, _MAX_FAILURES) * 2.0 ** min(self.misses, _MAX_FAILURES)
 
 
-class RequestEnd(Enum):
-    """How a request ended: with the object; nobody waited for it any more; the source has no such object; with wrong
-    bytes, or none."""
-
-    WHOLE = "whole"
-    ABANDONED = "abandoned"
-    MISSING = "missing"
-    FAILED = "failed"
-
-
 class SourceSelection:
     """The stats of every source, and which one to ask next. Those in `avoided` are asked where the others are much
     slower, or fail. Not thread-safe."""
 
     def __init__(self, names: Iterable[str], avoided: Collection[str] = ()) -> None:
-        self.stats: dict[str, TransferStats] = {}
+        self.stats, self._avoided = dict[str, TransferStats](), frozenset[str]()
         self.change(names, avoided)
 
     def change(self, names: Iterable[str], avoided: Collection[str] = ()) -> None:
@@ -143,19 +132,19 @@ class SourceSelection:
         return self.stats.setdefault(name, TransferStats())
 
     def ended(
-        self, stats: TransferStats, outcome: RequestEnd, size: int, seconds: float, suspects: Collection[str] = ()
+        self, stats: TransferStats, failure: Exception | None, size: int, seconds: float, suspects: Collection[str] = ()
     ) -> None:
-        """Record the end of a request, in which the source itself sent `size` bytes. `suspects`: which other sources
-        had sent bytes of the object that turned out wrong."""
+        """Record the end of a request, in which the source itself sent `size` bytes, with the object or a `failure`.
+        `suspects`: which other sources had sent bytes of the object that turned out wrong."""
         stats.busy -= 1
-        if outcome is RequestEnd.WHOLE:
+        if failure is None:
             stats.succeeded(size, seconds)
             for suspect in suspects:
                 self.stats_of(suspect).caught()
-        elif outcome is RequestEnd.ABANDONED:
+        elif isinstance(failure, AbandonedError | OSError):  # no fault of the source
             if size:
                 stats.succeeded(size, seconds)
-        elif outcome is RequestEnd.MISSING:
+        elif isinstance(failure, MissingObjectError):
             stats.missed()
         else:
             stats.failed()
@@ -176,12 +165,8 @@ def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float
 def comes_before(key: str, name: str, own: str) -> bool:
     """Return whether a process that serves as `own` may ask `name` for an object. Every object orders the relays in its
     own way, so no two ever wait for each other, and every relay is near the origin for some objects."""
-    return rank(key, name) < rank(key, own)
-
-
-def rank(key: str, name: str) -> bytes:
-    """Return the place of a relay in an object's order."""
-    return hashlib.sha256(f"{key} {name}".encode()).digest()
+    place, ours = (hashlib.sha256(f"{key} {one}".encode()).digest() for one in (name, own))
+    return place < ours
 
 
 # ---- Asking them
@@ -327,33 +312,28 @@ class MultiSource:
                     return None
 
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
-        answer: PartialDownload | MusterError | OSError = partial
+        failure: MusterError | OSError | None = None
         with self._requests:
             started = self._clock()
             try:
                 source(call.key, call.limit, partial)
-                self._apply_check(call, partial)
+                if call.check is not None:
+                    call.check(partial.whole())
             except (MusterError, OSError) as error:
-                answer = error
-            except Exception as error:  # the caller waits for an answer of this thread
+                failure = error
+                if call.check is not None:
+                    partial.restart()  # no other source continues these bytes
+            except BaseException as error:  # the caller waits for an answer of this thread
                 log.exception("source %s failed", partial.source)
-                answer = MusterError(f"source {partial.source} failed: {error}")
+                failure = MusterError(f"source {partial.source} failed: {error}")
             taken = self._clock() - started
         with self._lock:
-            self._selection.ended(stats, _outcome(answer), partial.received, taken, partial.suspects)
-        if partial.suspects and isinstance(answer, PartialDownload):
+            self._selection.ended(stats, failure, partial.received, taken, partial.suspects)
+        if partial.suspects and failure is None:
             log.warning("%s: bytes of %s were wrong", call.key, ", ".join(sorted(partial.suspects)))
-        if isinstance(answer, MusterError) and not isinstance(answer, (MissingObjectError, AbandonedError)):
-            log.info("source %s: %s", partial.source, answer)
-        call.answers.put(answer)
-
-    def _apply_check(self, call: _Call, partial: PartialDownload) -> None:
-        try:
-            if call.check is not None:
-                call.check(partial.whole())
-        except MusterError:
-            partial.restart()  # no other source continues these bytes
-            raise
+        if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
+            log.info("source %s: %s", partial.source, failure)
+        call.answers.put(failure or partial)
 
     def _keep(self, call: _Call) -> list[PartialDownload]:
         """Remember how far it came, for the next call."""
@@ -364,11 +344,3 @@ class MultiSource:
             while self._kept and sum(map(len, self._kept.values())) > MAX_KEPT_BYTES:
                 self._kept.popitem(last=False)[1].drop()
             return [furthest] if furthest is not None else []
-
-
-def _outcome(answer: PartialDownload | MusterError | OSError) -> RequestEnd:
-    if isinstance(answer, PartialDownload):
-        return RequestEnd.WHOLE
-    if isinstance(answer, AbandonedError | OSError):
-        return RequestEnd.ABANDONED
-    return RequestEnd.MISSING if isinstance(answer, MissingObjectError) else RequestEnd.FAILED

@@ -396,22 +396,17 @@ def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
     for file in first.files:
         target = folder / file.name
         if plan.held:
-            _copy(cache.version(plan.digests[0]) / file.name, target, file.size)
+            source = cache.version(plan.digests[0]) / file.name
+            if source.is_symlink() or not source.is_file() or source.stat().st_size != file.size:
+                raise MusterError(f"{source} is damaged, or has vanished", "fetch again")
+            shutil.copyfile(source, target)
         else:
             _join(file.shards, target, cache, locations)
-        _apply(target, plan.deltas_of(file.name), cache, locations)
+        if deltas := plan.deltas_of(file.name):
+            _apply(target, deltas, cache, locations)
     for file in last.files:
         if not has_its_shards(folder / file.name, file):
             raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
-
-
-def _copy(source: Path, target: Path, size: int) -> None:
-    try:
-        if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
-            raise MusterError(f"{source} is damaged", "fetch again")
-        shutil.copyfile(source, target)
-    except FileNotFoundError:
-        raise MusterError("a version vanished from the weights cache", "fetch again") from None
 
 
 def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, locations: Locations) -> None:
@@ -425,18 +420,14 @@ def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, locations: 
 
 
 def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, locations: Locations) -> None:
-    if not deltas:
-        return
     with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
-        joined = []
-        for number, delta in enumerate(deltas):
-            path = Path(name) / str(number)
+        paths = [Path(name) / str(number) for number in range(len(deltas))]
+        for delta, path in zip(deltas, paths, strict=True):
             _join(delta.shards, path, cache, locations)
-            joined.append((bytes.fromhex(delta.index), path))
         try:
             from storage.weights.delta import apply_file  # lazy: it brings a compiler
 
-            apply_file(target, joined)
+            apply_file(target, [(bytes.fromhex(delta.index), path) for delta, path in zip(deltas, paths, strict=True)])
         except (MusterError, OSError):
             raise
         except Exception as error:  # such as a machine that cannot compile the codec: there are full shards
