@@ -18,6 +18,7 @@ from protocol.api.endpoints import ANNOUNCE
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.http.signing import AuthScope
+from protocol.waits import WAITS
 from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
 from runtime.server import HttpServer, bound, server_options
@@ -94,6 +95,8 @@ def _entry(shard: Shard) -> tuple[str, int]:
 log = logging.getLogger("muster.relay")
 VALID_SECONDS = 600
 _AGAIN_SECONDS = 30.0
+# Before a thread that failed begins again.
+RESTART_SECONDS = 2.0
 _NEWS_SECONDS = 15.0
 """Between two announcements, if there is a new step to tell of."""
 _FETCH_SECONDS = 600.0
@@ -122,12 +125,14 @@ class PoolRelay:
         self._naming = threading.Lock()
         self._step, self._announced_until = -1, 0
         self._stop = threading.Event()
+        self._problems: dict[str, str] = {}
         self._listener = bound(serve.host, serve.port)
-        self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one))
+        self._options = server_options(self.app, serve.connections, serve.connections_of_one)
+        self._server = HttpServer(self._options)
+        works = {"serving": self._listen, "following the pool": self._follow, "announcing": self._announce}
         self._threads = [
-            threading.Thread(target=self._listen, name="relay-http", daemon=True),
-            threading.Thread(target=self._follow, name="relay-follow", daemon=True),
-            threading.Thread(target=self._announce, name="relay-announce", daemon=True),
+            threading.Thread(target=self._supervised, args=work, name=f"relay: {work[0]}", daemon=True)
+            for work in works.items()
         ]
 
     def start(self) -> None:
@@ -159,18 +164,36 @@ class PoolRelay:
         whole.drop()
         return self._client.sources.spread.fetch(key, limit, part_files)
 
+    def _supervised(self, name: str, work: Callable[[], None]) -> None:
+        """Run `work` to its end; whatever it raises, it begins again, and the status and this process's waits say so
+        until it has worked for a while."""
+        while not self._stop.is_set():
+            try:
+                work()
+                return
+            except BaseException as error:  # not even SystemExit may end this thread unnoticed
+                log.error("%s failed", name, exc_info=error)
+                self._problems[name] = f"{type(error).__name__}: {error}"
+                with WAITS.on(f"{name} to succeed"):
+                    self._stop.wait(RESTART_SECONDS)
+
     def _listen(self) -> None:
+        if self._listener.fileno() < 0:  # the last server closed it
+            self._listener = bound(self._serve.host, self._serve.port)
+            self._server = HttpServer(self._options)
+        self._problems.pop("serving", None)
         asyncio.run(self._server.serve(sockets=[self._listener]))
+        if not self._stop.is_set():
+            raise MusterError("the server has ended")
 
     def _follow(self) -> None:
         while not self._stop.is_set():
             try:
                 self._client.sources.look()
                 self.once()
+                self._problems.pop("following the pool", None)
             except MusterError as error:
                 log.info("%s", error)
-            except Exception:  # what is served already stays served
-                log.exception("following the pool failed")
             self._stop.wait(self._client.config.poll_seconds)
 
     def once(self) -> None:
@@ -268,6 +291,7 @@ class PoolRelay:
             try:
                 pause = min(service.post(ANNOUNCE, said).next, VALID_SECONDS / 2)
                 self._announced_until, failing = said.until, False
+                self._problems.pop("announcing", None)
             except MusterError as error:
                 if not failing:
                     log.warning("the service does not list this relay: %s", error)
@@ -285,8 +309,9 @@ class PoolRelay:
 
     def _facts(self) -> dict[str, Any]:
         pool = self._client.pool_id
-        facts = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step}
-        return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}
+        facts: dict[str, Any] = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step}
+        facts |= {"announced_until": self._announced_until, "url": self._serve.public_url}
+        return facts | {"problems": dict(self._problems)}
 
 
 # ---- The relay process
