@@ -25,10 +25,10 @@ from orchestrator.dashboard.evidence import Evidence
 from orchestrator.dashboard.page import interface_page, live_page
 from orchestrator.metrics import exposition
 from orchestrator.service import Service
-from protocol.announcements import Announcement, AnnouncementTaken
+from protocol import VERSION
 from protocol.api import endpoints, run, work
+from protocol.api.work import Announcement, AnnouncementTaken
 from protocol.http.limits import Buckets
-from protocol.version import VERSION
 from storage.keys import KEY_PATTERN
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

@@ -11,8 +11,8 @@ from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, ReceiptRow, UploadRow
 from protocol.api import work
+from protocol.api.work import ReceiptSigner, UploadReceipt
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.verdict import MAX_DOCUMENT_BYTES
 from storage.keys import object_key
 

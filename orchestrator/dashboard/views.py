@@ -27,8 +27,8 @@ from orchestrator.dashboard.answers import router as router
 from orchestrator.dashboard.documents import StepTally
 from orchestrator.dashboard.evidence import find_submission, panels
 from orchestrator.service import Service
-from protocol.announcements import SourceList
 from protocol.api import endpoints, run, views
+from protocol.api.work import SourceList
 from protocol.verdict import Code
 from storage.keys import object_key
 

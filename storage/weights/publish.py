@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from protocol.accounts import LocalAccount
-from protocol.curriculum_mask import MASK_FILE
+from protocol.curriculum import MASK_FILE
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
