@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         "--count",
         type=int,
         metavar="N",
-        help="attacks: submissions per row; load: nodes; spread: peers; http: requests; the result is not kept",
+        help="attacks: submissions per row; load: nodes; the result is not kept",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
     parser.add_argument(

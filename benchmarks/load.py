@@ -332,7 +332,7 @@ def run(
     quick: bool, progress: Callable[[str], None] = lambda line: None, only: str = "", count: int = NODES
 ) -> dict[str, Any]:
     """Run all cases with `count` nodes; return the keys of the module's docstring."""
-    keys, runs = node_keys(count), []
+    keys, runs = [NodeKey(number) for number in range(count)], []
     for database in ("sqlite", "postgresql"):
         for replicas in (1, 2):
             if only and only not in f"{database} {replicas}":
@@ -342,10 +342,6 @@ def run(
             runs.append({"database": database, "replicas": replicas, "nodes": count} | figures)
             progress(f"{database}, {replicas} replicas: {runs[-1]}")
     return {"runs": runs}
-
-
-def node_keys(count: int) -> list[NodeKey]:
-    return [NodeKey(number) for number in range(count)]
 
 
 @contextmanager
