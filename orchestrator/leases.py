@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
@@ -28,7 +28,6 @@ from orchestrator.scheduler import (
     Keep,
     Lease,
     Pace,
-    QueuedFile,
     QueueState,
     Requester,
     Rule,
@@ -170,20 +169,6 @@ class LeaseChange:
         return self._session.execute(changed).first() is not None
 
 
-@dataclass(frozen=True)
-class PoolFacts:
-    """What follows from one version of the chain's state and from the trainer's reports. `files`: pending ones, and
-    accepted ones that were not trained on; `affordable`: further files that the free budget covers."""
-
-    version: int = -1
-    consumed_files: ConsumedFiles = field(default_factory=ConsumedFiles)
-    files: list[QueuedFile] = field(default_factory=list)
-    accepted: int = 0
-    consumed: set[int] = field(default_factory=set)
-    affordable: int = 0
-    pace: Pace = field(default_factory=Pace)
-
-
 class Leases:
     """Grants and renews leases, one decision at a time. `file_units`: output tokens of the largest file."""
 
@@ -195,10 +180,10 @@ class Leases:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._progress: tuple[tuple[int, ...], float] = ((), clock())
-        self._facts = PoolFacts()
         self._aggregates = FileAggregates(view.pool_id)
         self._consumed = ConsumedFiles()
         self._reported: object = None
+        self._facts: tuple[int, ConsumedFiles, QueueState] | None = None
         self._counted: tuple[object, float, QueueState] | None = None
 
     def request(self, address: str, counter: int | None, ready: int | None = None) -> tuple[Decision, str | None]:
@@ -271,61 +256,54 @@ class Leases:
 
     def _queue_state(self) -> QueueState:
         now, state = self._clock(), self._view.state
-        pool, facts = self._view.pool(state), self.facts(state)
+        facts = self.facts(state)
         self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
-        progress = (pool.step if pool else -1, facts.consumed_files.newest, len(facts.consumed), facts.accepted)
+        progress = (facts.published or 0, facts.trained, len(facts.consumed), self._aggregates.accepted)
         if progress != self._progress[0]:
             self._progress = (progress, now)
-        key = (state.version, state.head, facts.consumed_files, self._store.version)
+        key = (state.version, state.head, self._consumed, self._store.version)
         if self._counted is not None:
             counted_key, when, queue = self._counted
             if counted_key == key and 0 <= now - when < RECOUNT_SECONDS:
                 return replace(queue, asked=self._asked, changed=self._progress[1])
-        queue = QueueState(
-            published=pool.step if pool and pool.steps else None,
-            usable=self._view.usable_step(state),
-            trained=facts.consumed_files.newest,
-            consumed=facts.consumed,
-            files=facts.files,
-            # Those whose files are not on chain yet.
-            leases=[
-                lease
-                for lease in self._store.open(now)
-                if (account := self._view.account(state, lease.node)) is None or account.counter <= lease.counter
-            ],
-            asked=self._asked,
-            granted=self._store.granted,
-            reached=self._store.reached,
-            closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
-            halted=_HALTED.get(pool.status, "") if pool else "",
-            affordable=facts.affordable,
-            changed=self._progress[1],
-            pace=facts.pace,
-        )
+        # Those whose files are not on chain yet.
+        leases = [
+            lease
+            for lease in self._store.open(now)
+            if (account := self._view.account(state, lease.node)) is None or account.counter <= lease.counter
+        ]
+        usable, changed = self._view.usable_step(state), self._progress[1]
+        queue = replace(facts, usable=usable, leases=leases, asked=self._asked, changed=changed)
         queue = replace(queue, count=in_flight(self._rule, queue, now))
         self._counted = key, now, queue
         return queue
 
-    def facts(self, state: State) -> PoolFacts:
-        """Return what follows from a state and the reports, computed once for both."""
-        if self._facts.version == state.version and self._facts.consumed_files is self._consumed:
-            return self._facts
+    def facts(self, state: State) -> QueueState:
+        """Return what of the queue follows from a state and the reports, computed once for both."""
+        if self._facts is not None and self._facts[0] == state.version and self._facts[1] is self._consumed:
+            return self._facts[2]
         self._aggregates.update(state, self._consumed)
-        aggregates, pool = self._aggregates, self._view.pool(state)
-        affordable, pace = 0, Pace()
+        pool, affordable, pace = self._view.pool(state), 0, Pace()
         if pool is not None:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
-            affordable = max(0, escrow(state, pool.pool, aggregates.sums).free) // max(1, cost)
+            affordable = max(0, escrow(state, pool.pool, self._aggregates.sums).free) // max(1, cost)
             newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-RECENT_FILES:]]
             pace = measure(pool, newest, self._store.grants_since(self._clock() - MEMORY_SECONDS))
-        self._facts = PoolFacts(
-            version=state.version,
-            consumed_files=self._consumed,
-            files=aggregates.queued,
-            accepted=aggregates.accepted,
-            consumed=set(aggregates.consumed),
+        facts = QueueState(
+            published=pool.step if pool and pool.steps else None,
+            usable=None,
+            trained=self._consumed.newest,
+            consumed=set(self._aggregates.consumed),
+            files=self._aggregates.queued,
+            leases=(),
+            asked={},
+            granted=self._store.granted,
+            reached=self._store.reached,
+            closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
+            halted=_HALTED.get(pool.status, "") if pool else "",
             affordable=affordable,
             pace=pace,
         )
-        return self._facts
+        self._facts = state.version, self._consumed, facts
+        return facts
