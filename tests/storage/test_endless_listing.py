@@ -35,20 +35,19 @@ def listed(keyed: range, last: int, seconds: float = 0.0) -> tuple[list[str], in
         try:
             return list(bucket.list("envelopes/")), next(numbers)
         except UnreachableError as error:
-            assert "without an end" in str(error)
-            return ["given up"], next(numbers)
+            return [error.what], next(numbers)
 
 
 def test_empty_pages_without_an_end_are_given_up() -> None:
     keys, pages = listed(range(0), last=50 * MAX_EMPTY_PAGES)  # so that a listing that does not give up ends, too
-    assert keys == ["given up"]
+    assert "without an end" in keys[0]
     assert pages <= MAX_EMPTY_PAGES + 2
 
 
 def test_slow_empty_pages_are_given_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "EMPTY_SECONDS", 0.2)
     keys, pages = listed(range(0), last=MAX_EMPTY_PAGES - 2, seconds=0.1)
-    assert keys == ["given up"]
+    assert "without an end" in keys[0]
     assert pages < MAX_EMPTY_PAGES - 2
 
 
