@@ -25,6 +25,7 @@ from protocol.identity import PoolId
 from storage.keys import MissingObjectError, check_content
 from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
+from tests.orchestrator.databases import KINDS, Open, empty_database
 
 URL = "http://127.0.0.1:8700"
 SHA = "ab" * 32
@@ -132,3 +133,17 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path, chain)
     yield made
     made.db.close()
+
+
+@pytest.fixture(params=KINDS)
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one more replica's database, of either kind."""
+    url, opened = empty_database(request.param, tmp_path), list[Database]()
+
+    def open_database() -> Database:
+        opened.append(Database(url))
+        return opened[-1]
+
+    yield open_database
+    for db in opened:
+        db.close()

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from protocol.waits import wait_for
 from tests.conftest import free_port
 from tests.orchestrator.chain import NODE, OWNER, TERMS
 from tests.orchestrator.conftest import POOL, SHA, Desk
-from tests.orchestrator.databases import KINDS, empty_database
+from tests.orchestrator.databases import Open, empty_database
 
 BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 
@@ -85,21 +84,6 @@ def test_postgresql(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
-Open = Callable[[], Database]
-
-
-@pytest.fixture(params=KINDS)
-def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens one more replica's database."""
-    url, opened = empty_database(request.param, tmp_path), list[Database]()
-
-    def open_database() -> Database:
-        opened.append(Database(url))
-        return opened[-1]
-
-    yield open_database
-    for one in opened:
-        one.close()
 
 
 def test_a_nonce_is_used_once_over_all_replicas(replica: Open) -> None:
