@@ -22,8 +22,8 @@ from orchestrator.auth import (
 from orchestrator.dashboard import views
 from orchestrator.dashboard.answers import AnswerCache, CurrentService, Query
 from orchestrator.dashboard.evidence import Evidence
+from orchestrator.dashboard.metrics import exposition
 from orchestrator.dashboard.page import interface_page, live_page
-from orchestrator.metrics import exposition
 from orchestrator.service import Service
 from protocol import VERSION
 from protocol.api import endpoints, run, work

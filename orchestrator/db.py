@@ -165,7 +165,7 @@ class Database:
                 what = f"the database {_shown(url)} does not open: {error.orig}"
                 raise UnreachableError(what, "check the URL") from None
             except DBAPIError as error:
-                hint = "restore a copy, or move the file away: all but heartbeats and reports comes from the chain"
+                hint = "restore it from a copy, or move it away: all but heartbeats and reports comes from the chain"
                 raise UnreachableError(f"the database {_shown(url)} is not usable: {error.orig}", hint) from None
             stack.pop_all()
 

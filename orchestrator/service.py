@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from orchestrator.aggregates import ConsumedFiles, load_consumed, store_consumed
 from orchestrator.auth import HttpError
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import ChainWatcher, PoolView
+from orchestrator.dashboard.solve_rates import SolveRates
 from orchestrator.db import Database, StepReportRow
 from orchestrator.heartbeats import Heartbeat, HeartbeatStore
-from orchestrator.leases import Leases
-from orchestrator.scheduler import Keep, Refuse, Rule, Wait
-from orchestrator.solve_rates import SolveRates
+from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
+from orchestrator.scheduling.leases import Leases
+from orchestrator.scheduling.scheduler import Keep, Refuse, Rule, Wait
 from orchestrator.sources import AnnouncedSources
 from orchestrator.uploads import ObjectStore, Uploads
 from protocol import VERSION

@@ -19,13 +19,13 @@ from pydantic import AfterValidator, Field
 from chain.deployment import FOLDER, NetworkConfig
 from chain.indexer.records import Pool, Status, Submission, Terms
 from chain.indexer.state import State
-from orchestrator.aggregates import ConsumedFiles
 from orchestrator.auth import HttpError
 from orchestrator.dashboard import documents
 from orchestrator.dashboard.answers import CurrentService, Query, view
 from orchestrator.dashboard.answers import router as router
 from orchestrator.dashboard.documents import StepTally
 from orchestrator.dashboard.evidence import find_submission, panels
+from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import endpoints, run, views
 from protocol.api.work import SourceList

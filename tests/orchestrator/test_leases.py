@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError
 from chain.indexer.projection import Projection
 from orchestrator.chain import PoolView
 from orchestrator.db import Database
-from orchestrator.leases import EXPIRED_SECONDS, Leases, LeaseStore
-from orchestrator.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
+from orchestrator.scheduling.leases import EXPIRED_SECONDS, Leases, LeaseStore
+from orchestrator.scheduling.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
 from protocol.accounts import Account as Key
 from tests.orchestrator.chain import ScriptedChain
 from tests.orchestrator.databases import KINDS, Open, empty_database

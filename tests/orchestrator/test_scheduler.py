@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.records import Pool, Status, Step, Submission
-from orchestrator.scheduler import (
+from orchestrator.scheduling.scheduler import (
     Decision,
     Grant,
     Keep,
@@ -26,7 +26,7 @@ from orchestrator.scheduler import (
     measure,
     renew,
 )
-from orchestrator.scheduler import decide as decide_for
+from orchestrator.scheduling.scheduler import decide as decide_for
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS

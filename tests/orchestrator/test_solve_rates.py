@@ -10,8 +10,8 @@ import pytest
 
 from chain.indexer.records import Pool, Step, Submission
 from chain.indexer.state import State
+from orchestrator.dashboard.solve_rates import SolveRates, solved_bin
 from orchestrator.db import Database
-from orchestrator.solve_rates import SolveRates, solved_bin
 from protocol.api.views import Difficulties
 from protocol.curriculum import MASK_FILE, CurriculumMask, SolveRate, build_mask
 from protocol.errors import IntegrityError

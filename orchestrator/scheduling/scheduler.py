@@ -1,4 +1,4 @@
-"""Which node may make which file: pure decisions. `orchestrator.leases` keeps the leases.
+"""Which node may make which file: pure decisions. `orchestrator.scheduling.leases` keeps the leases.
 
 Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, where k is the newest published step. A
 step consumes a fixed number of files. So a file's age when it is used follows from its place in the queue, not from the

@@ -12,7 +12,7 @@ from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from orchestrator.db import ConsumedRow, StepReportRow
 from orchestrator.ledger import FileSums, sums_of
-from orchestrator.scheduler import QueuedFile
+from orchestrator.scheduling.scheduler import QueuedFile
 
 
 @dataclass(frozen=True)

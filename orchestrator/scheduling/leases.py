@@ -16,11 +16,11 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from chain.indexer.state import State
-from orchestrator.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
 from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, LeaseChangeRow, LeaseRow
 from orchestrator.ledger import escrow
-from orchestrator.scheduler import (
+from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
+from orchestrator.scheduling.scheduler import (
     MEMORY_SECONDS,
     RECENT_FILES,
     Decision,
