@@ -190,7 +190,6 @@ def _finished(client: ChainClient, folder: Path) -> Deployment | None:
 
 
 def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: bool) -> DeploymentProgress:
-    """The saved progress if it fits, else a new one from the deployer's next nonce."""
     genesis = client.block(0)
     genesis_hash = "0x" + (genesis.hash.hex() if genesis else "00" * 32)
     config = sha256_hex(canonical_json(network.suite.model_dump(mode="json")))
@@ -217,7 +216,6 @@ def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: 
 
 
 def _settled_nonce(client: ChainClient) -> int:
-    """The deployer's nonce once none of its transactions is pending."""
 
     def ready() -> tuple[int] | None:
         latest, pending = (
@@ -252,7 +250,6 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: DeploymentProgr
 
 
 def _check_nonce(client: ChainClient, first: Creation) -> None:
-    """The next contract must be able to get its nonce, on which all addresses depend."""
     nonce = _settled_nonce(client)
     if nonce != first.nonce:
         raise ConfigError(
@@ -262,7 +259,6 @@ def _check_nonce(client: ChainClient, first: Creation) -> None:
 
 
 def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str) -> dict[str, tuple[Any, ...]]:
-    """Constructor arguments: docs/reference/contracts.md, Deployment."""
     config = network.suite
     suite, timelock = tuple(addresses[name] for name in abi.SUITE), addresses["Timelock"]
     penalties = config.penalties.as_tuple()
@@ -320,7 +316,6 @@ def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: l
 
 
 def _write_verification(folder: Path, creations: list[Creation]) -> None:
-    """Explorer inputs are a convenience: a changed source is reported, not fatal."""
     for creation in creations:
         try:
             document = Artifact.load(creation.contract).verification(creation.arguments)

@@ -111,7 +111,6 @@ def _members(struct: str) -> tuple[str, ...]:
 
 
 def _word(kind: str, value: Value) -> bytes:
-    """The 32-byte word of one member."""
     if kind == "string" and isinstance(value, str):
         return _text_hash(value)
     if kind == "bytes" and isinstance(value, bytes):

@@ -69,7 +69,7 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert state.nodes[node.address].stake == 0
     assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
-    assert suite.node_challenges.challenge_of(number).outcome is CaseOutcome.UPHELD
+    assert suite.node_challenges.read("challengeOf", number)["outcome"] == CaseOutcome.UPHELD
     assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
 
 

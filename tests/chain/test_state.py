@@ -241,7 +241,7 @@ def test_owner_and_operator_lifecycle(game: Game) -> None:
     assert state.nodes[node.address].stake == 0
 
 
-def test_invites_permits_and_their_misuse(game: Game) -> None:
+def test_invites_and_their_misuse(game: Game) -> None:
     from tests.chain.game import terms
 
     game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * TOKEN).send()
@@ -249,8 +249,7 @@ def test_invites_permits_and_their_misuse(game: Game) -> None:
     suite = game.deployed.suite(operator)
     expiry = suite.client.now() + 1000
     consent = suite.stakes.sign_consent(node, operator.address, expiry)
-    permit = suite.token.sign_permit(operator, suite.stakes.address, 20 * TOKEN, expiry)
-    suite.stakes.register_node_with_permit(node.address, 20 * TOKEN, expiry, consent, permit).send()
+    suite.stakes.register_node(node.address, 20 * TOKEN, expiry, consent).send()
     with pytest.raises(ContractError) as uninvited:
         suite.pools.join(game.pool, node.address).send()
     assert uninvited.value.name == "InviteRequired"
