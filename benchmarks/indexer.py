@@ -1,7 +1,7 @@
 """Measure the chain indexer: how its costs grow with the history, and whether faults leave a trace in its state.
 
-`python -m benchmarks indexer [--quick]`. Keys: `histories`, by number of events: those read over HTTP from another
-process, checked, stored, decoded and applied to the state at `events_per_s`; then `turn_ms`, a turn with one block of
+`python -m benchmarks indexer [--quick]`. Keys: `histories`, by size: `events` read over HTTP from another process,
+checked, stored, decoded and applied to the state at `events_per_s`; then `turn_ms`, a turn with one block of
 `block_events` events (median of TURNS); `reorganisation_ms`, of eight blocks; `restart_ms`, from the file on disk;
 `rss_mb` at the end. `schedules` of faults tried (benchmarks/schedules.py), `differing`: those whose state differs from
 one rebuilt from scratch; `faults`: how many of each kind occurred; `load`: the machine's load average at the end.
@@ -31,7 +31,8 @@ from chain.indexer.projection import Projection
 from chain.rpc import ChainReader, FailoverProvider
 
 FILES = 16  # in a block
-BLOCKS, QUICK_BLOCKS = (2_040, 20_400), (500, 1_500)
+BLOCKS = {"1e5": 2_040, "1e6": 20_400}
+QUICK_BLOCKS = {"quick": 700, "quick twice": 1_400}
 TURNS = 40
 SCHEDULES, QUICK_SCHEDULES = 200, 20
 
@@ -111,6 +112,7 @@ def measure(url: str, blocks: int, folder: Path) -> dict[str, Any]:
     projection = opened()
     restart = 1000 * (time.monotonic() - began)
     turn("mine")
+    memory = psutil.Process().memory_info().rss / (1 << 20)
     files = projection.state.submissions_of(1)
     assert [file.sequence for file in files] == list(range(len(files)))
     assert len(files) > (blocks - 1) * FILES, "every file must be in the state"
@@ -119,7 +121,7 @@ def measure(url: str, blocks: int, folder: Path) -> dict[str, Any]:
         "turn_ms": round(statistics.median(turns), 1),
         "reorganisation_ms": round(statistics.median(reorganisations), 1),
         "restart_ms": round(restart, 1),
-        "rss_mb": round(psutil.Process().memory_info().rss / (1 << 20)),
+        "rss_mb": round(memory),
         "open_files": len(projection.state.submissions),
     }
 
@@ -127,10 +129,9 @@ def measure(url: str, blocks: int, folder: Path) -> dict[str, Any]:
 def run(quick: bool, progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Both parts; returns the keys of the module's docstring."""
     histories = {}
-    for blocks in QUICK_BLOCKS if quick else BLOCKS:
-        found = _history(blocks)
-        histories[str(found.pop("events"))] = found
-        progress(f"{blocks} blocks: {found}")
+    for name, blocks in (QUICK_BLOCKS if quick else BLOCKS).items():
+        histories[name] = _history(blocks)
+        progress(f"{name}: {histories[name]}")
     faults, differing = Counter[str](), 0
     count = QUICK_SCHEDULES if quick else SCHEDULES
     for seed in range(count):

@@ -80,7 +80,7 @@ _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
                        r"access denied"),
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
-freely. tests/chain/test_provider_errors.py holds the providers' answers that these patterns were written for."""
+freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""
 _PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _MEANINGS]
 _BUSY_CODES = frozenset({429, 15, 30, -32005, -32007, -32011, -32012, -32015, -32016, -32017, -32022, -32029, -32090,
                          -32097})  # fmt: skip

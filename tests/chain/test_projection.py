@@ -157,7 +157,7 @@ def test_an_archived_file_that_an_event_touches_changes(archived: tuple[Scripted
 def test_a_restart_reads_the_checkpoint_and_what_came_after_it(
     archived: tuple[ScriptedChain, Projection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chain, projection = archived
+    chain, _ = archived
     history, read = chain.history, list[Event]()
 
     def counted(after: int = -1) -> Iterable[Event]:
