@@ -31,8 +31,8 @@ from protocol.config import AdamWConfig, EnvironmentConfig, MuonConfig, Optimize
 from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
 from protocol.delta.tensors import decode_tensor, encode_tensor
 from protocol.models import load_tokenizer, save_byte_tokenizer
-from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig
+from trainer.data.batch import Group, TrainRollout
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
 

@@ -30,7 +30,7 @@ from environments.pool import PoolEnvironments
 from protocol.config import ModelConfig, OptimizerConfig, PoolConfig, ScheduleConfig, TrainConfig, WorkConfig
 from protocol.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
-from trainer.batch import Group, TrainRollout, micro_batch
+from trainer.data.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from validator.judging.context import SubmissionFacts

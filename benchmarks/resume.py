@@ -31,14 +31,14 @@ from protocol.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.encoding import sha256_hex
 from protocol.files import die_with_parent, file_digests
 from protocol.models import save_byte_tokenizer
-from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.data.batch import Group, TrainRollout
 from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.records import Records, read_records
-from trainer.tiny_model import PHRASES, tiny_qwen2
+from trainer.model.tiny_model import PHRASES, tiny_qwen2
+from trainer.reports.records import Records, read_records
 from trainer.train import TrainingProgress
 
 STEPS, FILES = 16, 2

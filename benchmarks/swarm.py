@@ -45,9 +45,9 @@ from swarm.inbox import EnvelopeInbox
 from swarm.inspection import InspectedGroup, Inspector
 from swarm.member import MemberParts, SwarmMember, judge_of
 from swarm.sampling import Offer
-from trainer.base_model import base_model
 from trainer.learner import Learner
-from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
+from trainer.model.base_model import base_model
+from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 Progress = Callable[[str], None]
 Row = dict[str, Any]

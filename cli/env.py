@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from environments.base import Problem
     from environments.checking import EnvironmentCheck, ScreenReport
     from protocol.config import PoolConfig
-    from trainer.problem_filter import FilterReport
+    from trainer.data.problem_filter import FilterReport
 
 app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
 
@@ -183,7 +183,7 @@ def filter_problems(
     from protocol.config import PoolConfig
     from protocol.encoding import load_document
     from protocol.files import explained, write_atomic
-    from trainer.problem_filter import FilterPlan, run_filter
+    from trainer.data.problem_filter import FilterPlan, run_filter
 
     config = load_document(pool_config, PoolConfig)
     if lowest > highest:

@@ -529,7 +529,7 @@ def world_problems(config: PoolConfig, folder: Path | None = None) -> list[PoolP
 
 def missing_model(source: str) -> str:
     """Why there is no such model, if that is known for certain; an id that cannot be looked up now counts as one."""
-    from trainer.tiny_model import TINY_SOURCE
+    from trainer.model.tiny_model import TINY_SOURCE
 
     folder = Path(source).expanduser()
     if source == TINY_SOURCE:

@@ -37,7 +37,7 @@ from protocol.files import write_atomic
 from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
-from trainer.records import read_records
+from trainer.reports.records import read_records
 from validator.rounds import deciding_round
 
 SILENCE_SECONDS = 6.0

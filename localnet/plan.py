@@ -14,7 +14,7 @@ from localnet.ports import claim_port
 from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import TOKEN
 from protocol.seeds import AUDIT_EVERYTHING
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"

@@ -11,7 +11,7 @@ from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, work
 from tests.conftest import TOKEN
-from trainer.canaries import StepCanaries
+from trainer.pool.canaries import StepCanaries
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 

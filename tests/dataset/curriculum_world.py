@@ -27,7 +27,7 @@ from storage.weights.publish import publish
 from tests.chain.game import Game
 from tests.validator.world import CONFIG as PLAIN
 from tests.validator.world import tokenizer_folder
-from trainer.curriculum import MaskWriter
+from trainer.data.curriculum import MaskWriter
 
 LEARN = Curriculum(tries=4, lowest=250, highest=750, window=2, most=900)
 ENVIRONMENT = PLAIN.environments[0].model_copy(

@@ -25,7 +25,7 @@ from tests.dataset.altered import alter, named
 from tests.dataset.world import SoldWork
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator import tiny
-from trainer.problem_filter import FilterPlan, run_filter
+from trainer.data.problem_filter import FilterPlan, run_filter
 from validator.judging.pipeline import judge
 from worker.produce import Producer
 

@@ -18,8 +18,8 @@ from localnet.ports import claim_port
 from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
 from tests.e2e.test_turns import ToolDemo, rows_of
-from trainer.base_model import Recipe, warm_up
-from trainer.records import Records
+from trainer.model.base_model import Recipe, warm_up
+from trainer.reports.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2

@@ -24,8 +24,8 @@ from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import usual_use
 from swarm.state import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
-from trainer.batch import Group
 from trainer.checkpoint import checkpoints
+from trainer.data.batch import Group
 
 LIMITS = EnvelopeLimits.of(DOCUMENT)
 

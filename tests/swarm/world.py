@@ -16,7 +16,7 @@ from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocumen
 from swarm.exchange import FolderExchange
 from swarm.main import MemberDaemon
 from swarm.member import AssembledMember, assemble
-from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
+from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}

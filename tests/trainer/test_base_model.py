@@ -15,9 +15,9 @@ from protocol.errors import ConfigError
 from protocol.files import file_digests
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.rollout_file.rows import interleaved
-from trainer.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.model.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.model.tiny_model import PHRASES, tiny_model_config
 from trainer.sft import ConversationEncoder
-from trainer.tiny_model import PHRASES, tiny_model_config
 
 QUICK = Recipe(worked_steps=3, mixed_steps=2, batch=4)
 

@@ -31,7 +31,8 @@ from runtime.process import EngineConfig
 from tests.trainer.solver import Solver
 from tests.validator import tiny
 from trainer.config import EvaluationProcessConfig
-from trainer.evaluate import (
+from trainer.model.tiny_model import tiny_model_config
+from trainer.reports.evaluate import (
     Candidate,
     EvaluationJob,
     EvaluationProcess,
@@ -42,7 +43,6 @@ from trainer.evaluate import (
     reported_ks,
     standard_error,
 )
-from trainer.tiny_model import tiny_model_config
 
 
 @given(st.integers(1, 7), st.data())
@@ -169,7 +169,7 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import os, subprocess, sys, time\n"
-            "argv = [sys.executable, '-m', 'trainer.evaluate', *sys.argv[1:], str(os.getpid())]\n"
+            "argv = [sys.executable, '-m', 'trainer.reports.evaluate', *sys.argv[1:], str(os.getpid())]\n"
             "print(subprocess.Popen(argv).pid, flush=True)\n"
             "time.sleep(600)",
             str(job),

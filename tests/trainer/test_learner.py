@@ -13,9 +13,9 @@ from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerCon
 from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
 from tests.trainer.helpers import small_model, some_groups
-from trainer.batch import Group, micro_batch
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
+from trainer.data.batch import Group, micro_batch
 from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy

@@ -14,8 +14,8 @@ from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
 from tests.trainer.solver import Solver
 from tests.validator import tiny
-from trainer.problem_filter import FilterPlan, FilterReport, run_filter
-from trainer.tiny_model import tiny_model_config
+from trainer.data.problem_filter import FilterPlan, FilterReport, run_filter
+from trainer.model.tiny_model import tiny_model_config
 
 SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
 CONFIG = PoolConfig(

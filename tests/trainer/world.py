@@ -27,7 +27,7 @@ from storage.s3 import S3Settings
 from tests.chain.game import terms
 from trainer.config import TrainerConfig
 from trainer.model.sharding import Placement
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 from trainer.train import Trainer, TrainerServices
 
 OWNER = KeyPair.from_key(b"\x07" * 32)

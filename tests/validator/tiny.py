@@ -14,7 +14,7 @@ from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConf
 from protocol.models import save_byte_tokenizer
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
-from trainer.tiny_model import tiny_qwen2
+from trainer.model.tiny_model import tiny_qwen2
 from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer

@@ -17,7 +17,7 @@ from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_has
 from protocol.errors import ConfigError
 from protocol.files import explained, file_digests
 from protocol.seeds import all_targets
-from trainer.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
+from trainer.reports.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
 
 _SOLVED = 1.0
 

@@ -31,8 +31,8 @@ from protocol.errors import ConfigError
 from protocol.files import explained, file_digests, locked, user_cache, write_atomic, write_folder
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from trainer.model.policy import Policy, model_folder
+from trainer.model.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
 from trainer.sft import Conversation, ConversationEncoder, Example, Message, Part, SftLearner
-from trainer.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
 
 
 def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config import AdvantageName
-from trainer.batch import Group, GroupSettings, TrainRollout
+from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 Rewards = NDArray[np.float64]
 Advantage = Callable[[Rewards], Rewards]
