@@ -21,7 +21,8 @@ from engines.decoding import from_bytes, to_bytes
 from engines.precision import require_full_precision
 from engines.vllm import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
 from protocol.errors import MusterError
-from protocol.sampling.noise import NoiseKey, choose
+from protocol.sampling.device import choose
+from protocol.sampling.noise import NoiseKey
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many
 

@@ -132,13 +132,9 @@ def _uniform(x: Any) -> Floats:
 def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
     """Sample one token per row.
 
-    logits: [B, V] float32 (array or tensor; CUDA's stay there). keys, positions: one per row. A row's token depends on
-    that row alone. Raises MusterError if a row has a NaN or no finite logit.
+    logits: [B, V] float32 (array or CPU tensor). keys, positions: one per row. A row's token depends on that row alone.
+    Raises MusterError if a row has a NaN or no finite logit.
     """
-    if getattr(logits, "is_cuda", False):
-        from protocol.sampling.cuda import choose as choose_on_cuda
-
-        return choose_on_cuda(logits, keys, positions, temperature)
     matrix = _matrix(logits, len(keys), temperature)
     _counted(keys, positions, len(keys))
     tokens = np.empty(len(keys), dtype=np.int64)
