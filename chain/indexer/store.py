@@ -53,13 +53,18 @@ def _version() -> str:
 
 
 class Archive:
-    """A checkpoint of the projected state, and what left it for good. Thread-safe. Its records are read-only."""
+    """A checkpoint of the projected state, and what left it for good, in a file or in memory. Thread-safe. Its records
+    are read-only, and stay readable for whoever holds a state after the event store was closed."""
 
-    def __init__(self, db: sqlite3.Connection | None = None, mutex: Any = None) -> None:
-        self._db = db or sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._mutex = mutex or threading.RLock()
+    def __init__(self, path: Path | None = None) -> None:
+        options: Any = {"isolation_level": None, "check_same_thread": False, "timeout": 10}
+        self._db = sqlite3.connect(path or ":memory:", **options)
+        self._mutex = threading.RLock()
         self._db.executescript(_ARCHIVE)
         self.lane = lru_cache(maxsize=1024)(self._lane)
+
+    def __del__(self) -> None:
+        self._db.close()
 
     def __deepcopy__(self, memo: object) -> "Archive":
         return self
@@ -96,13 +101,14 @@ class Archive:
             self._db.execute("INSERT INTO checkpoint VALUES (?, ?, ?)", (head, _version(), pickle.dumps(state)))
         self.lane.cache_clear()
 
-    def clear(self, above: int = -1) -> None:
-        """Forget everything, if the checkpoint is above block `above`."""
+    def clear(self, db: sqlite3.Connection | None = None, above: int = -1) -> None:
+        """Forget everything, if the checkpoint is above block `above`; as part of a transaction of `db`, if given."""
         with self._mutex:
-            row = self._db.execute("SELECT block FROM checkpoint").fetchone()
+            db = db or self._db
+            row = db.execute("SELECT block FROM checkpoint").fetchone()
             if row is None or row[0] > above:
                 for table in ("checkpoint", "lanes", "payments"):
-                    self._db.execute(f"DELETE FROM {table}")
+                    db.execute(f"DELETE FROM {table}")
         self.lane.cache_clear()
 
 
@@ -125,7 +131,7 @@ class EventStore:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_SCHEMA)
             self._identify(identity)
-            self.archive = Archive(self._db, self._mutex)
+            self.archive = Archive(path)
         except sqlite3.DatabaseError as error:
             self._lock_file.release()
             if isinstance(error, sqlite3.OperationalError):
@@ -186,7 +192,7 @@ class EventStore:
         with self._mutex, self._transaction():
             self._db.execute("DELETE FROM logs WHERE block > ?", (block,))
             self._db.execute("DELETE FROM blocks WHERE number > ?", (block,))
-            self.archive.clear(above=block)
+            self.archive.clear(self._db, above=block)
             self._set_meta("cursor", str(block))
             self._set_meta("generation", str(self.generation + 1))
 
