@@ -112,9 +112,9 @@ def fees_paid(state: State, pool_id: int) -> Counter[str]:
 def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
     """Return address → base units of all payments of these kinds to it, over all pools unless one is named."""
     out = Counter[str]()
-    for payment in state.payments:
-        if payment.kind in kinds and pool_id in (None, payment.pool):
-            out[payment.to] += payment.amount
+    for (kind, to, pool), amount in state.paid.items():
+        if kind in kinds and pool_id in (None, pool):
+            out[to] += amount
     return out
 
 
@@ -216,7 +216,7 @@ def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
 
 
 def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
-    for payment in state.payments:
+    for payment in state.all_payments():
         if payment.pool == pool:
             amount = {"amount_grains": payment.amount}
             yield _copied(payment, "kind", "to", "node", "units") | amount | _copied(payment, "block", "time", "tx")

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from chain.indexer.records import Account, Pool, Slash, Status, Submission
+from chain.indexer.records import Account, Pool, Seat, Slash, Status, Submission
 from chain.indexer.state import State
 from orchestrator.heartbeats import Heartbeat, node_state
 from orchestrator.ledger import escrow, fees_paid, rows
+from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
 from protocol.api.run import NodeState
@@ -123,26 +124,37 @@ class Snapshot:
     def validators(self) -> list[run.ValidatorEntry]:
         """Return every owner of seats, with the votes, fees and penalties in this pool."""
         fees, votes = fees_paid(self.state, self.pool_id), Counter[int]()  # seat → files it revealed a vote on
-        for (of, _), lane in self.state.lanes.items():
-            for voting_round in lane.rounds if of == self.pool_id else ():
+        for lane in self.state.lanes_of(self.pool_id):
+            for voting_round in lane.rounds:
                 for member in voting_round.reveals:
                     votes[voting_round.seats[member]] += len(lane.sequences)
-        entries = []
-        for owner in sorted({seat.owner for seat in self.state.seats.values()}):
-            seats = [seat for seat in self.state.seats.values() if seat.owner == owner]
-            own = [self.heartbeats[key] for key in {owner, *(seat.voter for seat in seats)} if key in self.heartbeats]
-            newest = max(own, key=lambda heartbeat: heartbeat.last_seen, default=None)
-            entries.append(
-                run.ValidatorEntry(
-                    address=owner,
-                    seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
-                    votes=sum(votes[seat.seat] for seat in seats),
-                    fees=fees[owner],
-                    penalised=sum(seat.penalised for seat in seats),
-                    **self._health(newest, left=not any(seat.active for seat in seats)),
-                )
+        return [
+            run.ValidatorEntry(
+                address=owner,
+                seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
+                votes=sum(votes[seat.seat] for seat in seats),
+                fees=fees[owner],
+                penalised=sum(seat.penalised for seat in seats),
+                **self._health(newest, left=not any(seat.active for seat in seats)),
             )
-        return entries
+            for owner, seats, newest in self._owners()
+        ]
+
+    def validator_states(self) -> dict[str, NodeState]:
+        """Return the state of every owner of seats, by address."""
+        return {
+            owner: node_state(newest, self.now, left=not any(seat.active for seat in seats))
+            for owner, seats, newest in self._owners()
+        }
+
+    def _owners(self) -> Iterator[tuple[str, list[Seat], Heartbeat | None]]:
+        """Yield every owner of seats with the newest heartbeat of its keys."""
+        by_owner: dict[str, list[Seat]] = {}
+        for seat in self.state.seats.values():
+            by_owner.setdefault(seat.owner, []).append(seat)
+        for owner, seats in sorted(by_owner.items()):
+            own = [self.heartbeats[key] for key in {owner, *(seat.voter for seat in seats)} if key in self.heartbeats]
+            yield owner, seats, max(own, key=lambda heartbeat: heartbeat.last_seen, default=None)
 
     def others(self) -> list[run.OtherEntry]:
         """Return processes that send heartbeats and are neither nodes nor validators: the trainer."""
@@ -190,7 +202,7 @@ def status(snapshot: Snapshot) -> run.RunStatus:
         chain_error=snapshot.view.error,
         held=snapshot.held_steps(),
         nodes=snapshot.node_states(),
-        validators={owner.address: owner.state for owner in snapshot.validators()},
+        validators=snapshot.validator_states(),
     )
 
 
@@ -283,8 +295,8 @@ def _extended(span: tuple[int, int] | None, time: int) -> tuple[int, int]:
 # ---- Files and what became of them
 
 
-def submission_fields(state: State, sub: Submission, consumed: Any) -> dict[str, Any]:
-    """Return the fields of a SubmissionEntry, and the record's other fields. `consumed`: ConsumedFiles."""
+def submission_fields(state: State, sub: Submission, consumed: ConsumedFiles) -> dict[str, Any]:
+    """Return the fields of a SubmissionEntry, and the record's other fields."""
     steps = consumed.steps(sub)
     return vars(sub) | {
         "decided": sub.decided_time or None,

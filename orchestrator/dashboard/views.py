@@ -87,7 +87,7 @@ def get_sources(query: Query) -> SourceList:
 @view(endpoints.OVERVIEW, "Where the run stands, in short")
 def get_overview(query: Query) -> views.Overview:
     state, pool, tallies = query.state, query.pool, query.tallies().values()
-    nodes, owners = query.node_states().values(), query.validators()
+    nodes, owners = query.node_states().values(), query.validator_states().values()
     reward, heldout = newest_reward(query.service.reports())
     heard, moved = (
         None if time is None else max(0.0, query.now - time) for time in (query.view.heard, query.view.moved)
@@ -103,7 +103,7 @@ def get_overview(query: Query) -> views.Overview:
         tokens=sum(tally.tokens for tally in tallies),
         throughput=_throughput(query),
         nodes=Counter(node.value for node in nodes),
-        validators=Counter(owner.state.value for owner in owners if owner.state is not run.NodeState.LEFT),
+        validators=Counter(owner.value for owner in owners if owner is not run.NodeState.LEFT),
         map="".join(node.value[0] for node in nodes),
         held=query.held_steps(),
         disputes=sum(of == query.pool_id for of, _ in state.disputes),
