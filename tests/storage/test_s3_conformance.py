@@ -10,14 +10,11 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from protocol.api.work import UploadTicket
-from protocol.errors import ConfigError
 from storage.keys import object_key
-from storage.s3 import AccessKey, Bucket, Presigner, sign_url
+from storage.s3 import Bucket, Presigner, sign_url
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.clock import signed_at
 
@@ -182,28 +179,3 @@ def test_injected_headers(s3: ServiceProcess, bucket: Bucket, ticket: UploadTick
     bucket.put(object_key("shards", SHA), DATA)
     for name, value in (("x-amz-copy-source", f"/muster/{object_key('shards', SHA)}"), ("x-amz-acl", "public-read")):
         refused_put(s3, bucket, ticket.url, ticket.headers | {name: value}, DATA)
-
-
-def test_urls_are_signed_as_boto3_signs_them(s3: ServiceProcess, bucket: Bucket) -> None:
-    """The peer: the URL of boto3's own client for the same request and second."""
-    settings = settings_of(s3)
-    access = settings.access()
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3.url,
-        aws_access_key_id=access.access_key,
-        aws_secret_access_key=access.secret_key,
-        region_name="us-east-1",
-        config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
-    )
-    for _ in range(5):
-        with signed_at(datetime.now(UTC)):
-            theirs = client.generate_presigned_url("get_object", Params={"Bucket": "muster", "Key": KEY}, ExpiresIn=300)
-            ours = Presigner(settings).presign_get(KEY, 300)
-        assert theirs.split("X-Amz-Signature=")[1] == ours.split("X-Amz-Signature=")[1]
-
-
-def test_bad_access_key_is_a_clear_error(s3: ServiceProcess, bucket: Bucket) -> None:
-    wrong = Bucket(settings_of(s3), AccessKey(access_key="local:muster", secret_key="wrong"))
-    with pytest.raises(ConfigError, match="refuses"):
-        wrong.get(KEY)
