@@ -135,15 +135,6 @@ class ConsumedRow(Base):
     sha256: Mapped[str] = mapped_column(String(64), default="")
 
 
-class SolveCountsRow(Base):
-    """How often a file's problems were solved; `counts` is canonical JSON: [environment, number, tried, solved] of
-    each. A function of the file alone, so it never changes; which files count is decided by the chain."""
-
-    __tablename__ = "solve_counts"
-    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    counts: Mapped[str] = mapped_column(Text)
-
-
 class Database:
     """Sessions over one engine whose tables have this version's schema. Several replicas may share a database.
 

@@ -79,7 +79,7 @@ def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
     leader.close()
 
 
-TASKS = ("chain", "pruning", "solve rates")
+TASKS = ("chain", "pruning")
 
 
 @pytest.mark.parametrize("name", TASKS)

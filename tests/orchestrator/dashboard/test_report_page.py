@@ -59,7 +59,7 @@ def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, 
         submissions=[submission], verdicts=[evidence.verdicts(state, 0)], rollouts=[evidence.rollouts(state, 0, 0)]
     )
     seen = opened(visit, report_page(documents(None, record(desk.service), details)), tmp_path)
-    missing = {"pools", "difficulty", "files?status=rejected"}
+    missing = {"pools", "files?status=rejected"}
     # nobody says in a report what it holds now
     for name, words in (PAGES | {"": "Policy step"}).items():
         if name not in missing and not name.startswith(("nodes/", "validators/")):
