@@ -112,10 +112,6 @@ class Service:
         """Return a pre-signed URL of an object. Raises ConfigError for anything but a content address."""
         return self.store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
 
-    def open_object(self, key: str, limit: int) -> bytes:
-        """Return an object of the pool's bucket, checked against its key. Raises what the bucket raises."""
-        return self.store.get(key, limit)
-
     def heartbeats(self) -> dict[str, Heartbeat]:
         """Return the newest heartbeat of every address."""
         return self._heartbeats.newest()
