@@ -22,7 +22,7 @@ from tests.chain.game import terms
 from tests.trainer.world import CONFIG
 from trainer.data.batch import Group, TrainRollout
 from trainer.data.files import FileCollector, overturned, select_files
-from trainer.reports.metrics import AwaitedFiles
+from trainer.data.waiting import AwaitedFiles
 from trainer.reports.records import Records, file_id, file_record
 
 TERMS = Terms.of(

@@ -22,6 +22,7 @@ from protocol.waits import wait_for
 from tests.conftest import free_port
 from trainer.config import MetricsConfig
 from trainer.data.batch import GroupSettings, Source, TrainRollout
+from trainer.data.waiting import AwaitedFiles, IdleClock
 from trainer.distributed import Ranks
 from trainer.model.sharding import Placement
 from trainer.reports.metrics import (
@@ -30,18 +31,15 @@ from trainer.reports.metrics import (
     MOST_BUILDS,
     OTHER,
     SCALARS,
-    AwaitedFiles,
-    IdleClock,
     MetricSample,
     MetricsSinks,
     PrometheusSink,
     TensorBoardSink,
     WandbSink,
-    batch_metrics,
     make_sinks,
     samples,
 )
-from trainer.reports.step_metrics import MismatchTotals, peak_flops, throughput
+from trainer.reports.step_metrics import MismatchTotals, batch_metrics, peak_flops, throughput
 
 RECORD: dict[str, Any] = {
     "step": 3,
@@ -310,12 +308,12 @@ def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:
         now = later
         clock.tick(cause)
     now = 114.5
-    clock.end()
+    clock.tick()
     now = 120.0
     assert clock.record() == {"idle": {"generating": 2.0, "judging": 2.5}, "idle_share": 0.225}
     clock.begin()
     now = 121.0
-    clock.end()
+    clock.tick()
     now = 130.0
     assert clock.record() == {"idle": {"fetching": 1.0}, "idle_share": 0.1}
 

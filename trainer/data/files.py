@@ -20,8 +20,7 @@ from storage.weights.fetch import OpenObject
 from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, count_signals
 from trainer.data.batch import Group, GroupSettings, Source, TrainRollout
-from trainer.data.waiting import StallTimeout
-from trainer.reports.metrics import AwaitedFiles
+from trainer.data.waiting import AwaitedFiles, StallTimeout
 from trainer.reports.records import Records, file_id
 
 log = logging.getLogger("muster.trainer")

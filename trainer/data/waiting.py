@@ -9,8 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chain.indexer.state import Standing, State, standing_of
 from protocol.errors import ConfigError, IntegrityError, MusterError
@@ -71,21 +72,79 @@ class Waiting:
         return None
 
 
+@dataclass(frozen=True)
+class AwaitedFiles:
+    """Files for the next step: `wanted` of them; `ready` to train on, `fetching` from the bucket, `confirming`
+    (accepted, not yet deep or disputed), `judging` (no verdict yet). `any_submitted`: whether the pool
+    ever got a file."""
+
+    wanted: int
+    ready: int
+    fetching: int
+    confirming: int
+    judging: int
+    any_submitted: bool = True
+
+    @property
+    def cause(self) -> str:
+        """The last stage that enough files for the step still have to pass."""
+        known = self.ready
+        for stage in ("fetching", "confirming", "judging"):
+            known += getattr(self, stage)
+            if known >= self.wanted:
+                return stage
+        return "generating" if self.any_submitted else "starting"
+
+    @property
+    def summary(self) -> str:
+        """How many files are at which stage."""
+        counts = {"ready": self.ready, "to be fetched": self.fetching, "accepted but not final": self.confirming}
+        parts = [f"{count} {stage}" for stage, count in (counts | {"not judged": self.judging}).items() if count]
+        return ", ".join(parts) or "no file is submitted"
+
+
+class IdleClock:
+    """Where the trainer's time goes between two records: seconds of waiting by cause, and their share."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._cause = clock, "fetching"
+        self._since = self._last = clock()
+        self._seconds: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Start a wait."""
+        self._last, self._cause = self._clock(), "fetching"
+
+    def tick(self, cause: str = "") -> None:
+        """Count the time since the last tick, during which `cause` was missing: the same as before if empty."""
+        now, self._cause = self._clock(), cause or self._cause
+        self._seconds[self._cause] = self._seconds.get(self._cause, 0.0) + now - self._last
+        self._last = now
+
+    def record(self) -> dict[str, Any]:
+        """Return for the record of a step the seconds waited by cause, and their share of the time since the record
+        before."""
+        now = self._clock()
+        elapsed, seconds = now - self._since, self._seconds
+        self._since, self._seconds = now, {}
+        return {
+            "idle": {cause: round(spent, 3) for cause, spent in seconds.items()},
+            "idle_share": round(sum(seconds.values()) / elapsed, 4) if elapsed > 0 else 0.0,
+        }
+
+
 def nodes_waiting(state: State, pool: int, decoy: str) -> bool:
     """Return whether a node may work for the next step but for none that is published. `decoy` does not count: its
     files are never trained on."""
-    newest = state.pools[pool].step
-    return any(joined > newest for joined in _joined_steps(state, pool, decoy))
+    return any(joined > state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
 
 
 def eligible_nodes(state: State, pool: int, decoy: str) -> int:
     """Return how many nodes may work for the newest published step, now or once a refusal is final."""
-    newest = state.pools[pool].step
-    return sum(joined <= newest for joined in _joined_steps(state, pool, decoy))
+    return sum(joined <= state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
 
 
 def _joined_steps(state: State, pool: int, decoy: str) -> list[int]:
-    """From which step on each member may work."""
     members = (Standing.MEMBER, Standing.FROZEN)
     accounts = (account for (of, _), account in state.accounts.items() if of == pool)
     return [account.joined_step for account in accounts if standing_of(account) in members and account.node != decoy]
