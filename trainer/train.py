@@ -314,9 +314,7 @@ class Trainer:
         self.check: Check = partial(check_step, config.guards)
         if make_steps is None:
             assert isinstance(self.group, LearnerGroup), "another group brings its own steps"
-            self.steps: StepRunner = LocalSteps(
-                self.group, self.check, self.records, self.files, self.progress.rewind
-            )
+            self.steps: StepRunner = LocalSteps(self.group, self.check, self.records, self.files, self.progress.rewind)
         else:
             self.steps = make_steps(self)
 

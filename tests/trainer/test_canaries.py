@@ -158,7 +158,7 @@ class LameOpener(CanaryOpener):
         super().__init__(*args)
         self.tried: list[int] = []
 
-    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission) -> None:
         self.tried.append(sub.sequence)
         if sub.sequence == 0:
             raise MusterError("its bytes are gone")
@@ -179,7 +179,7 @@ class PairOpener(CanaryOpener):
         super().__init__(*args)
         self.both, self.done = Barrier(2, timeout=60), list[int]()
 
-    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission) -> None:
         try:
             self.both.wait()
         except BrokenBarrierError:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -234,7 +235,8 @@ class SlowEvaluator:
 
 @contextmanager
 def running(evaluator: SlowEvaluator, known: set[int] | None = None) -> Iterator[Evaluations]:
-    made = Evaluations(EVALUATED, POOL, OWNER, evaluator, known or set())
+    slow: Any = evaluator
+    made = Evaluations(EVALUATED, POOL, OWNER, slow, known or set())
     made.start()
     try:
         yield made

@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path,
     newest = checkpoints(tmp_path / "checkpoints")[-1]
     (newest / "__0_0.distcp").write_bytes(b"")
     again = start(world)
-    assert again.learner.step == 2
+    assert again.step == 2
     assert again.run() == EXIT_DONE
     assert world.steps == steps
     assert len(read_records(again.records.trained_path)) == 6

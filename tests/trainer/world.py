@@ -212,8 +212,8 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
     config = config_of(world.base, world.home).model_copy(update=changes)
     if "run" in changes:
         config = PolicyCoordinatorConfig.model_validate(config.model_dump() | {"run": changes["run"]})
-    fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    services = TrainerServices(**fakes, decoy=None, evaluator=QuarterSolver())
+    fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "evaluator": QuarterSolver()}
+    services = TrainerServices(**fakes, account=OWNER, decoy=None)
     if not isinstance(config, PolicyCoordinatorConfig):
         return MortalTrainer(world, config, services, placement)
     from diloco.policy import DilocoSteps, start_policy

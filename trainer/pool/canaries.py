@@ -6,7 +6,7 @@ the seats that accepted the file, and frees the decoy, whose key has to consent:
 
 import logging
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from chain.contracts import Canaries, FailingRollout, Planted
@@ -145,32 +145,28 @@ class CanaryOpener:
             self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        if self._plan.decoy:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="canary") as opening:
-                self._watch(self._plan.decoy, opening)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="canary") as executor:
+            while not self._stop.wait(_POLL_SECONDS):
+                try:
+                    state = self._client.refresh()
+                    due = to_open(state, self._plan.pool, self._plan.node, self._client.chain.now)
+                except MusterError as error:
+                    log.info("canaries: %s", error)
+                    continue
+                wait([executor.submit(self._try, state, sub) for sub in due])
 
-    def _watch(self, decoy: LocalAccount, opening: Executor) -> None:
-        while not self._stop.wait(_POLL_SECONDS):
-            try:
-                state = self._client.refresh()
-                due = to_open(state, self._plan.pool, self._plan.node, self._client.chain.now)
-            except MusterError as error:
-                log.info("canaries: %s", error)
-                continue
-            wait([opening.submit(self._try, state, sub, decoy) for sub in due])
-
-    def _try(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
+    def _try(self, state: State, sub: Submission) -> None:
         """Open a file; one that cannot be opened does not keep the others from it."""
         try:
-            self._open(state, sub, decoy)
+            self._open(state, sub)
         except MusterError as error:
             log.info("canary %d: %s", sub.sequence, error)
         except Exception:
             log.exception("canary %d cannot be opened", sub.sequence)
 
-    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission) -> None:
         planted = self._plan.opening(state, sub)
-        if planted is None:
+        if planted is None or self._plan.decoy is None:
             log.error("file %d of the decoy was not planted with step %d", sub.sequence, sub.step)
             return
         rate = state.pools[self._plan.pool].terms.auditRate
@@ -178,5 +174,5 @@ class CanaryOpener:
         data = self._open_object(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._client.suite.canaries.open(sub, planted, decoy, failing, Code.REJECT_WEIGHTS).send()
+        self._client.suite.canaries.open(sub, planted, self._plan.decoy, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)

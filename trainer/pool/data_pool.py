@@ -69,7 +69,7 @@ class DataBuyer:
             over = waiting.until(what, self._poll, why=lambda: self._blocked_by)
             return EXIT_STOPPED if over is None else EXIT_DONE
         finally:
-            self.publisher.encoder.close()
+            self.publisher.close()
             heartbeats.stop()
             self.services.client.close()
 
@@ -104,7 +104,7 @@ class DataBuyer:
         """Publish the model's weights as the pool's next policy step."""
         manifests, step = [one.manifest for one in pool.steps], len(pool.steps)
         self._phase = f"publishing step {step}"
-        first, folder = self.publisher.encoder.folder(0), self.publisher.encoder.folder(step)
+        first, folder = self.publisher.folder(0), self.publisher.folder(step)
         if not first.is_dir():
             Policy(self.base, self.pool_config.model.dtype, frozen=True).export(first)
         if not folder.is_dir():

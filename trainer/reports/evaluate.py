@@ -97,9 +97,9 @@ def pass_at(k: int, attempts: int, solved: Sequence[int]) -> float:
     return statistics.fmean(1 - math.comb(attempts - count, k) / ways for count in solved)
 
 
-def reported_ks(attempts: int) -> list[int]:
+def reported_ks(attempts: int) -> tuple[int, ...]:
     """Return the powers of two up to `attempts`, and `attempts` itself."""
-    return sorted({1 << power for power in range(attempts.bit_length())} | {attempts})
+    return tuple(sorted({1 << power for power in range(attempts.bit_length())} | {attempts}))
 
 
 def evaluate(engine: Engine, config: PoolConfig, folder: Path, step: int, batch: int = 64) -> list[SetResult]:
