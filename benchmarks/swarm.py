@@ -34,8 +34,7 @@ from environments.base import Problem
 from environments.pool import TextEnvironments
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account, LocalAccount
-from protocol.environments import EnvironmentConfig
-from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
 from swarm.envelope import EnvelopeLimits, SharedGroup, SwarmDocument, round_problem

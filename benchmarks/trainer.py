@@ -32,8 +32,8 @@ from torch.nn.utils.rnn import pad_sequence
 from benchmarks.rollouts import save_random
 from engines.loading import set_threads
 from engines.runtime import torch_environment
+from protocol.config import AdamWConfig, OptimizerConfig, TrainConfig
 from protocol.models import save_byte_tokenizer
-from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, TrainRollout, WorkEstimate, idle_share, plan_rows
 from trainer.learner import Learner

@@ -29,7 +29,7 @@ from cli.options import (
 )
 from cli.output import clock, emit, fields, seconds, table
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from localnet.plan import POOL, DemoPlan
 from localnet.ports import claim_port
 from localnet.report import Outcome, write_results
 from orchestrator.dashboard.results import DilocoSummary
-from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
+from protocol.encoding import show_tokens
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.verdict import Code

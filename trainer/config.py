@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import Document
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig, ProcessConfig
 from storage.s3 import S3Settings
 

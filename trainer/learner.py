@@ -10,8 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from protocol.config import PoolConfig
-from protocol.training import TrainConfig
+from protocol.config import PoolConfig, TrainConfig
 from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, select

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from runtime.entry import run_role
 from runtime.process import Daemon, start
 from trainer.config import ComputeConfig, ParallelConfig, SftConfig, TrainerConfig

@@ -17,11 +17,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from environments.row_formats import json_rows
+from protocol.config import OptimizerConfig, TrainConfig
 from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.files import drop_old, explained, file_sha256, remove_leftovers
 from protocol.models import load_tokenizer
-from protocol.training import OptimizerConfig, TrainConfig
 from trainer.checkpoint import (
     LearnerState,
     PendingCheckpoint,

@@ -8,9 +8,8 @@ from random import Random
 
 from localnet.onboarding import KeyRing
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.environments import EnvironmentConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.files import write_atomic
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from storage.s3 import S3Settings
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import SwarmDocument

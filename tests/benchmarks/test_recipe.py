@@ -7,8 +7,7 @@ import pytest
 from benchmarks import recipe
 from benchmarks.recipe import OfflineWork, Setting, batch_of, demo_config, learn, settings
 from localnet.plan import pool_config
-from protocol.config import PoolConfig
-from protocol.training import GrpoConfig, TrainConfig
+from protocol.config import GrpoConfig, PoolConfig, TrainConfig
 from trainer.data.batch import Group, TrainRollout
 
 

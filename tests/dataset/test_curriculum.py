@@ -12,7 +12,7 @@ import pytest
 from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask
+from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.errors import ConfigError, IntegrityError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits

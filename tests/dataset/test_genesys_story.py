@@ -13,8 +13,7 @@ from dataset.document import Format
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder
-from protocol.config import DataConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import DataConfig, EnvironmentConfig, PoolConfig
 from protocol.files import file_sha256
 from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work

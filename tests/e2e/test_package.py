@@ -15,8 +15,7 @@ from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import AskedPackage, lock_package
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
 from tests.e2e.test_turns import ToolDemo, rows_of
 from trainer.model.base_model import Recipe, warm_up

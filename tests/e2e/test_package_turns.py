@@ -15,8 +15,7 @@ from environments.verifiers.environment import AskedPackage, lock_package
 from environments.verifiers.install import wheel_requirement
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from tests.e2e.test_package import check_nodes, check_seats, check_training
 from tests.e2e.test_turns import ToolDemo, rows_of
 from tests.environments.verifiers.boxes import boxes_wheel

@@ -11,8 +11,8 @@ import torch
 from pydantic import ValidationError
 
 from attacks.swarm import POISONS, Poisoner
+from protocol.config import AlgorithmConfig, DppoConfig
 from protocol.errors import ConfigError
-from protocol.training import AlgorithmConfig, DppoConfig
 from storage.keys import check_content
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import EnvelopeLimits, open_envelope, seal

@@ -8,8 +8,7 @@ from pathlib import Path
 from engines.hf import TransformersEngine
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
-from protocol.environments import EnvironmentConfig
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from runtime.keystore import store
 from runtime.process import KeyConfig
 from swarm.config import MixConfig, SwarmMemberConfig

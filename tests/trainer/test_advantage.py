@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocol.training import AdvantageName
+from protocol.config import AdvantageName
 from trainer.data.advantage import ADVANTAGES, group_advantages, select
 from trainer.data.batch import Group, TrainRollout
 

@@ -9,9 +9,8 @@ from environments.pool import PoolEnvironments
 from environments.prompts import prompt_tokens
 from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.config import ModelConfig, PoolConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import file_digests
 from protocol.models import load_tokenizer, save_byte_tokenizer

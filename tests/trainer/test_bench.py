@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from engines.loading import set_threads
-from protocol.config import WorkConfig
-from protocol.training import TrainConfig
+from protocol.config import TrainConfig, WorkConfig
 from tests.trainer.helpers import small_model
 from trainer.config import MemoryConfig
 from trainer.data.batch import WorkEstimate

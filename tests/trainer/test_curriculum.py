@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from protocol.curriculum import Curriculum
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask
+from protocol.config import Curriculum, ProblemFilter
+from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.files import write_atomic
-from protocol.problems import ProblemFilter
 from storage.keys import object_key
 from storage.weights.manifest import Manifest
 from tests.dataset.curriculum_world import CONFIG

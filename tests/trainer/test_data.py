@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from chain.indexer.records import Pool, Submission, Terms
 from chain.indexer.state import State
-from protocol.config import PoolConfig, WorkConfig
+from protocol.config import OnlineFilter, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import ScoringUnavailable
-from protocol.training import OnlineFilter, TrainConfig
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.chain.game import terms

@@ -23,12 +23,10 @@ from environments.pool import PoolEnvironments
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account
 from protocol.api.work import Evaluation, SetResult
-from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import heldout_problem
-from protocol.training import TrainConfig
 from protocol.waits import wait_for
 from runtime.process import EngineConfig
 from tests.trainer.solver import Solver

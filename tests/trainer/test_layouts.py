@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engines.loading import set_threads
-from protocol.training import (
+from protocol.config import (
     AdamWConfig,
     AlgorithmConfig,
     KlConfig,

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from environments.pool import PoolEnvironments
-from protocol.config import PoolConfig, WorkConfig
+from protocol.config import EnvironmentConfig, PoolConfig, WorkConfig, candidate_seed
 from protocol.encoding import sha256_hex
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.problems import candidate_seed
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
 from tests.trainer.solver import Solver

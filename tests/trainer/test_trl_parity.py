@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.training import AlgorithmConfig
+from protocol.config import AlgorithmConfig
 from tests.trainer.formulas import OneToken, Sequences, token_batch
 from tests.trainer.trl_peer import trl_advantages, trl_loss, trl_trainer
 from trainer.data.advantage import ADVANTAGES, group_advantages

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.training import AdvantageName
+from protocol.config import AdvantageName
 from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 Rewards = NDArray[np.float64]

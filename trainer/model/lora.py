@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from protocol.config import LoraConfig
 from protocol.errors import ConfigError
-from protocol.training import LoraConfig
 from trainer.model.sharding import model_blocks, whole
 
 _A, _B, _WEIGHT = ".lora_a", ".lora_b", ".weight"

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
+from protocol.config import LoraConfig
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_folder
 from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
-from protocol.training import LoraConfig
 from trainer.data.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
 from trainer.model.head import HeadTask, install_head

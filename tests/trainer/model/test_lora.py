@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engines.loading import load_model, set_threads
-from protocol.training import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from protocol.config import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model, some_groups
 from trainer.checkpoint import checkpoint_path
