@@ -104,7 +104,7 @@ class SftTask(LanguageTask):
 
     def __init__(self, config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> None:
         encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
-        self._examples, heldout = load_examples(config, encoder)
+        self._examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
         super().__init__(run, learners, heldout)
         self._size, self._seed = config.batch, bytes.fromhex(run.seed)
 

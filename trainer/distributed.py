@@ -43,8 +43,7 @@ log = logging.getLogger("muster.trainer")
 LOOPBACK = "127.0.0.1"
 _PORT = "MUSTER_STORE_PORT"
 _SIGN_SECONDS, _WAIT_SECONDS = 1.0, 3.0
-_CALL, _ALIVE = b"call", b"alive"
-_END = "end"
+_ALIVE, _END = "muster/alive", "end"
 _RENDEZVOUS_SECONDS = 120
 _FINISH_SECONDS = 24 * 3600  # after a signal, the step in progress ends normally, as for a trainer of one rank
 _STEADY_SECONDS, _MAX_PAUSE = 300.0, 30.0
@@ -146,59 +145,45 @@ class DistributedRanks(Ranks):
 
 
 class Signals:
-    """Rank 0's signals to the other ranks, numbered keys of the group's store: a call, or that it is alive."""
+    """Rank 0's signals to the other ranks, keys of the group's store: numbered calls, and a count that says that it is
+    alive. `limit`: seconds without a sign of life after which a rank gives rank 0 up."""
 
     def __init__(self, store: Store, rank: int, seconds: float) -> None:
         self._store, self._first, self.limit = store, rank == 0, seconds
-        self._next = self._oldest = self._called = 0
-        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._calls, self._closing = 0, threading.Event()
         if self._first:
             threading.Thread(target=self._stay_alive, daemon=True, name="signs of life").start()
 
     def call(self) -> None:
         """Call the other ranks, or wait for the call. Raises RuntimeError if rank 0 has been silent for too long."""
+        key, seen, since = f"muster/call/{self._calls}", -1, time.monotonic()
         if self._first:
-            self._called = self._send(_CALL)
+            self._store.set(key, "")
             return
-        while self._receive() != _CALL:
-            pass
-
-    def forget(self) -> None:
-        """Delete the signals up to the last call, which every rank has received."""
-        if self._first:
-            for number in range(self._oldest, self._called + 1):
-                self._store.delete_key(_signal_key(number))
-            self._oldest = self._called + 1
-
-    def close(self) -> None:
-        self._closing.set()
-
-    def _send(self, signal: bytes) -> int:
-        with self._lock:
-            number, self._next = self._next, self._next + 1
-            self._store.set(_signal_key(number), signal.decode())
-        return number
-
-    def _receive(self) -> bytes:
-        key, since = _signal_key(self._next), time.monotonic()
         while True:
             try:
                 self._store.wait([key], timedelta(seconds=_WAIT_SECONDS))
                 break
             except dist.DistStoreError:
-                if time.monotonic() - since > self.limit:
+                signs = self._store.add(_ALIVE, 0)
+                if signs != seen:
+                    seen, since = signs, time.monotonic()
+                elif time.monotonic() - since > self.limit:
                     raise RuntimeError("rank 0 gives no sign of life") from None
-        self._next += 1
-        return bytes(self._store.get(key))
+
+    def forget(self) -> None:
+        """Delete the last call, which every rank has received."""
+        if self._first:
+            self._store.delete_key(f"muster/call/{self._calls}")
+        self._calls += 1
+
+    def close(self) -> None:
+        self._closing.set()
 
     def _stay_alive(self) -> None:
         while not self._closing.wait(_SIGN_SECONDS):
             with suppress(RuntimeError):  # the store ended with its process, so nobody waits for a sign
-                self._send(_ALIVE)
-
-
-def _signal_key(number: int) -> str:
-    return f"muster/signal/{number}"
+                self._store.add(_ALIVE, 1)
 
 
 class BroadcastCalls(ABC):

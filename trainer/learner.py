@@ -17,7 +17,7 @@ from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
 from trainer.distributed import BroadcastCalls, Ranks
 from trainer.exits import EXIT_LOST, RanksLostError
-from trainer.loss import MinibatchSize, TokenBatch, effective_share, make_loss, make_normaliser, rate_scale, weight_sums
+from trainer.loss import TokenBatch, effective_share, make_loss, rate_scale, token_weights, weight_sums
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
@@ -51,7 +51,6 @@ class Learner:
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = make_loss(config.algorithm)
-        self.normaliser = make_normaliser(config.algorithm)
         self.step = 0
         self.updates = 0
 
@@ -76,7 +75,7 @@ class Learner:
         minibatches = [self._rows(selection.samples, part) for part in parts]
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
-        size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
+        size = (sum(lengths) * share, len(lengths) * share)
         # The first update still sees the old policy: only later ones need a pass of their own for ln p_old.
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
         old += [self._old_logprobs(rows) for rows in minibatches[1:]]
@@ -122,14 +121,15 @@ class Learner:
         return [self.policy.logprobs(row, self.temperature)[0] for row in rows]
 
     def _update(
-        self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: MinibatchSize, totals: StepTotals
+        self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: tuple[float, float], totals: StepTotals
     ) -> None:
         weights = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
-        cap = self.config.algorithm.importance_cap or 1.0
+        algorithm = self.config.algorithm
+        cap = algorithm.importance_cap or 1.0
         for row, logp_old in zip(rows, old, strict=True):
             batch = self._token_batch(row, logp_old)
             token_loss = self.loss(batch)
-            loss = (self.normaliser(batch.sequence, size) * token_loss.loss).sum()
+            loss = (token_weights(algorithm, batch.sequence, *size) * token_loss.loss).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             totals.add(row.samples, batch, token_loss, loss)
             if batch.sampled is not None:
@@ -151,7 +151,7 @@ class Learner:
 
 
 class LearnerGroup(BroadcastCalls):
-    """The learners of all ranks, driven by rank 0."""
+    """The learners of all ranks, driven by rank 0: what `Learner` and its policy do, on every rank."""
 
     def __init__(self, ranks: Ranks, make: Callable[[], Learner]) -> None:
         super().__init__(ranks)
@@ -166,11 +166,9 @@ class LearnerGroup(BroadcastCalls):
         return self._learner
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        """Take one training step on every rank; see Learner."""
         return cast(StepMetrics, self._call("train_step", groups))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
-        """Begin to write a checkpoint; see Learner."""
         self._call("start_checkpoint", folder, extra)
 
     def finish_checkpoint(self) -> None:
@@ -178,11 +176,9 @@ class LearnerGroup(BroadcastCalls):
         self._call("finish_checkpoint")
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Restore a checkpoint on every rank; see Learner."""
         return cast(dict[str, Any], self._call("load_checkpoint", folder))
 
     def export(self, folder: Path) -> None:
-        """Write the policy's weights to `folder`; see Policy."""
         self._call("export", folder)
 
     def renew(self) -> None:
@@ -191,15 +187,13 @@ class LearnerGroup(BroadcastCalls):
 
     def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
-            case "train_step":
-                return self.learner.train_step(*arguments)
+            case "train_step" | "load_checkpoint":
+                return getattr(self.learner, name)(*arguments)
             case "start_checkpoint":
                 self._pending = self.learner.start_checkpoint(*arguments)
             case "finish_checkpoint":
                 assert self._pending is not None, "no checkpoint was begun"
                 self._pending.wait()
-            case "load_checkpoint":
-                return self.learner.load_checkpoint(*arguments)
             case "export":
                 self.learner.policy.export(*arguments)
             case "renew":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -31,7 +31,7 @@ from trainer.checkpoint import (
     start_checkpoint,
 )
 from trainer.config import SftConfig
-from trainer.data.batch import MicroBatch, PackedLayout, plan_rows
+from trainer.data.batch import MicroBatch, pack_row, plan_rows
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
 from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement
@@ -40,10 +40,9 @@ from trainer.reports.metrics import MetricsSinks, make_sinks
 from trainer.reports.records import write_records
 
 log = logging.getLogger("muster.trainer")
-RowLoss = Callable[[MicroBatch], torch.Tensor]
-"""The summed loss of a row's targets, a scalar."""
 _KEPT_CHECKPOINTS, _LOG_SECONDS = 2, 10.0
 _MAX_DATA_BYTES = 1 << 40
+_GUARDED = ("loss", "grad_norm", "heldout_loss")
 
 
 class _Row(BaseModel):
@@ -199,21 +198,9 @@ def packed_row(examples: Sequence[Example], indices: Sequence[int], device: torc
     """Return the row that holds the examples at these indices, whose targets are their learned tokens; a dummy for no
     indices. All advantages are 1: to fine-tune is to reinforce the given answer."""
     chosen = [examples[index] for index in indices]
-    layout = PackedLayout([len(example.tokens) for example in chosen] or [1], device)
-    tokens = [token for example in chosen for token in example.tokens] or [0]
-    learned = [at for at, wanted in enumerate(mark for example in chosen for mark in example.learned) if wanted]
-    sizes = torch.tensor([example.targets for example in chosen], dtype=torch.int64)
-    at, ids = torch.tensor(learned, dtype=torch.int64), torch.tensor(tokens)
-    return MicroBatch(
-        samples=tuple(indices),
-        layout=layout,
-        tokens=ids.unsqueeze(0).to(device),
-        rows=(at - 1).to(device),
-        targets=ids[at].to(device),
-        advantages=torch.ones(len(learned)).to(device),
-        sampled=None,
-        sequence=torch.arange(len(chosen)).repeat_interleave(sizes).to(device),
-    )
+    learned = [[at for at, wanted in enumerate(example.learned) if wanted] for example in chosen]
+    sequences = [(example.tokens, positions, 1.0) for example, positions in zip(chosen, learned, strict=True)]
+    return pack_row(indices, sequences, None, device)
 
 
 @dataclass(frozen=True)
@@ -276,8 +263,8 @@ class SftLearner:
         (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _sum(self, examples: Sequence[Example], row_loss: RowLoss) -> float:
-        """The sum over every rank's rows."""
+    def _sum(self, examples: Sequence[Example], row_loss: Callable[[MicroBatch], torch.Tensor]) -> float:
+        """The sum of `row_loss`, a scalar, over every rank's rows."""
         ranks, policy = self.placement.ranks, self.policy
         lengths = [len(example.tokens) for example in examples]
         plan = plan_rows(lengths, self.placement.memory.row_tokens, ranks.world, policy.work.of_sequence, policy.packs)
@@ -295,7 +282,7 @@ class SftRun:
         self._config, self._ranks = config, placement.ranks
         folder = model_folder(config.model)
         encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
-        self._examples, self._heldout = load_examples(config, encoder)
+        self._examples, self._heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
         self._total = config.updates or -(-len(self._examples) * (config.epochs or 1) // config.batch)
         self._learner = SftLearner(Policy(folder, config.dtype, placement), config.optimizer, self._total)
         self._checkpoints, self._metrics_path = config.home / "checkpoints", config.home / "metrics.jsonl"
@@ -318,7 +305,8 @@ class SftRun:
         self._sinks.start()
         try:
             while self._learner.updates < self._total:
-                if self._asked_to_stop():
+                asked = self._ranks.sum(torch.tensor([float(self._stopping.is_set())]))
+                if asked.item():  # any rank was: all stop at the same update
                     self._checkpoint()
                     return EXIT_STOPPED
                 self._update()
@@ -332,11 +320,17 @@ class SftRun:
         started, before = time.monotonic(), self._learner.updates
         batch = [self._examples[index] for index in batch_indices(self._config, len(self._examples), before)]
         metrics = self._learner.update(batch)
-        record = _record(metrics, time.monotonic() - started)
+        fields, seconds = asdict(metrics), time.monotonic() - started
+        record = {"step": fields.pop("update"), **fields, "seconds": seconds}
+        record["tokens_per_second"] = metrics.tokens / seconds
         due = metrics.update % self._config.checkpoint_updates == 0 or metrics.update == self._total
         if due and self._heldout:
             record["heldout_loss"] = self._learner.loss(self._heldout)
-        _check_finite(record)
+        if wrong := [name for name in _GUARDED if not math.isfinite(record.get(name, 0.0))]:
+            raise UnstableError(
+                f"update {record['step']} has {wrong[0]} {record[wrong[0]]}; the last checkpoint is kept",
+                "lower the learning rate, and start again",
+            )
         self._records.append(record)
         if due:
             self._checkpoint()
@@ -369,45 +363,19 @@ class SftRun:
             log.info("resumed at update %d of %d", self._learner.updates, self._total)
             return
 
-    def _asked_to_stop(self) -> bool:
-        """Whether any rank was: all stop at the same update."""
-        return bool(self._ranks.sum(torch.tensor([float(self._stopping.is_set())])).item())
 
-
-def _check_finite(record: dict[str, Any]) -> None:
-    wrong = [name for name in ("loss", "grad_norm", "heldout_loss") if not math.isfinite(record.get(name, 0.0))]
-    if wrong:
-        raise UnstableError(
-            f"update {record['step']} has {wrong[0]} {record[wrong[0]]}; the last checkpoint is kept",
-            "lower the learning rate, and start again",
-        )
-
-
-class ConversationSource(Protocol):
-    """The part of a configuration that says which conversations, how long at most, and how many of them are held
-    out."""
-
-    @property
-    def data(self) -> Path: ...
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def heldout(self) -> int: ...
-
-
-def load_examples(config: ConversationSource, encoder: ConversationEncoder) -> tuple[list[Example], list[Example]]:
+def load_examples(
+    data: Path, encoder: ConversationEncoder, max_tokens: int, heldout: int
+) -> tuple[list[Example], list[Example]]:
     """Return the examples to learn from, and the last `heldout` ones. Raises ConfigError if none are left."""
-    examples = [encoder.encode(conversation) for conversation in read_conversations(config.data)]
-    fitting = [example for example in examples if len(example.tokens) <= config.max_tokens and example.targets]
-    if len(fitting) < len(examples):
-        left_out = len(examples) - len(fitting)
+    examples = [encoder.encode(conversation) for conversation in read_conversations(data)]
+    fitting = [example for example in examples if len(example.tokens) <= max_tokens and example.targets]
+    if left_out := len(examples) - len(fitting):
         log.info("%d of %d conversations left out: over `max_tokens`, or nothing to learn", left_out, len(examples))
-    cut = len(fitting) - config.heldout
+    cut = len(fitting) - heldout
     if cut < 1:
         raise ConfigError(
-            f"{config.data} has {len(fitting)} conversations that fit, {config.heldout} of them held out",
+            f"{data} has {len(fitting)} conversations that fit, {heldout} of them held out",
             "give more data, raise `max_tokens` or lower `heldout`",
         )
     return fitting[:cut], fitting[cut:]
@@ -430,11 +398,6 @@ def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
     """Return the order of `count` examples in an epoch."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return tuple(torch.randperm(count, generator=generator).tolist())
-
-
-def _record(metrics: SftMetrics, seconds: float) -> dict[str, Any]:
-    fields = asdict(metrics)
-    return {"step": fields.pop("update"), **fields, "seconds": seconds, "tokens_per_second": metrics.tokens / seconds}
 
 
 def _identity(config: SftConfig, model: Path) -> str:

@@ -290,7 +290,7 @@ class Trainer:
         self.reports = Reports(services.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
-        self.group = group or start_learners(config, pool, base, placement)
+        self.group: PolicyGroup = group or start_learners(config, pool, base, placement)
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         self.mask_writer = MaskWriter(

@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from protocol.files import file_digests
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.rollout_file.rows import interleaved
-from trainer.model.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.model.base_model import Recipe, base_model, cache_key, conversation, warmed_up, worked_sum
 from trainer.model.tiny_model import PHRASES, tiny_model_config
 from trainer.sft import ConversationEncoder
 
@@ -81,10 +81,10 @@ def test_the_key_depends_on_recipe_seed_and_task() -> None:
 def test_sums_are_worked_from_left_to_right() -> None:
     task = load_environment(DEMO_ENVIRONMENT)
     for index in range(200):
-        made = example(task, 5, index, 1.0)
-        thought, _, answer = made.completion.partition("</think>")
-        assert thought == worked_sum(made.problem)
-        assert thought.rsplit("=", 1)[1] == answer == made.problem.answer
+        problem = task.problem(_number(index))
+        thought, _, answer = conversation(task, 5, index, 1.0).messages[1].text.partition("</think>")
+        assert thought == worked_sum(problem)
+        assert thought.rsplit("=", 1)[1] == answer == problem.answer
         for line in thought.splitlines():
             left, right = line.split("=")
             assert eval(left) == int(right)

@@ -16,7 +16,6 @@ from tests.trainer import formulas
 from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch, with_logp
 from trainer.loss import (
     Loss,
-    MinibatchSize,
     TokenBatch,
     cispo_loss,
     dppo_loss,
@@ -27,9 +26,9 @@ from trainer.loss import (
     k3,
     kl_loss,
     make_loss,
-    make_normaliser,
     rate_scale,
     sequence_weights,
+    token_weights,
     weight_sums,
 )
 
@@ -239,15 +238,15 @@ def test_the_entropy_bonus_raises_entropy() -> None:
     ids=["tokens", "sequences", "constant"],
 )
 def test_a_normaliser_divides_by_what_its_name_says(config: AlgorithmConfig, expected: list[float]) -> None:
-    weights = make_normaliser(config)(torch.tensor([0, 0, 1, 1, 1]), MinibatchSize(tokens=40, sequences=4))
+    weights = token_weights(config, torch.tensor([0, 0, 1, 1, 1]), tokens=40, sequences=4)
     assert weights.tolist() == pytest.approx(expected)
 
 
 @given(made=sequences())
 def test_gspo_by_sequences_is_the_papers_mean_over_sequences(made: Sequences) -> None:
     config = AlgorithmConfig(loss=GspoConfig(), normaliser="sequences", importance_cap=0)
-    batch, size = token_batch(made), MinibatchSize(tokens=1, sequences=len(made))
-    total = (make_normaliser(config)(batch.sequence, size) * make_loss(config)(batch).loss).sum()
+    batch = token_batch(made)
+    total = (token_weights(config, batch.sequence, 1, len(made)) * make_loss(config)(batch).loss).sum()
     expected = sum(formulas.gspo(one, 3e-4, 4e-4) for one in made) / len(made)
     assert float(total.detach()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 

@@ -133,7 +133,7 @@ def test_a_packed_row_predicts_every_learned_token_from_the_one_before() -> None
     assert row.sequence.tolist() == [0, 1, 1]
     assert row.layout.positions.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
     dummy = packed_row([first], [], torch.device("cpu"))
-    assert dummy.outputs == 0
+    assert dummy.targets.numel() == 0
 
 
 def test_an_example_whose_first_token_is_learned_cannot_be() -> None:
