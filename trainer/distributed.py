@@ -250,20 +250,13 @@ class Launcher:
         self._stopping = threading.Event()
 
     def run(self) -> int:
-        try:
-            return self._run_until_final()
-        except SignalException:
-            return EXIT_STOPPED
-
-    def stop(self) -> None:
-        """Take effect before the ranks start only: then torch's launcher takes signals over and forwards them."""
-        self._stopping.set()
-
-    def _run_until_final(self) -> int:
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = self._launch()
+            try:
+                code = self._launch()
+            except SignalException:
+                break
             if code in FINAL_EXITS:
                 return code
             failures = 1 if time.monotonic() - started > _STEADY_SECONDS else failures + 1
@@ -274,6 +267,10 @@ class Launcher:
             log.warning("a rank ended with exit code %d; all start again in %.1f s", code, pause)
             time.sleep(pause)
         return EXIT_STOPPED
+
+    def stop(self) -> None:
+        """Take effect before the ranks start only: then torch's launcher takes signals over and forwards them."""
+        self._stopping.set()
 
     def _launch(self) -> int:
         """Run all ranks once; return the exit code that says why they ended."""

@@ -94,19 +94,16 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     with explained(f"read {path}", "check `data`"):
         try:
             for number, row in enumerate(json_rows(path, _MAX_DATA_BYTES), 1):
-                yield _parse(row, f"{path}, row {number}")
+                where = f"{path}, row {number}"
+                try:
+                    yield Conversation.model_validate(parse_json(row))
+                except ValidationError as error:
+                    field, problem = first_problem(error.errors(), "the row")
+                    raise ConfigError(f"{where}: `{field}`: {problem}", "mend the row") from None
+                except ValueError as error:
+                    raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
         except IntegrityError as error:
             raise ConfigError(error.what, error.hint) from None
-
-
-def _parse(row: bytes, where: str) -> Conversation:
-    try:
-        return Conversation.model_validate(parse_json(row))
-    except ValidationError as error:
-        field, problem = first_problem(error.errors(), "the row")
-        raise ConfigError(f"{where}: `{field}`: {problem}", "mend the row") from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
 
 
 @dataclass(frozen=True)
@@ -143,55 +140,40 @@ class ConversationEncoder:
     def encode(self, conversation: Conversation) -> Example:
         """Return the tokens of a conversation: what the assistant says is learned, and that it stops. Raises
         ConfigError if the template changes an answer, or earlier turns when a new one follows."""
-        pieces: list[tuple[str, bool]] = []
-        encoded = ""
+        tokens, learned, encoded = list[int](), list[bool](), ""
         for number, message in enumerate(conversation.messages):
-            if message.role == "assistant":
-                before = self._before(conversation.messages[:number])
-                if not before.startswith(encoded):
-                    raise ConfigError(
-                        "the model's chat template changes earlier turns when a new one follows",
-                        "split the data into conversations of one answer each",
-                    )
-                answer = [(part.text, part.learned) for part in message.parts]
-                answer.append((self._end(before, conversation.messages[: number + 1]), answer[-1][1]))
-                pieces += [(before[len(encoded) :], False), *answer]
-                encoded = before + "".join(text for text, _ in answer)
-        return self._tokens(pieces)
-
-    def _tokens(self, pieces: Sequence[tuple[str, bool]]) -> Example:
-        tokens: list[int] = []
-        learned: list[bool] = []
-        for text, wanted in pieces:
-            # A template brings its own special tokens; a prompt without one gets the tokenizer's, as in training by RL.
-            ids = self._tokenizer.encode(text, add_special_tokens=not (tokens or self._template))
-            tokens += ids
-            learned += [wanted] * len(ids)
+            if message.role != "assistant":
+                continue
+            before = self._text(conversation.messages[:number], prompt=True)
+            if not before.startswith(encoded):
+                raise ConfigError(
+                    "the model's chat template changes earlier turns when a new one follows",
+                    "split the data into conversations of one answer each",
+                )
+            answered, whole = before + message.text, self._text(conversation.messages[: number + 1], prompt=False)
+            if not whole.startswith(answered):
+                raise ConfigError(
+                    "the model's chat template changes what the assistant says",
+                    "write the data as the template does, or set `chat_template` = false",
+                )
+            end = whole[len(answered) :].rstrip() or str(self._tokenizer.eos_token)
+            answer = [(part.text, part.learned) for part in message.parts]
+            for text, wanted in ((before[len(encoded) :], False), *answer, (end, answer[-1][1])):
+                # A template brings its own special tokens; a prompt without one gets the tokenizer's, as in training
+                # by RL.
+                ids = self._tokenizer.encode(text, add_special_tokens=not (tokens or self._template))
+                tokens += ids
+                learned += [wanted] * len(ids)
+            encoded = answered + end
         return Example(tuple(tokens), tuple(learned))
 
-    def _before(self, messages: Sequence[Message]) -> str:
-        """Everything up to where the assistant begins to speak."""
+    def _text(self, messages: Sequence[Message], prompt: bool) -> str:
+        """The turns, with `prompt` up to where the assistant begins to speak."""
         if self._template:
-            return self._rendered(messages, prompt=True)
+            turns = [{"role": message.role, "content": message.text} for message in messages]
+            return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False))
         eos = self._tokenizer.eos_token
         return "".join(message.text + (eos if message.role == "assistant" else "") for message in messages)
-
-    def _end(self, before: str, messages: Sequence[Message]) -> str:
-        """How the last of the turns ends."""
-        eos = str(self._tokenizer.eos_token)
-        if not self._template:
-            return eos
-        answer, whole = before + messages[-1].text, self._rendered(messages, prompt=False)
-        if not whole.startswith(answer):
-            raise ConfigError(
-                "the model's chat template changes what the assistant says",
-                "write the data as the template does, or set `chat_template` = false",
-            )
-        return whole[len(answer) :].rstrip() or eos
-
-    def _rendered(self, messages: Sequence[Message], prompt: bool) -> str:
-        turns = [{"role": message.role, "content": message.text} for message in messages]
-        return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False))
 
 
 def packed_row(examples: Sequence[Example], indices: Sequence[int], device: torch.device) -> MicroBatch:

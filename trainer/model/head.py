@@ -87,9 +87,9 @@ class _Chunked(torch.autograd.Function):
         rows: int,
         largest: bool,
     ) -> tuple[Tensor, Tensor]:
-        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
         logp, beside, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
+        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         for at in _slices(hidden.shape[0], rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
             if largest:
@@ -107,7 +107,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_logp: Tensor | None, grad_beside: Tensor | None) -> Any:
         hidden, weight, bias, targets, total, beside = ctx.saved_tensors
-        grad_entropy, grad_largest = (None, grad_beside) if ctx.largest else (grad_beside, None)
+        by_target = torch.zeros_like(total) if grad_logp is None else grad_logp
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=total.dtype)
@@ -115,60 +115,36 @@ class _Chunked(torch.autograd.Function):
         for at in _slices(hidden.shape[0], ctx.rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
             logs.sub_(total[at].unsqueeze(-1))
-            top = None if grad_largest is None else logs.argmax(-1, keepdim=True)
-            grad = _logits_gradient(logs, targets[at], beside[at], _part(grad_logp, at), _part(grad_entropy, at))
-            if top is not None and grad_largest is not None:
-                grad.scatter_add_(-1, top, grad_largest[at].unsqueeze(-1))
+            top = logs.argmax(-1, keepdim=True) if ctx.largest and grad_beside is not None else None
+            # By the scaled logits z: d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
+            probability = torch.exp(logs)
+            if grad_beside is None or ctx.largest:
+                grad = probability.mul_(-by_target[at].unsqueeze(-1))
+            else:
+                by_entropy = grad_beside[at]
+                constant = by_target[at] + by_entropy * beside[at]
+                grad = logs.mul_(-by_entropy.unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
+            del logs, probability
+            grad.scatter_add_(-1, targets[at].unsqueeze(-1), by_target[at].unsqueeze(-1))
+            if top is not None and grad_beside is not None:
+                grad.scatter_add_(-1, top, grad_beside[at].unsqueeze(-1))
             grad.mul_(ctx.scale)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             narrow = grad.to(hidden.dtype)
             grad_hidden[at] = narrow @ weight_cast
-            _accumulate(grad_weight, narrow, hidden[at])
-        return (
-            grad_hidden,
-            grad_weight.to(weight.dtype),
-            None if grad_bias is None else grad_bias.to(bias.dtype),
-            None,
-            None,
-            None,
-            None,
-        )
+            if narrow.dtype == grad_weight.dtype:
+                grad_weight.addmm_(narrow.T, hidden[at])
+            else:
+                grad_weight += narrow.T @ hidden[at]
+        by_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
+        return grad_hidden, grad_weight.to(weight.dtype), by_bias, None, None, None, None
 
 
 def _slices(count: int, rows: int) -> list[slice]:
     return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
-def _part(grad: Tensor | None, at: slice) -> Tensor | None:
-    return None if grad is None else grad[at]
-
-
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float, exact: torch.dtype) -> Tensor:
     logits = nn.functional.linear(hidden, weight, bias).to(exact)
     return logits if scale == 1.0 else logits.mul_(scale)
-
-
-def _logits_gradient(
-    logs: Tensor, targets: Tensor, entropy: Tensor, grad_logp: Tensor | None, grad_entropy: Tensor | None
-) -> Tensor:
-    """[C, V], by the scaled logits z, given ln p of every token (overwritten).
-
-    d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
-    """
-    probability = torch.exp(logs)
-    by_target = torch.zeros_like(entropy) if grad_logp is None else grad_logp
-    if grad_entropy is None:
-        grad = probability.mul_(-by_target.unsqueeze(-1))
-    else:
-        constant = by_target + grad_entropy * entropy
-        grad = logs.mul_(-grad_entropy.unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
-    return grad.scatter_add_(-1, targets.unsqueeze(-1), by_target.unsqueeze(-1))
-
-
-def _accumulate(total: Tensor, grad: Tensor, hidden: Tensor) -> None:
-    """total [V, d] += gradᵀ hidden, in the precision of `total`."""
-    if grad.dtype == total.dtype:
-        total.addmm_(grad.T, hidden)
-    else:
-        total += grad.T @ hidden

@@ -202,8 +202,8 @@ def data_sheet_flops(device: torch.device) -> float | None:
 def peak_flops(placement: Placement, tflops: float | None = None) -> float | None:
     """Return the operations per second of all ranks together: `tflops` (10^12) each, or by the data sheet of a known
     GPU; None where neither is known."""
-    each = tflops * 1e12 if tflops is not None else data_sheet_flops(torch.device(placement.device))
-    return each * placement.ranks.world if each is not None else None
+    each = tflops * 1e12 if tflops else data_sheet_flops(torch.device(placement.device))
+    return each * placement.ranks.world if each else None
 
 
 def throughput(tokens: int, flops: float, seconds: float, peak: float | None) -> dict[str, float | None]:
