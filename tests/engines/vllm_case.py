@@ -10,7 +10,7 @@ import numpy as np
 
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
-from engines.vllm import VllmEngine, VllmOptions
+from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from protocol.rollout_file.rows import sampled_places
 from protocol.sampling import noise
@@ -84,11 +84,11 @@ def main(name: str, folder: Path) -> dict[str, Any]:
     judge.load(first)
     asked = requests(30)
     # Fewer seats than requests: they join as others leave.
-    max_batch, options = 20, VllmOptions()
+    max_batch, cache = 20, None
     if name == "preemption":
         asked = [Request((2 + n,) * 30, (n, 1, 1), 120) for n in range(40)]
-        max_batch, options = 40, VllmOptions(cache_bytes=4 << 20)
-    engine = VllmEngine(dtype, max_batch=max_batch, options=options)
+        max_batch, cache = 40, 4 << 20
+    engine = VllmEngine(dtype, max_batch=max_batch, cache_bytes=cache)
     engine.load(first)
     sampling = Sampling(1.0, ()) if name == "preemption" else SAMPLING
     preempted = _count_preemptions(engine)
