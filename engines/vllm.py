@@ -84,7 +84,9 @@ class VllmEngine:
         positions = int(text.get("max_position_embeddings", CPU_MAX_LEN))
         self._max_len = length = min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions
         cache = self._cache_bytes
-        more: dict[str, Any] = {} if self.device == "cpu" else {"gpu_memory_utilization": GPU_SHARE}
+        more: dict[str, Any] = {"dtype": self.dtype}
+        if self.device != "cpu":
+            more["gpu_memory_utilization"] = GPU_SHARE
         if cache is None and self.device == "cpu":
             cache = cache_need(text, length, self.max_batch, 4 if self.dtype == "float32" else 2)
         from vllm import LLM
@@ -92,7 +94,6 @@ class VllmEngine:
         try:
             llm = LLM(
                 model=str(weights),
-                dtype=self.dtype,
                 skip_tokenizer_init=True,
                 trust_remote_code=False,
                 load_format="safetensors",

@@ -17,7 +17,7 @@ from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
 from trainer.distributed import BroadcastCalls, Ranks
 from trainer.exits import EXIT_LOST, RanksLostError
-from trainer.loss import TokenBatch, effective_share, make_loss, rate_scale, token_weights, weight_sums
+from trainer.loss import TokenBatch, make_loss, token_weights
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
@@ -123,20 +123,13 @@ class Learner:
     def _update(
         self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: tuple[float, float], totals: StepTotals
     ) -> None:
-        weights = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
-        algorithm = self.config.algorithm
-        cap = algorithm.importance_cap or 1.0
         for row, logp_old in zip(rows, old, strict=True):
             batch = self._token_batch(row, logp_old)
             token_loss = self.loss(batch)
-            loss = (token_weights(algorithm, batch.sequence, *size) * token_loss.loss).sum()
+            loss = (token_weights(self.config.algorithm, batch.sequence, *size) * token_loss.loss).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             totals.add(row.samples, batch, token_loss, loss)
-            if batch.sampled is not None:
-                weights += weight_sums(batch.old, batch.sampled, batch.sequence, cap)
-        reference = self.config.optimizer.ess_reference
-        scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
-        totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates, scale))
+        totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates))
         self.updates += 1
 
     def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:

@@ -187,32 +187,6 @@ def _capped(log_ratio: Tensor, cap: float) -> Tensor:
     return torch.exp(log_ratio.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
 
 
-def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
-    """Return [Σw, Σw², S] float64 over S sequences, w = π_old(y) / π_sampled(y) of a whole sequence, from e^-20 to
-    `cap`.
-
-    Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing; without the cap, one
-    that claims to have been very unlikely would outweigh all others and take the step its learning rate.
-    """
-    logs = sequence_sums((old - sampled).double(), sequence)
-    weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, math.log(cap))).nan_to_num(0.0)
-    return torch.stack([weights.sum(), weights.square().sum(), weights.new_tensor(len(weights))])
-
-
-def effective_share(sums: Tensor) -> float:
-    """Return the effective sample size over the number of samples, (Σw)² / (n·Σw²), in [0, 1]; 1 for an empty batch."""
-    total, squares, count = sums.tolist()
-    if not count:
-        return 1.0
-    return total**2 / (count * squares) if squares else 0.0
-
-
-def rate_scale(share: float, reference: float) -> float:
-    """Return min(1, √(share / reference)) (VCPO, 2602.17616): Adam's steps do not shrink with a noisier gradient by
-    themselves."""
-    return min(1.0, math.sqrt(share / reference))
-
-
 def token_weights(config: AlgorithmConfig, sequence: Tensor, tokens: float, sequences: float) -> Tensor:
     """Return the weights [N] float32 of the tokens' losses, whose weighted sum over all ranks is the loss of a
     minibatch, for `sequence` as in TokenBatch.

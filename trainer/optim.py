@@ -93,15 +93,15 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
 
 
 def apply_update(
-    model: Any, optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, update: int, scale: float = 1.0
+    model: Any, optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, update: int
 ) -> tuple[float, float]:
-    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them; `scale` multiplies the
-    learning rate. Returns the norm before clipping and the learning rate.
+    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them.
+    Return the norm before clipping and the learning rate.
 
-    A norm that is not finite leaves the weights as they are: what follows must not be optimizers worse before a guard
+    A norm that is not finite leaves the weights as they are: it must not get worse before a guard
     looks."""
     norm = float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip)))
-    rate = scale * learning_rate(config, update)
+    rate = learning_rate(config, update)
     for optimizer in optimizers:
         if math.isfinite(norm):
             for group in optimizer.param_groups:

@@ -200,14 +200,3 @@ def test_a_cosine_falls_slowly_first_and_last() -> None:
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="not a model folder"):
         Policy(tmp_path)
-
-
-def test_stale_rollouts_lower_the_learning_rate_where_the_pool_says_so(base: Path) -> None:
-    scaled = OptimizerConfig(method=AdamWConfig(learning_rate=1e-3), schedule=ScheduleConfig(warmup_updates=0))
-    rates = []
-    for reference in (None, 1.0):
-        optimizer = scaled.model_copy(update={"ess_reference": reference})
-        learner = Learner(base, TrainConfig(optimizer=optimizer), 1.0)
-        rates.append(learner.train_step(some_groups(0, logprobs=True)).learning_rate)
-    assert rates[0] == 1e-3
-    assert 0 < rates[1] < 0.6e-3
