@@ -19,7 +19,7 @@ from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, lo
 def language_learners(config: LanguageConfig, folder: Path, placement: Placement) -> LanguageLearners:
     """Return the learner of one rank."""
     policy = Policy(folder, config.dtype, placement)
-    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates, config.max_z_loss))
+    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates))
 
 
 class LanguageTask:

@@ -71,22 +71,52 @@ class Learner:
         """Take the same step one update at a time: yield the tokens of each, return the step's metrics."""
         start = time.monotonic()
         selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
-        parts = self._minibatches(len(selection.samples))
-        minibatches = [self._rows(selection.samples, part) for part in parts]
+        samples, ranks = selection.samples, self.placement.ranks
+        order = torch.randperm(len(samples), generator=self.generator).tolist() if samples else []
+        size = max(1, -(-len(samples) // self.config.minibatches))
+        parts = [order[first : first + size] for first in range(0, len(samples), size)]
+        minibatches = [self._rows(samples, part) for part in parts]
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
-        size = (sum(lengths) * share, len(lengths) * share)
+        totals = StepTotals(len(samples), self.policy.device)
         # The first update still sees the old policy: only later ones need a pass of their own for ln p_old.
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
-        old += [self._old_logprobs(rows) for rows in minibatches[1:]]
-        totals = StepTotals(len(selection.samples), self.policy.device)
+        with torch.no_grad():
+            old += [[self.policy.logprobs(row, self.temperature)[0] for row in rows] for rows in minibatches[1:]]
         for part, rows, logps in zip(parts, minibatches, old, strict=True):
-            self._update(rows, logps, size, totals)
-            yield sum(selection.samples[index].length for index in part)
+            for row, logp_old in zip(rows, logps, strict=True):
+                batch = self._token_batch(row, logp_old)
+                token_loss = self.loss(batch)
+                weights = token_weights(
+                    self.config.algorithm, batch.sequence, sum(lengths) * share, len(lengths) * share
+                )
+                loss = (weights * token_loss.loss).sum()
+                loss.backward()  # type: ignore[no-untyped-call]
+                totals.add(row.samples, batch, token_loss, loss)
+            totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates))
+            self.updates += 1
+            yield sum(samples[index].length for index in part)
         self.step += 1
-        ranks = self.placement.ranks
-        flops = self.policy.work.training(sample.length for sample in selection.samples)
+        flops = self.policy.work.training(sample.length for sample in samples)
         return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)
+
+    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
+        """This rank's share of a minibatch, packed."""
+        ranks, policy = self.placement.ranks, self.policy
+        lengths = [samples[index].length for index in part]
+        capacity = self.placement.memory.row_tokens
+        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
+        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
+
+    def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
+        bonus = self.config.algorithm.entropy_coefficient > 0
+        logp, entropy = self.policy.logprobs(row, self.temperature, bonus)
+        reference = None
+        if self.reference is not None:
+            with torch.no_grad():
+                reference, _ = self.reference.logprobs(row, self.temperature)
+        known = logp.detach() if old is None else old
+        return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
@@ -99,48 +129,6 @@ class Learner:
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
-
-    def _minibatches(self, count: int) -> list[list[int]]:
-        """Shuffle the samples' indices and cut them into `config.minibatches` parts; leave empty parts out."""
-        if count == 0:
-            return []
-        order = torch.randperm(count, generator=self.generator).tolist()
-        size = -(-count // self.config.minibatches)
-        return [order[start : start + size] for start in range(0, count, size)]
-
-    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
-        """This rank's share of a minibatch, packed."""
-        ranks, policy = self.placement.ranks, self.policy
-        lengths = [samples[index].length for index in part]
-        capacity = self.placement.memory.row_tokens
-        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
-        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
-
-    @torch.no_grad()
-    def _old_logprobs(self, rows: Sequence[MicroBatch]) -> list[Tensor | None]:
-        return [self.policy.logprobs(row, self.temperature)[0] for row in rows]
-
-    def _update(
-        self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: tuple[float, float], totals: StepTotals
-    ) -> None:
-        for row, logp_old in zip(rows, old, strict=True):
-            batch = self._token_batch(row, logp_old)
-            token_loss = self.loss(batch)
-            loss = (token_weights(self.config.algorithm, batch.sequence, *size) * token_loss.loss).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(row.samples, batch, token_loss, loss)
-        totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates))
-        self.updates += 1
-
-    def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
-        bonus = self.config.algorithm.entropy_coefficient > 0
-        logp, entropy = self.policy.logprobs(row, self.temperature, bonus)
-        reference = None
-        if self.reference is not None:
-            with torch.no_grad():
-                reference, _ = self.reference.logprobs(row, self.temperature)
-        known = logp.detach() if old is None else old
-        return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)
 
 
 class LearnerGroup(BroadcastCalls):

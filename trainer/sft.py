@@ -200,13 +200,10 @@ class SftMetrics:
 class SftLearner:
     """Minimises the mean negative log-likelihood of the learned tokens, over all ranks. `updates` counts those taken of
     `total`. Every rank has one and is given the same examples.
-
-    `max_z_loss`, times the mean square of the largest logit, is added to the loss (Baichuan 2, 2309.10305;
-    INTELLECT-1): logits that drift away do nothing for a softmax, and end in overflow.
     """
 
-    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int, max_z_loss: float = 0.0) -> None:
-        self.policy, self.placement, self._max_z_loss = policy, policy.placement, max_z_loss
+    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int) -> None:
+        self.policy, self.placement = policy, policy.placement
         self._config = TrainConfig(steps=total, optimizer=optimizer)
         self._optimizers = build_optimizers(policy.model, self._config)
         self.updates = 0
@@ -223,7 +220,7 @@ class SftLearner:
     @torch.no_grad()
     def loss(self, examples: Sequence[Example]) -> float:
         """Return the mean loss (nats) of the learned tokens, without learning."""
-        summed = self._sum(examples, lambda row: -self.policy.logprobs_and_largest(row)[0].sum())
+        summed = self._sum(examples, lambda row: -self.policy.logprobs(row, 1.0)[0].sum())
         return summed / max(1, sum(example.targets for example in examples))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
@@ -238,11 +235,8 @@ class SftLearner:
         return state.extra
 
     def _backward(self, row: MicroBatch, targets: int) -> torch.Tensor:
-        weight = self._max_z_loss
-        logp, largest = self.policy.logprobs_and_largest(row, gradient=weight > 0)
-        loss = -logp.sum()
-        minimised = loss + weight * largest.square().sum() if weight else loss
-        (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
+        loss = -self.policy.logprobs(row, 1.0)[0].sum()
+        (loss / max(1, targets)).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def _sum(self, examples: Sequence[Example], row_loss: Callable[[MicroBatch], torch.Tensor]) -> float:

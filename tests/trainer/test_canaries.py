@@ -137,13 +137,6 @@ def test_a_root_tells_nothing_without_the_secret_and_is_never_repeated() -> None
     assert len(roots) == 5
 
 
-def test_too_many_or_repeated_canaries_are_refused() -> None:
-    with pytest.raises(ValueError, match="at most"):
-        tree(planted=tuple((NODE, i) for i in range(17)))
-    with pytest.raises(ValueError, match="different"):
-        tree(planted=((NODE, 1), (NODE, 1)))
-
-
 def opener_of(kind: type[CanaryOpener], *files: Submission) -> Any:
     """An opener to which the chain shows these files whenever it looks."""
     state = state_of(*files)

@@ -12,35 +12,30 @@ from torch import Tensor, nn
 
 from protocol.errors import ConfigError
 
-CHUNK_BYTES = 64 << 20
-
 
 @dataclass(frozen=True)
 class HeadTask:
     """What the head is asked about the row it sees next.
 
     rows: [N] int64, which hidden states. targets: [N] int64, the token that each of them predicts. temperature divides
-    the logits. largest: whether the largest logit is asked for, in the place of the entropy. gradient: whether that is
-    part of the loss, besides ln p.
+    the logits. gradient: whether the entropy is part of the loss, besides ln p.
     """
 
     rows: Tensor
     targets: Tensor
     temperature: float = 1.0
     gradient: bool = True
-    largest: bool = False
 
 
 class ChunkedHead(nn.Linear):
     """In the place of a model's output projection, with its parameters under their names, tied or not.
 
     `task` must be set before each forward pass of the model, whose `logits` are then [1, N, 2] float32: ln p of the
-    target, and the entropy (nats) of softmax(logits / temperature) or the largest of the logits / temperature. Logits
-    take about `chunk_bytes`, whatever N is.
+    target, and the entropy (nats) of softmax(logits / temperature). Logits take about `chunk_bytes`, whatever N is.
     """
 
     task: HeadTask | None = None
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int = 64 << 20
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the answers to `task` for hidden: [1, L, d]."""
@@ -53,12 +48,12 @@ class ChunkedHead(nn.Linear):
             chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
         scale = 1.0 / task.temperature
         chunked: Any = _Chunked.apply
-        logp, beside = chunked(chosen, self.weight, self.bias, task.targets, scale, rows, task.largest)
-        beside = beside if task.gradient else beside.detach()
-        return torch.stack([logp.unsqueeze(0), beside.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
+        logp, entropy = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
+        entropy = entropy if task.gradient else entropy.detach()
+        return torch.stack([logp.unsqueeze(0), entropy.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
 
 
-def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
+def install_head(model: Any, chunk_bytes: int = 64 << 20) -> ChunkedHead:
     """Replace a model's output projection. Raises ConfigError if it is none that we know."""
     old = model.get_output_embeddings()
     if not isinstance(old, nn.Linear):
@@ -74,7 +69,7 @@ def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
 
 
 class _Chunked(torch.autograd.Function):
-    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], and entropy or largest logit [N]."""
+    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], entropy [N]."""
 
     @staticmethod
     def forward(
@@ -85,28 +80,24 @@ class _Chunked(torch.autograd.Function):
         targets: Tensor,
         scale: float,
         rows: int,
-        largest: bool,
     ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(hidden.dtype, torch.float32)
-        logp, beside, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
+        logp, entropy, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         for at in _slices(hidden.shape[0], rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
-            if largest:
-                beside[at] = logs.amax(-1)
             total[at] = torch.logsumexp(logs, dim=-1)
             logs.sub_(total[at].unsqueeze(-1))
             logp[at] = logs.gather(-1, targets[at].unsqueeze(-1)).squeeze(-1)
-            if not largest:
-                beside[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
-        ctx.save_for_backward(hidden, weight, bias, targets, total, beside)
-        ctx.scale, ctx.rows, ctx.largest = scale, rows, largest
+            entropy[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
+        ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
+        ctx.scale, ctx.rows = scale, rows
         ctx.set_materialize_grads(False)
-        return logp, beside
+        return logp, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_logp: Tensor | None, grad_beside: Tensor | None) -> Any:
-        hidden, weight, bias, targets, total, beside = ctx.saved_tensors
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:
+        hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
         by_target = torch.zeros_like(total) if grad_logp is None else grad_logp
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
@@ -115,19 +106,15 @@ class _Chunked(torch.autograd.Function):
         for at in _slices(hidden.shape[0], ctx.rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
             logs.sub_(total[at].unsqueeze(-1))
-            top = logs.argmax(-1, keepdim=True) if ctx.largest and grad_beside is not None else None
             # By the scaled logits z: d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
             probability = torch.exp(logs)
-            if grad_beside is None or ctx.largest:
+            if grad_entropy is None:
                 grad = probability.mul_(-by_target[at].unsqueeze(-1))
             else:
-                by_entropy = grad_beside[at]
-                constant = by_target[at] + by_entropy * beside[at]
-                grad = logs.mul_(-by_entropy.unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
+                constant = by_target[at] + grad_entropy[at] * entropy[at]
+                grad = logs.mul_(-grad_entropy[at].unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
             del logs, probability
             grad.scatter_add_(-1, targets[at].unsqueeze(-1), by_target[at].unsqueeze(-1))
-            if top is not None and grad_beside is not None:
-                grad.scatter_add_(-1, top, grad_beside[at].unsqueeze(-1))
             grad.mul_(ctx.scale)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
@@ -138,7 +125,7 @@ class _Chunked(torch.autograd.Function):
             else:
                 grad_weight += narrow.T @ hidden[at]
         by_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
-        return grad_hidden, grad_weight.to(weight.dtype), by_bias, None, None, None, None
+        return grad_hidden, grad_weight.to(weight.dtype), by_bias, None, None, None
 
 
 def _slices(count: int, rows: int) -> list[slice]:

@@ -32,17 +32,13 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class StepCanaries:
-    """The tree of one step. `secret`: 32 bytes; `planted`: up to sixteen (node, counter). Unused leaves look like used
-    ones, and all salts follow from the secret, so that nothing else must be kept."""
+    """The tree of one step. `secret`: 32 bytes; `planted`: up to sixteen different (node, counter). Unused leaves look
+    like used ones, and all salts follow from the secret, so that nothing else must be kept."""
 
     secret: bytes
     pool: int
     step: int
     planted: tuple[tuple[str, int], ...]
-
-    def __post_init__(self) -> None:
-        if len(self.planted) > LEAVES or len(set(self.planted)) < len(self.planted):
-            raise ValueError(f"a step has at most {LEAVES} different canaries")
 
     @property
     def root(self) -> bytes:
@@ -53,18 +49,17 @@ class StepCanaries:
         if (node, counter) not in self.planted:
             return None
         index = self.planted.index((node, counter))
-        return Planted(self._salt(index), merkle.proof(self._leaves(), index))
+        return Planted(self._hash("salt", index), merkle.proof(self._leaves(), index))
 
     def _leaves(self) -> list[bytes]:
         leaves = [
-            Canaries.leaf(self._salt(index), self.pool, self.step, node, counter)
+            Canaries.leaf(self._hash("salt", index), self.pool, self.step, node, counter)
             for index, (node, counter) in enumerate(self.planted)
         ]
-        padding = range(len(leaves), LEAVES)
-        return leaves + [tagged_hash("muster/canary-padding/1", self.secret, self.pool, self.step, i) for i in padding]
+        return leaves + [self._hash("padding", index) for index in range(len(leaves), LEAVES)]
 
-    def _salt(self, index: int) -> bytes:
-        return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, index)
+    def _hash(self, what: str, index: int) -> bytes:
+        return tagged_hash(f"muster/canary-{what}/1", self.secret, self.pool, self.step, index)
 
 
 @dataclass(frozen=True)
@@ -99,11 +94,8 @@ class CanaryPlan:
     def opening(self, state: State, sub: Submission) -> Planted | None:
         """Return the file's opening in its step's tree, found by trying the counters that the tree may begin with."""
         root = state.pools[self.pool].steps[sub.step].canary_root
-        for first in range(sub.counter, max(-1, sub.counter - LEAVES), -1):
-            tree = self.tree(sub.step, first)
-            if tree.root == root:
-                return tree.opening(sub.node, sub.counter)
-        return None
+        trees = (self.tree(sub.step, sub.counter - back) for back in range(min(LEAVES, sub.counter + 1)))
+        return next((tree.opening(sub.node, sub.counter) for tree in trees if tree.root == root), None)
 
 
 def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> list[Submission]:
@@ -127,8 +119,8 @@ def unsettled(state: State, pool: int, decoy: str) -> bool:
 
 class CanaryOpener:
     """A thread that opens the decoy's files, several at once: those of a lane are settled together, and a late opening
-    costs the decoy its stake. It runs in the trainer's process, because the owner's key must not send from two
-    processes at once, but follows the chain itself: training may take longer than a challenge window."""
+    costs the decoy its stake. Training may take longer than a challenge window, and the owner's key must not send from
+    two processes at once."""
 
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
