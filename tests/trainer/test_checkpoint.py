@@ -12,17 +12,11 @@ import torch
 from protocol.config import TrainConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:

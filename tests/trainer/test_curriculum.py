@@ -16,7 +16,6 @@ from storage.weights.manifest import Manifest
 from tests.dataset.curriculum_world import CONFIG
 from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer import world as outside
-from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, TrainersWorld, start
 from trainer.data import curriculum
 from trainer.data.curriculum import MaskWriter
@@ -24,11 +23,6 @@ from trainer.exits import EXIT_DONE
 
 LEARN = Curriculum(tries=2, lowest=600, highest=900, window=2, most=500)
 """Half of the answers in this world are right, so what was tried is hard."""
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 @pytest.fixture(autouse=True)

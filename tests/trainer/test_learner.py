@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from engines.loading import load_model, set_threads
+from engines.loading import load_model
 from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
-from tests.trainer.helpers import small_model, some_groups
+from tests.trainer.helpers import some_groups
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, micro_batch
@@ -23,12 +23,6 @@ from trainer.model.sharding import Placement
 from trainer.optim import learning_rate
 
 CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    set_threads(1)
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def rate(peak: float, **schedule: Any) -> OptimizerConfig:
@@ -173,12 +167,9 @@ def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path
         assert path.read_bytes() == (twice / path.name).read_bytes()
 
 
-def test_the_learning_rate_warms_up() -> None:
+def test_the_learning_rate_warms_up_and_falls_to_a_tenth_at_the_end_of_the_run() -> None:
     config = TrainConfig(optimizer=rate(3.0, warmup_updates=3))
     assert [learning_rate(config, update) for update in range(5)] == [1.0, 2.0, 3.0, 3.0, 3.0]
-
-
-def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
     falling = rate(10.0, warmup_updates=0, decay_share=0.5)
     config = TrainConfig(steps=10, minibatches=2, optimizer=falling)
     rates = [learning_rate(config, update) for update in range(20)]
@@ -188,13 +179,9 @@ def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
     assert rates[-1] == pytest.approx(1.0)
     constant = config.model_copy(update={"optimizer": rate(10.0, warmup_updates=0, decay_share=0.0)})
     assert learning_rate(constant, 19) == 10.0
-
-
-def test_a_cosine_falls_slowly_first_and_last() -> None:
     config = TrainConfig(steps=9, optimizer=rate(10.0, warmup_updates=0, decay="cosine", decay_share=1.0))
-    rates = [learning_rate(config, update) for update in range(9)]
     expected = [1 + 9 * (1 + math.cos(math.pi * (update + 1) / 9)) / 2 for update in range(9)]
-    assert rates == pytest.approx(expected)
+    assert [learning_rate(config, update) for update in range(9)] == pytest.approx(expected)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from protocol.files import file_digests
 from protocol.models import EOS, load_tokenizer, save_byte_tokenizer
 from tests.cli.muster import Muster
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model
 from trainer.config import SftConfig
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
@@ -177,11 +176,6 @@ def test_data_that_is_no_text_or_not_there_is_named(tmp_path: Path) -> None:
 RATES = OptimizerConfig(
     method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0), grad_clip=1.0
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 @pytest.fixture(scope="module")
