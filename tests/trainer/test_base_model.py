@@ -29,20 +29,14 @@ def build(cache: Path, seed: int = 1) -> tuple[Path, list[str]]:
 
 def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
     first, _ = build(tmp_path / "a")
+    stamp = (first / "model.safetensors").stat().st_mtime_ns
+    assert build(tmp_path / "a") == (first, ["base model for seed 1: from the cache"])
+    assert (first / "model.safetensors").stat().st_mtime_ns == stamp
     second, _ = build(tmp_path / "b")
     other, _ = build(tmp_path / "a", seed=2)
     assert file_digests(first) == file_digests(second)
     assert file_digests(first)["model.safetensors"] != file_digests(other)["model.safetensors"]
     assert {"config.json", "generation_config.json", "tokenizer.json"} <= set(file_digests(first))
-
-
-def test_the_second_run_takes_the_first_ones_model(tmp_path: Path) -> None:
-    folder, _ = build(tmp_path)
-    stamp = (folder / "model.safetensors").stat().st_mtime_ns
-    again, said = build(tmp_path)
-    assert again == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
-    assert said == ["base model for seed 1: from the cache"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "extra", "record"])
@@ -131,9 +125,6 @@ def test_a_folder_is_used_as_it_is_and_nonsense_is_refused(tmp_path: Path, monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match="neither a folder nor a model"):
         base_model(ModelConfig(source="no-such/../model"), DEMO_ENVIRONMENT, 1)
-
-
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write to the cache"):
         build(tmp_path / "file" / "cache")

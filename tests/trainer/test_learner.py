@@ -13,7 +13,6 @@ from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerCon
 from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
 from tests.trainer.helpers import some_groups
-from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, micro_batch
 from trainer.distributed import Ranks
@@ -127,28 +126,6 @@ def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
     metrics = learner.train_step([some_groups(1)[-1]])
     assert same(before, weights(learner))
     assert (learner.step, metrics.groups_used, metrics.tokens) == (1, 0, 0)
-
-
-@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "state.json"])
-def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path, name: str) -> None:
-    learner = Learner(base, CONFIG, 1.0)
-    learner.train_step(some_groups(0))
-    path = checkpoint_path(tmp_path, 1)
-    learner.start_checkpoint(path).wait()
-    data = bytearray((path / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (path / name).write_bytes(data)
-    with pytest.raises(IntegrityError, match="damaged"):
-        Learner(base, CONFIG, 1.0).load_checkpoint(path)
-
-
-def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None:
-    learner = Learner(base, CONFIG, 1.0)
-    for step in (2, 1):
-        learner.start_checkpoint(checkpoint_path(tmp_path, step)).wait()
-    (tmp_path / "step-000003").mkdir()
-    (tmp_path / ".step-000004.abc").mkdir()
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-000001", "step-000002"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -146,8 +146,6 @@ def plan_rows(
     Every rank gets equally many rows, and its k-th row costs about what the others' k-th do by `work` (of a length):
     ranks wait for one another at every row. `together` False puts each sequence in its own row.
     """
-    if ranks < 1 or capacity < 1 or any(length < 1 for length in lengths):
-        raise ValueError("ranks, capacity and every length must be at least 1")
     costs = [work(length) for length in lengths]
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     rows: list[list[int]] | None = None if together else [[index] for index in order]
