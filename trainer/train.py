@@ -128,35 +128,31 @@ class StepRunner:
         """Advance whatever runs beside; called again and again while the trainer waits."""
 
 
+@dataclass(frozen=True)
 class LocalSteps(StepRunner):
     """Steps trained by this trainer's ranks. `rewind` takes them back to a policy step."""
 
-    def __init__(
-        self,
-        group: LearnerGroup,
-        check: Check,
-        records: Records,
-        files: FileCollector,
-        rewind: Callable[[int], None],
-    ) -> None:
-        self._group, self._check, self._records = group, check, records
-        self._files, self._rewind = files, rewind
+    group: LearnerGroup
+    check: Check
+    records: Records
+    files: FileCollector
+    rewind: Callable[[int], None]
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Train a step. Files that made it unstable are refused for good and the learners rewound, unless more than
         half of the files are to blame or none is by itself."""
-        step = self._group.learner.step
-        metrics = self._group.train_step(batch.groups)
+        step = self.group.learner.step
+        metrics = self.group.train_step(batch.groups)
         try:
-            self._check(metrics, self._records.metrics())
+            self.check(metrics, self.records.metrics())
         except UnstableError as error:
             blamed = self._blame(batch, step)
-            self._rewind(step)
+            self.rewind(step)
             if not 0 < len(blamed) <= len(batch.files) / 2:
                 raise
             for sub in blamed:
-                self._files.refuse(sub, error)
-                self._records.refuse(sub, error.what)
+                self.files.refuse(sub, error)
+                self.records.refuse(sub, error.what)
             return None
         return metrics
 
@@ -169,9 +165,9 @@ class LocalSteps(StepRunner):
         middle, blamed = len(batch.files) // 2, []
         for part in (slice(0, middle), slice(middle, None)):
             half = StepFiles(batch.files[part], batch.groups_of[part])
-            self._rewind(step)
+            self.rewind(step)
             try:
-                self._check(self._group.train_step(half.groups), self._records.metrics())
+                self.check(self.group.train_step(half.groups), self.records.metrics())
             except UnstableError:
                 blamed += self._blame(half, step)
         return blamed

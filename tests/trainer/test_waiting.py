@@ -13,7 +13,7 @@ from chain.indexer.state import State
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.waits import WAITS
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
-from trainer.data.waiting import StallTimeout, Waiting, WaitLog, eligible_nodes, nodes_waiting
+from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 
 
@@ -23,23 +23,20 @@ def every_word(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_wait_is_logged_with_its_reason_and_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    said = WaitLog("2 accepted files for step 1", lambda: now)
+    now, lines = [0.0], list[int]()  # how many lines there are after each second
 
-    def words(seconds: float, why: str) -> list[str]:
-        nonlocal now
-        caplog.clear()
-        for _ in range(round(seconds)):
-            now += 1.0
-            said.update(why)
-        return caplog.messages
+    def second() -> None:
+        lines.append(len(caplog.messages))
+        now[0] += 1.0
 
-    (first,) = words(8, "no node may work")
-    assert re.fullmatch(r"waiting for 2 accepted files for step 1 since \d\d:\d\d:\d\d: no node may work", first)
-    assert len(words(15, "no node may work")) == 0
-    assert len(words(1, "no node may work")) == 1
-    assert len(words(8, "1 not judged")) == 1, "another reason is said soon"
-    assert len(words(600, "1 not judged")) in (10, 11)
+    waiting = Waiting(threading.Event(), 0.0, second, clock=lambda: now[0])
+    reason = lambda: "no node may work" if now[0] < 25 else "1 not judged"  # noqa: E731
+    waiting.until("2 accepted files for step 1", lambda: True if now[0] > 632 else None, why=reason)
+    first = r"waiting for 2 accepted files for step 1 since \d\d:\d\d:\d\d: no node may work"
+    assert re.fullmatch(first, caplog.messages[0])
+    assert [lines[at] for at in (7, 8, 23, 24)] == [0, 1, 1, 2]
+    assert lines[33] == 3, "another reason is said soon"
+    assert lines[632] - lines[33] in (10, 11)
 
 
 def test_what_is_waited_for_is_shown_and_a_failure_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,37 +24,27 @@ _FIRST_LINE_SECONDS, _LONGEST_SILENCE = 8.0, 60.0
 _NOBODY = "no node may work: whoever has a stake joins by `muster node up --pool URL`"
 
 
-class WaitLog:
-    """Logs one wait: after some seconds, when the reason changes, and then ever more rarely."""
-
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._clock, self._logged_reason = what, clock, ""
-        self._since = datetime.now().strftime("%H:%M:%S")
-        self._pause, self._last = _FIRST_LINE_SECONDS, clock()
-
-    def update(self, reason: str) -> None:
-        """Log that the wait goes on, if a line is due."""
-        now = self._clock()
-        if now - self._last < (_FIRST_LINE_SECONDS if reason != self._logged_reason else self._pause):
-            return
-        log.info("waiting for %s since %s%s", self._what, self._since, f": {reason}" if reason else "")
-        self._pause = min(2 * self._pause, _LONGEST_SILENCE)
-        self._logged_reason, self._last = reason, now
-
-
 class Waiting:
     """Waits until `stopping` is set. Between two attempts it calls `meanwhile`."""
 
-    def __init__(self, stopping: threading.Event, poll_seconds: float, meanwhile: Callable[[], None]) -> None:
-        self._stopping, self._poll_seconds, self._meanwhile = stopping, poll_seconds, meanwhile
+    def __init__(
+        self,
+        stopping: threading.Event,
+        poll_seconds: float,
+        meanwhile: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stopping, self._poll_seconds, self._meanwhile, self._clock = stopping, poll_seconds, meanwhile, clock
 
     def until(
         self, what: str, attempt: Callable[[], T | None], pause: float = 0.0, why: Callable[[], str] = str
     ) -> T | None:
         """Repeat `attempt` until it returns a value; return None if asked to stop first. Failures of chain, bucket,
         service or disk that may be temporary are logged and retried, after at least `pause` seconds. `why` tells what
-        the last attempt lacked, for the log, `status` and the dashboard."""
-        wait_log = WaitLog(what)
+        the last attempt lacked, for `status`, the dashboard and the log: after some seconds, when the reason changes,
+        and then ever more rarely."""
+        since, last = datetime.now().strftime("%H:%M:%S"), self._clock()
+        logged_reason, silence = "", _FIRST_LINE_SECONDS
         with WAITS.on(what):
             while not self._stopping.is_set():
                 try:
@@ -65,8 +55,11 @@ class Waiting:
                     raise
                 except MusterError as error:
                     log.warning("%s; trying again", error)
-                WAITS.explain(what, why())
-                wait_log.update(why())
+                WAITS.explain(what, reason := why())
+                now = self._clock()
+                if now - last >= (_FIRST_LINE_SECONDS if reason != logged_reason else silence):
+                    log.info("waiting for %s since %s%s", what, since, f": {reason}" if reason else "")
+                    logged_reason, last, silence = reason, now, min(2 * silence, _LONGEST_SILENCE)
                 self._meanwhile()
                 self._stopping.wait(max(pause, self._poll_seconds))
         return None
