@@ -90,12 +90,14 @@ class DistributedRanks(Ranks):
     def __init__(self, device: str, seconds: float) -> None:
         backend = "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
         limit = timedelta(seconds=seconds)
-        self._limit = seconds
+        self._limit = self._patience = seconds
+        self._calls, self._closing = 0, threading.Event()
         with self._guarded("the rendezvous with the other ranks"):
-            store, self.rank, self.world = join_store(limit)
-            dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.world)
+            self._store, self.rank, self.world = join_store(limit)
+            dist.init_process_group(backend, timeout=limit, store=self._store, rank=self.rank, world_size=self.world)
             self.side_group = dist.new_group(backend="gloo", timeout=limit)
-        self._signals = Signals(store, self.rank, seconds)
+        if self.rank == 0:
+            threading.Thread(target=self._stay_alive, daemon=True, name="signs of life").start()
 
     def sum(self, value: Tensor) -> Tensor:
         total = value.detach().clone()
@@ -118,20 +120,43 @@ class DistributedRanks(Ranks):
             dist.all_reduce(torch.zeros(1))
 
     def command(self, value: Any = None) -> Any:
+        key = f"muster/call/{self._calls}"
         with self._guarded("the wait for rank 0's next command"):
-            self._signals.call()
+            if self.rank == 0:
+                self._store.set(key, "")
+            else:
+                self._await(key)
         value = self.broadcast(value)
         self.barrier()
-        with self._guarded("the end of a command's signal"):
-            self._signals.forget()
+        if self.rank == 0:
+            with self._guarded("the end of a command's signal"):
+                self._store.delete_key(key)
+        self._calls += 1
         return value
 
     def shorten_wait(self, seconds: float) -> None:
-        self._signals.limit = seconds
+        self._patience = seconds
 
     def close(self) -> None:
-        self._signals.close()
+        self._closing.set()
         dist.destroy_process_group()
+
+    def _await(self, key: str) -> None:
+        signs, since = -1, time.monotonic()
+        while True:
+            try:
+                return self._store.wait([key], timedelta(seconds=_WAIT_SECONDS))
+            except dist.DistStoreError:
+                newest = self._store.add(_ALIVE, 0)
+                if newest != signs:
+                    signs, since = newest, time.monotonic()
+                elif time.monotonic() - since > self._patience:
+                    raise RuntimeError("rank 0 gives no sign of life") from None
+
+    def _stay_alive(self) -> None:
+        while not self._closing.wait(_SIGN_SECONDS):
+            with suppress(RuntimeError):  # the store ended with its process, so nobody waits for a sign
+                self._store.add(_ALIVE, 1)
 
     @contextmanager
     def _guarded(self, action: str) -> Iterator[None]:
@@ -142,48 +167,6 @@ class DistributedRanks(Ranks):
                 f"{action} failed within its {self._limit:.0f} s: {first_line(error)}",
                 "another rank died or hangs: its own log says why; start again to resume from the last checkpoint",
             ) from None
-
-
-class Signals:
-    """Rank 0's signals to the other ranks, keys of the group's store: numbered calls, and a count that says that it is
-    alive. `limit`: seconds without a sign of life after which a rank gives rank 0 up."""
-
-    def __init__(self, store: Store, rank: int, seconds: float) -> None:
-        self._store, self._first, self.limit = store, rank == 0, seconds
-        self._calls, self._closing = 0, threading.Event()
-        if self._first:
-            threading.Thread(target=self._stay_alive, daemon=True, name="signs of life").start()
-
-    def call(self) -> None:
-        """Call the other ranks, or wait for the call. Raises RuntimeError if rank 0 has been silent for too long."""
-        key, seen, since = f"muster/call/{self._calls}", -1, time.monotonic()
-        if self._first:
-            self._store.set(key, "")
-            return
-        while True:
-            try:
-                self._store.wait([key], timedelta(seconds=_WAIT_SECONDS))
-                break
-            except dist.DistStoreError:
-                signs = self._store.add(_ALIVE, 0)
-                if signs != seen:
-                    seen, since = signs, time.monotonic()
-                elif time.monotonic() - since > self.limit:
-                    raise RuntimeError("rank 0 gives no sign of life") from None
-
-    def forget(self) -> None:
-        """Delete the last call, which every rank has received."""
-        if self._first:
-            self._store.delete_key(f"muster/call/{self._calls}")
-        self._calls += 1
-
-    def close(self) -> None:
-        self._closing.set()
-
-    def _stay_alive(self) -> None:
-        while not self._closing.wait(_SIGN_SECONDS):
-            with suppress(RuntimeError):  # the store ended with its process, so nobody waits for a sign
-                self._store.add(_ALIVE, 1)
 
 
 class BroadcastCalls(ABC):

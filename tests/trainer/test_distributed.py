@@ -59,11 +59,11 @@ def test_ranks_wait_for_a_command_as_long_as_rank_0_lives() -> None:
 
 
 def keys_after(ranks: Ranks, commands: int) -> int:
-    """How many keys the group's store has, of which the newest signs of life are few."""
+    """How many keys the group's store has."""
     for number in range(commands):
         ranks.command(number)
-    signals: Any = ranks
-    return int(signals._signals._store.num_keys())
+    joined: Any = ranks
+    return int(joined._store.num_keys())
 
 
 def test_commands_leave_no_keys_in_the_store() -> None:

@@ -13,6 +13,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,11 +149,7 @@ def fresh_model(folder: Path, seed: int) -> Path:
 
 
 def base_model(
-    model: ModelConfig,
-    task: EnvironmentConfig,
-    seed: int,
-    cache: Path | None = None,
-    progress: Progress = log.info,
+    model: ModelConfig, task: EnvironmentConfig, seed: int, cache: Path | None = None, progress: Progress = log.info
 ) -> Path:
     """Return a local Hugging Face folder with the weights of policy step 0; never changed afterwards.
 
@@ -165,24 +162,22 @@ def base_model(
 
 
 def warmed_up(
-    task: EnvironmentConfig,
-    seed: int,
-    cache: Path,
-    progress: Progress = log.info,
-    recipe: Recipe | None = None,
+    task: EnvironmentConfig, seed: int, cache: Path, progress: Progress = log.info, recipe: Recipe = Recipe()
 ) -> Path:
     """Return the tiny model of a seed and task, from `cache` if it is intact there, else trained now (about 40
     CPU-seconds)."""
-    recipe = recipe or Recipe()
     key = cache_key(task, seed, recipe)
-    folder, record = cache / key, cache / f"{key}.json"
+    folder, record, lock = cache / key, cache / f"{key}.json", cache / f"{key}.lock"
     with explained(f"write to the cache {cache}", "set XDG_CACHE_HOME"):
         cache.mkdir(parents=True, exist_ok=True)
-    lock = cache / f"{key}.lock"
     with locked(lock, f"another process that makes the base model ({lock})", BUILD_SECONDS):
-        if _intact(folder, record, progress):
-            progress(f"base model for seed {seed}: from the cache")
-            return folder
+        if folder.is_dir():
+            with suppress(OSError, ValueError):
+                expected = json.loads(record.read_bytes())
+                if expected and file_digests(folder) == expected:
+                    progress(f"base model for seed {seed}: from the cache")
+                    return folder
+            progress(f"the cached base model {folder} is damaged; making it again")
         loaded = load_environment(task)
         write_folder(folder, lambda aside: warm_up(aside, loaded, seed, recipe, progress))
         write_atomic(record, canonical_json(file_digests(folder)))
@@ -196,16 +191,3 @@ def cache_key(task: EnvironmentConfig, seed: int, recipe: Recipe) -> str:
     whole = task.model_copy(update={"problems": None}).model_dump(mode="json", exclude={"curriculum"})
     parts = [REVISION, dataclasses.asdict(recipe), seed, whole, list(PHRASES), versions]
     return f"tiny-{sha256_hex(canonical_json(parts))[:24]}"
-
-
-def _intact(folder: Path, record: Path, progress: Progress) -> bool:
-    if not folder.is_dir():
-        return False
-    try:
-        expected = json.loads(record.read_bytes())
-        if expected and file_digests(folder) == expected:
-            return True
-    except (OSError, ValueError):
-        pass
-    progress(f"the cached base model {folder} is damaged; making it again")
-    return False
