@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +61,10 @@ def later_turns(engine: Engine, judge: Engine) -> dict[str, float]:
     return worst
 
 
-def refusals(engine: VllmEngine, other_kind: Path) -> list[str]:
+def refusals(attempts: list[tuple[str, Callable[[], Any]]]) -> list[str]:
     """The telling words of each refusal, in order."""
     said = []
-    for words, attempt in (
-        ("positions", lambda: engine.generate([Request((2,) * 250, (1, 2, 3), 10)], SAMPLING)),
-        ("vocabulary", lambda: engine.generate([Request((300,), (1, 2, 3), 10)], SAMPLING)),
-        ("another kind", lambda: engine.load(other_kind)),
-        ("empty prompt", lambda: engine.generate([Request((), (1, 2, 3), 10)], SAMPLING)),
-    ):
+    for words, attempt in attempts:
         try:
             attempt()
         except MusterError as error:
@@ -105,7 +101,14 @@ def main(name: str, folder: Path) -> dict[str, Any]:
     out["same_after_reload"] = same(judge.generate(asked, sampling), later)
     out["changed_by_reload"] = len(asked) - same(got, later)
     out["mismatches_after_reload"] = errors(judge, asked, later)["mismatches"]
-    out["refused"] = refusals(engine, save_tiny(folder / "third", hidden=256))
+    out["refused"] = refusals(
+        [
+            ("positions", lambda: engine.generate([Request((2,) * 250, (1, 2, 3), 10)], SAMPLING)),
+            ("vocabulary", lambda: engine.generate([Request((300,), (1, 2, 3), 10)], SAMPLING)),
+            ("another kind", lambda: engine.load(save_tiny(folder / "third", hidden=256))),
+            ("empty prompt", lambda: engine.generate([Request((), (1, 2, 3), 10)], SAMPLING)),
+        ]
+    )
     return out
 
 

@@ -16,7 +16,7 @@ from storage.weights.manifest import Manifest
 from tests.dataset.curriculum_world import CONFIG
 from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer import world as outside
-from tests.trainer.world import Killed, TrainersWorld, start
+from tests.trainer.world import Killed, TrainersWorld, killed, start
 from trainer.data import curriculum
 from trainer.data.curriculum import MaskWriter
 from trainer.exits import EXIT_DONE
@@ -60,13 +60,7 @@ def test_a_trainer_killed_at_every_fifth_action_publishes_the_same_steps(base: P
     assert start(steady).run() == EXIT_DONE
     for fuse in range(1, 80, 5):
         world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
-        world.fuse = fuse
-        try:
-            start(world).run()
-            done = True
-        except Killed:
-            done = False
-        world.fuse = None
+        done = killed(world, fuse)
         assert start(world).run() == EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"
         if done:

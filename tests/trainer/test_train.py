@@ -15,7 +15,7 @@ from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.verdict import Code
 from tests.trainer.crew import on_ranks, outcomes
-from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, start
+from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, killed, start
 from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
 from trainer.data.files import StepFiles
@@ -128,13 +128,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> Non
     assert start(steady).run() == EXIT_DONE
     for fuse in range(0, 60, 4):
         world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
-        world.fuse = fuse
-        try:
-            start(world).run()
-            done = True
-        except Killed:
-            done = False
-        world.fuse = None
+        done = killed(world, fuse)
         again = start(world)
         assert again.run() == EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"

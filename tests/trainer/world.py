@@ -225,3 +225,15 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
 
 def vars_of(score: Any) -> tuple[float, float, float]:
     return score.task_reward, score.length_penalty, score.reward
+
+
+def killed(world: TrainersWorld, fuse: int) -> bool:
+    """Run a trainer that is killed after `fuse` actions; return whether it ended first."""
+    world.fuse = fuse
+    try:
+        start(world).run()
+    except Killed:
+        return False
+    finally:
+        world.fuse = None
+    return True
