@@ -1,12 +1,10 @@
-"""The processes (ranks) that train one policy together: rendezvous, collectives, commands of rank 0, and their
-launcher.
+"""The processes (ranks) that train one policy together: rendezvous, collectives, commands of rank 0, their launcher.
 
-Every rank calls the same methods in the same order, and the group's timeout bounds each of them. Rank 0 may be busy
-with chain and bucket for hours between two commands: the other ranks wait as long as it sends signs of life.
+Every rank calls the same methods in the same order. Rank 0 may be busy with chain and bucket for hours between two
+commands: the other ranks wait as long as it sends signs of life.
 
-Under torchrun, which several machines need, every process is a rank already and `Launcher` is not used. Whoever reaches
-torchrun's ports can run code in every rank, so those machines need a private network. Ranks on one machine meet at a
-store that listens on loopback only: whoever reaches a store can write to it, and pickles travel through it.
+Ranks on one machine meet at a store that listens on loopback only, because pickles travel through it. Under torchrun,
+which several machines need, `Launcher` is not used, and whoever reaches its ports can run code in every rank.
 """
 
 import logging

@@ -55,11 +55,8 @@ class Learner:
         self.updates = 0
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        """Take one step on the rollouts of `groups`, which may come from several policy steps.
-
-        ln p_old is that of the trainer's own weights before the first update. Without any group that has signal the
-        weights stay as they are, and the step still counts.
-        """
+        """Take one step on the rollouts of `groups`, which may come from several policy steps. Without any group that
+        has signal the weights stay as they are, and the step still counts."""
         updates = self.updates_of(groups)
         while True:
             try:

@@ -204,12 +204,9 @@ def _median(values: Sequence[float]) -> float:
 
 
 class TrainingProgress:
-    """The learner, and what must be exactly as old as its weights, in checkpoints on disk. Starts from the newest
-    intact checkpoint in `folder`, or with the fresh learners of `group` at policy step 0.
-
-    `consumed`: ids of the files trained on. `manifests`: digests of the policy steps published so far. `document`: the
-    record of the learner's own step, empty for step 0: a restart must not report that step as empty.
-    """
+    """The learner's state on disk. Starts from the newest intact checkpoint in `folder`, or with the fresh learners of
+    `group` at policy step 0. As old as the weights are: `consumed`, the ids of the files trained on; `manifests`,
+    digests of the policy steps published so far; `document`, the record of the learner's own step, empty for step 0."""
 
     def __init__(self, folder: Path, group: PolicyGroup, records: Records) -> None:
         self._folder, self._group, self._records = folder, group, records
@@ -266,10 +263,8 @@ class TrainingProgress:
 
 
 class Trainer:
-    """One pool's training run, on rank 0. `run` returns one of the codes of trainer/exits.py.
-
-    `group` and `make_steps` replace this trainer's own learners and steps, as the coordinator of a DiLoCo run does.
-    """
+    """One pool's training run, on rank 0. `group` and `make_steps` replace this trainer's own learners and steps, as
+    the coordinator of a DiLoCo run does."""
 
     def __init__(
         self,

@@ -177,8 +177,7 @@ class FileCollector:
         has to be published without training (`StallTimeout`).
 
         A step whose files (ids) are `bound` to DiLoCo workers takes these; one that cannot be read any more has no
-        groups here. A step that was trained before a kill, but whose checkpoint is gone, takes the files its record
-        names, or others if one of them is gone for good.
+        groups. A step that was trained before a kill takes the files its record names, unless one is gone for good.
         """
         fixed = self._named(bound)
         if not bound and not self.refused.intersection(recorded := self._records.trained_in(step)):

@@ -1,8 +1,7 @@
 """The offline filter: which problems a model solves sometimes, from k tries at each candidate.
 
-Problems that are never or nearly always solved carry no signal; INTELLECT-2 kept those solved in 12.5% to 75% of eight
-tries. Candidates, prompts and sampling noise follow from public hashes and the model, so that anyone with the same
-weights can make the same choice.
+Problems that are never or nearly always solved carry no signal. Candidates, prompts and sampling noise follow from
+public hashes and the model, so that anyone with the same weights can make the same choice.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,11 +60,8 @@ def run_filter(
     progress: Callable[[str], None] = lambda line: None,
 ) -> FilterReport:
     """Try every candidate of the one environment of `config`, which has no filter yet, with the weights in `folder` and
-    keep what is solved sometimes.
-
-    Every finished candidate is a line of `journal`, so that an interrupted filter goes on where it was. Raises
-    ConfigError if the journal belongs to another filter, or if nothing is kept.
-    """
+    keep what is solved sometimes. Every finished candidate is a line of `journal`, from which an interrupted filter
+    continues. Raises ConfigError if the journal belongs to another filter, or if nothing is kept."""
     model = sha256_hex(canonical_json(file_digests(folder)))
     head = _head(config, model, plan)
     solved = _resume(journal, head)

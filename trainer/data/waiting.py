@@ -1,8 +1,7 @@
 """How the owner's process waits: it retries what may be temporary, says what it waits for, and knows when to give up.
 
-A node works only for steps whose seed is later than its join. Nodes that joined after the newest step wait for the next
-one, and if nobody else makes files that step never comes. `StallTimeout` says when to publish it without training, with
-unchanged weights. So step 0 need not wait for nodes: a dry run needs weights, and whoever joins after it gets step 1.
+A node works only for steps whose seed is later than its join. If only nodes that joined after the newest step are left,
+`StallTimeout` says when to publish the next one without training, with unchanged weights.
 """
 
 import logging

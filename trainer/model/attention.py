@@ -1,8 +1,6 @@
-"""Attention inside each sequence of a packed row, in any Hugging Face model that calls attention by its interface.
-
-No mask is built and no product between two sequences is computed. On a GPU in half precision it is one variable-length
-kernel; elsewhere sequences of like length share a call of torch's scaled_dot_product_attention.
-"""
+"""Attention inside each sequence of a packed row, in any Hugging Face model that calls attention by its interface: one
+variable-length kernel on a GPU in half precision, elsewhere a call of scaled_dot_product_attention for sequences of
+like length. No product between two sequences is computed."""
 
 from typing import Any
 
@@ -17,11 +15,8 @@ _KINDS = frozenset({"full_attention", "sliding_attention"})
 
 
 def install_attention(model: Any) -> bool:
-    """Let a model see several sequences in one row, if it can; returns whether it does.
-
-    One that cannot gets one sequence at a time: recurrent layers, sinks, chunks and capped scores, and models that
-    transformers cannot give another attention, would let packed sequences see one another.
-    """
+    """Let a model see several sequences in one row, if it can; returns whether it does. Recurrent layers, sinks, chunks
+    and capped scores would let packed sequences see one another: such a model gets one sequence at a time."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or _KINDS)
     able = getattr(model, "_supports_attention_backend", False) and getattr(model, "_supports_sdpa", False)

@@ -1,9 +1,8 @@
 """Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id.
 
-The demo's base model is a tiny Qwen2 that learns from nothing to imitate worked sums, in about forty CPU-seconds. The
-first phase teaches it to work a sum out. The second, mostly blurted answers, makes working it out a habit that the
-model shows only sometimes: what reinforcement learning then finds and strengthens. Both are supervised fine-tuning
-(`trainer/sft.py`) on conversations made from a seed."""
+The demo's base model is a tiny Qwen2 that learns worked sums from nothing, in about forty CPU-seconds of supervised
+fine-tuning. A second phase, mostly blurted answers, makes working a sum out a habit that the model shows only
+sometimes: what reinforcement learning then finds and strengthens."""
 
 import dataclasses
 import importlib.metadata

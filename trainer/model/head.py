@@ -1,7 +1,7 @@
-"""An output head that answers with log-probabilities and entropies instead of logits, in chunks.
+"""An output head that answers with log-probabilities and entropies instead of logits.
 
 The logits of a batch, [N, vocabulary] in float32, would be the largest tensor of a training step by far. Here only one
-chunk's exist at a time, in the forward pass and again in the backward pass, which computes them anew.
+chunk's exist at a time; the backward pass computes them again.
 """
 
 from dataclasses import dataclass

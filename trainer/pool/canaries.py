@@ -1,8 +1,7 @@
 """The pool owner's canaries: files planted in secret, committed to before they are drawn, opened after the votes.
 
-Every file that the decoy node submits is a canary. With each policy step the owner publishes the root of a tree of
-sixteen salted leaves, which cover the decoy's next sixteen counters (docs/reference/contracts.md). An opening accuses
-the seats that accepted the file, and frees the decoy, whose key has to consent: the owner holds it."""
+Every file of the decoy node is a canary. Each policy step commits to a tree of sixteen salted leaves over the decoy's
+next counters. An opening accuses the seats that accepted the file, and frees the decoy, whose key has to consent."""
 
 import logging
 import threading

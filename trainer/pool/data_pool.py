@@ -1,8 +1,7 @@
 """The owner's process of a data pool: publishes the model as it is, and closes the pool once it has what it buys.
 
-It keeps nothing that chain, bucket and the model's folder do not hold, so a kill at any moment costs a repetition at
-most. A node may work for steps that are published after it joined: for late nodes the same weights are published again
-as the next policy step.
+It keeps nothing that chain, bucket and the model's folder do not hold. A node works for steps that are published after
+it joined: for late nodes the same weights are published again as the next policy step.
 """
 
 import logging

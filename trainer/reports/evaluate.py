@@ -1,8 +1,7 @@
-"""Held-out evaluation of policy steps, beside training: attempts, estimates, a queue on a thread, and a child process.
+"""Held-out evaluation of policy steps, beside training, in a child process that dies with the trainer.
 
 Anyone can repeat a measurement: problems follow from the pool's configuration, sampling noise from configuration and
-step. The child process has a time limit, a low priority, and dies with the trainer.
-"""
+step."""
 
 import logging
 import math
@@ -204,8 +203,7 @@ class Evaluations:
     """The evaluations of a run, measured one after another on a thread, so that training never waits.
 
     At most one step waits while another is measured. A newer step replaces one that waits, which is recorded as
-    skipped; the base model and the last step are never skipped. Only the evaluator runs on the thread; everything else
-    belongs to the caller's. `known`: steps measured or skipped before a restart."""
+    skipped; the base model and the last step are never skipped. `known`: steps measured before a restart."""
 
     def __init__(
         self,

@@ -1,9 +1,6 @@
 """A step's metrics as named numbers, and where they go besides `metrics.jsonl`: Prometheus, TensorBoard, Weights &
-Biases.
-
-A thread hands the metrics to every sink, and no sink can stop training. A sink that fails is logged once; one that
-fails too often in a row is given up until the trainer starts again. When sinks are slower than training, the oldest
-records that wait are dropped and counted."""
+Biases. No sink can stop training: one that fails too often in a row is given up until the trainer starts again, and
+when sinks are slower than training, the oldest records that wait are dropped and counted."""
 
 import logging
 import threading

@@ -1,8 +1,7 @@
 """What a training step reports about itself: sums over tokens on every rank, then one record.
 
-The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness.
-Between equal weights it is the engines' arithmetic; it grows with staleness, as the policy has moved on. A node that
-stands out among those of one staleness deserves a look."""
+The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness: a
+node that stands out among those of one staleness deserves a look."""
 
 import math
 from collections import Counter
