@@ -40,7 +40,7 @@ T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
 LOOPBACK = "127.0.0.1"
 _PORT = "MUSTER_STORE_PORT"
-_SIGN_SECONDS, _WAIT_SECONDS = 1.0, 3.0
+_SIGN_SECONDS, _POLL_SECONDS = 1.0, 0.05
 _ALIVE, _END = "muster/alive", "end"
 _RENDEZVOUS_SECONDS = 120
 _FINISH_SECONDS = 24 * 3600  # after a signal, the step in progress ends normally, as for a trainer of one rank
@@ -141,15 +141,13 @@ class DistributedRanks(Ranks):
 
     def _await(self, key: str) -> None:
         signs, since = -1, time.monotonic()
-        while True:
-            try:
-                return self._store.wait([key], timedelta(seconds=_WAIT_SECONDS))
-            except dist.DistStoreError:
-                newest = self._store.add(_ALIVE, 0)
-                if newest != signs:
-                    signs, since = newest, time.monotonic()
-                elif time.monotonic() - since > self._patience:
-                    raise RuntimeError("rank 0 gives no sign of life") from None
+        while not self._store.check([key]):  # a wait that times out would fill the log
+            newest = self._store.add(_ALIVE, 0)
+            if newest != signs:
+                signs, since = newest, time.monotonic()
+            elif time.monotonic() - since > self._patience:
+                raise RuntimeError("rank 0 gives no sign of life")
+            time.sleep(_POLL_SECONDS)
 
     def _stay_alive(self) -> None:
         while not self._closing.wait(_SIGN_SECONDS):
