@@ -8,9 +8,9 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -96,37 +96,15 @@ def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]
     return tuple(dice.randrange(vocabulary) for _ in range(count))
 
 
-@dataclass(frozen=True)
-class BenchReport:
-    """Per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
+def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change.
 
+    Return figures per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
     `mfu`: operations that the step needs (forward and backward, nothing counted twice) per second, over the device's
     peak, which is the data sheet's or, where `peak_measured`, what plain matrix products reach. `idle_share`: time
     that ranks wait for one another by the estimate that packing levels. `bytes_per_token` is what another token in a
     row costs, `row_tokens_fit` how many fit, 0 where that cannot be told.
     """
-
-    device: str
-    dtype: str
-    ranks: int
-    parameters: int
-    rollouts: int
-    tokens: int
-    steps: int
-    seconds: float
-    tokens_per_second: float
-    mfu: float
-    peak_flops: float
-    peak_measured: bool
-    idle_share: float
-    row_tokens: int
-    peak_bytes: int
-    bytes_per_token: float
-    row_tokens_fit: int
-
-
-def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> BenchReport:
-    """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change."""
     policy, placement = learner.policy, learner.placement
     device, row_tokens, world = policy.device, placement.memory.row_tokens, placement.ranks.world
     vocabulary = policy.model.config.get_text_config().vocab_size
@@ -153,22 +131,22 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     fit = int(row_tokens + (_HEADROOM * memory_limit(device) - peaks[1]) / per_token) if per_token else 0
     plan = plan_rows(lengths, row_tokens, world, policy.work.of_sequence, policy.packs)
     cpu = f"cpu, {torch.get_num_threads()} threads"
-    return BenchReport(
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
-        dtype=str(policy.dtype).removeprefix("torch."),
-        ranks=world,
-        parameters=sum(parameter.numel() for parameter in policy.model.parameters()),
-        rollouts=len(lengths),
-        tokens=sum(lengths),
-        steps=steps,
-        seconds=round(median, 4),
-        tokens_per_second=round(sum(lengths) / median, 1),
-        mfu=round(policy.work.training(lengths) / median / (flops * world), 4),
-        peak_flops=flops,
-        peak_measured=known is None,
-        idle_share=round(idle_share(plan, lengths, policy.work.of_sequence), 4),
-        row_tokens=row_tokens,
-        peak_bytes=max(peak_bytes(device), peaks[1]),
-        bytes_per_token=round(per_token, 1),
-        row_tokens_fit=max(0, fit),
-    )
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        "dtype": str(policy.dtype).removeprefix("torch."),
+        "ranks": world,
+        "parameters": sum(parameter.numel() for parameter in policy.model.parameters()),
+        "rollouts": len(lengths),
+        "tokens": sum(lengths),
+        "steps": steps,
+        "seconds": round(median, 4),
+        "tokens_per_second": round(sum(lengths) / median, 1),
+        "mfu": round(policy.work.training(lengths) / median / (flops * world), 4),
+        "peak_flops": flops,
+        "peak_measured": known is None,
+        "idle_share": round(idle_share(plan, lengths, policy.work.of_sequence), 4),
+        "row_tokens": row_tokens,
+        "peak_bytes": max(peak_bytes(device), peaks[1]),
+        "bytes_per_token": round(per_token, 1),
+        "row_tokens_fit": max(0, fit),
+    }
