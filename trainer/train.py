@@ -323,7 +323,6 @@ class Trainer:
         opener = CanaryOpener(self.canaries, self.services.client, self.services.bucket.get, limits)
         heartbeats.start()
         opener.start()
-        self.evaluations.start()
         self.sinks.start()
         code = EXIT_LOST
         try:

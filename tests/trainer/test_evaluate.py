@@ -205,7 +205,6 @@ class SlowEvaluator:
 def running(evaluator: SlowEvaluator, known: set[int] | None = None) -> Iterator[Evaluations]:
     slow: Any = evaluator
     made = Evaluations(EVALUATED, POOL, OWNER, slow, known or set())
-    made.start()
     try:
         yield made
     finally:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -215,93 +216,68 @@ class Evaluations:
     ) -> None:
         self._pool, self._pool_id, self._account, self._evaluator = pool, pool_id, account, evaluator
         self._known = set(known)
-        self._changed = threading.Condition()
-        self._waiting: list[Candidate] = []
-        self._running: Candidate | None = None
-        self._done: list[Evaluation] = []
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="evaluations", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluations")
+        self._queue: dict[Candidate, Future[list[SetResult]]] = {}
+        self._skipped: list[Evaluation] = []
 
     def stop(self, patience: float = 5.0) -> None:
         """Begin nothing more and end what runs; it is measured after the restart."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
         self._evaluator.stop()
-        if self._thread.is_alive():
-            self._thread.join(patience)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        wait([future for future in self._queue.values() if not future.cancelled()], patience)
+        self._queue.clear()
 
     def offer(self, candidate: Candidate) -> None:
         """Queue a published policy step if it is due and not known yet."""
-        step = candidate.step
-        if step in self._known or not self._pool.evaluation.due(step, self._pool.train.steps):
+        step, last = candidate.step, self._pool.train.steps
+        if step in self._known or not self._pool.evaluation.due(step, last):
             return
         self._known.add(step)
-        with self._changed:
-            if not candidate.folder.is_dir():
-                self._finish(candidate, [], "its weights are gone")
-                return
-            for waiting in [one for one in self._waiting if one.step not in (0, self._pool.train.steps)]:
-                self._waiting.remove(waiting)
-                self._finish(waiting, [], f"step {step} came before its turn")
-            self._waiting.append(candidate)
-            self._changed.notify_all()
+        if not candidate.folder.is_dir():
+            self._skipped.append(self._evaluation(candidate, skipped="its weights are gone"))
+            return
+        for waiting, future in list(self._queue.items()):
+            if waiting.step not in (0, last) and future.cancel():
+                del self._queue[waiting]
+                self._skipped.append(self._evaluation(waiting, skipped=f"step {step} came before its turn"))
+        self._queue[candidate] = self._thread.submit(self._evaluator, self._pool, candidate.folder, step)
 
     @property
     def pinned(self) -> set[Path]:
         """Folders that are still needed."""
-        with self._changed:
-            return {one.folder for one in (*self._waiting, self._running) if one}
+        return {candidate.folder for candidate, future in self._queue.items() if not future.done()}
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits, runs or has yet to be collected."""
-        with self._changed:
-            return not (self._waiting or self._running or self._done)
+        return not (self._queue or self._skipped)
 
     def collect(self) -> list[SignedEvaluation]:
         """Return what was finished or skipped since the last call, signed."""
-        with self._changed:
-            done, self._done = self._done, []
+        done, self._skipped = self._skipped, []
+        for candidate, future in list(self._queue.items()):
+            if future.done():
+                del self._queue[candidate]
+                error = future.exception()  # whatever happened to a measurement, training goes on
+                if error is not None and not isinstance(error, MusterError):
+                    log.error("the evaluation of step %d failed", candidate.step, exc_info=error)
+                failure = printable(f"it failed: {error}", 190) if error else ""
+                done.append(self._evaluation(candidate, [] if error else future.result(), failure))
         return [sign_evaluation(self._account, self._pool_id, one) for one in done]
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._stopping)
-                if self._stopping:
-                    return
-                candidate = self._running = self._waiting.pop(0)
-            results, skipped = list[SetResult](), ""
-            try:
-                results = self._evaluator(self._pool, candidate.folder, candidate.step)
-            except Exception as error:  # whatever happens to a measurement, training goes on
-                if not isinstance(error, MusterError):
-                    log.exception("the evaluation of step %d failed", candidate.step)
-                skipped = printable(f"it failed: {error}", 190)
-            with self._changed:
-                self._running = None
-                if not self._stopping:
-                    self._finish(candidate, results, skipped)
-
-    def _finish(self, candidate: Candidate, results: list[SetResult], skipped: str = "") -> None:
-        """Record a result; the caller holds the lock."""
+    def _evaluation(self, candidate: Candidate, results: Sequence[SetResult] = (), skipped: str = "") -> Evaluation:
         if skipped:
             log.warning("the evaluation of step %d is skipped: %s", candidate.step, skipped)
         for one in results:
             log.info("held-out set %s at step %d: %.3f ± %.3f", one.name, candidate.step, one.average, one.error)
-        evaluation = Evaluation(
+        return Evaluation(
             step=candidate.step,
             manifest=candidate.manifest.hex(),
             config_hash=self._pool.digest.hex(),
             time=round(time.time(), 3),
-            results=results,
+            results=list(results),
             skipped=skipped,
         )
-        self._done.append(evaluation)
 
 
 def main(job_path: Path, results: Path, parent: int) -> None:
