@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="of attacks, audits, codec, diloco, evidence, exact, families, spread, swarm and others: go on",
+        help="of attacks, audits, codec, diloco, evidence, exact, spread, swarm and others: go on",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
