@@ -1,27 +1,21 @@
 """The checks of `muster doctor`: machine, profile, chain, the pool's service and storage, keys and money.
 
-What service and machine say is collected as for `muster watch` (`runtime.diagnose`). Collecting raises nothing: what
-cannot be looked at is a failure. Judging what was measured is pure.
+A check raises nothing: what cannot be looked at is a failure. Judging what was measured is pure.
 """
 
 import os
 import platform
-import re
 import shutil
 import statistics
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
 from chain.abi import CONTRACTS, abi_folder, artifacts_folder
 from cli.hardware import Gpu, existing, gpus, torch_devices
 from cli.output import seconds
@@ -38,46 +32,16 @@ if TYPE_CHECKING:
 
 GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
 _LOCAL_CHAIN = 31337
-ROOT = Path(cli.__file__).parents[1]
 _SETUP = "run `make setup`"
-
-WHY = {
-    "python": "the code runs on these versions of Python only",
-    "node": "the contracts' tools are installed with npm",
-    "npm": "the contracts' tools are installed with it",
-    "git": "the contracts' libraries are fetched with it",
-    "compiler": "some packages are compiled at installation",
-    "forge": "the contracts are compiled and tested with it",
-    "anvil": "a local network's chain runs on it",
-    "packages": "another version can compute other numbers, and honest files would be refused",
-    "contracts": "commands need the contracts' interface, `muster deploy` their code",
-    "xattrs": "the local S3 server keeps what it knows of an object beside it",
-    "ports": "a local network's services listen there",
-    "isolation": "a task's or a model's code that breaks out must find nothing of this machine",
-    "cache": "a damaged policy step is fetched again when it is needed, which takes time",
-    "pool config": "configuration and terms can never change once a pool is on chain",
-    "disk": "weights, journals and ballots are written there; a full or slow disk loses time, and time loses votes",
-    "memory": "a model and its rollouts must fit",
-    "engine": "files are made and judged with it",
-    "precision": "pools in float32 refuse files that were multiplied in less",
-    "scoring": "a machine that scores differently hands in rewards that are refused as forged",
-    "gpu": "the engine of the profile computes there",
-    "clock": "the service refuses requests whose time is off, and windows are judged by the chain's",
-    "deployment": "it names the contracts, and the chain that they are on",
-    "rpc": "work, votes and pay go through it; one that is slow or behind misses windows",
-    "s3": "the pool's files lie there",
-    "storage": "weights come from there and files go there, within the pool's windows",
-    "service": "it gives out work and says where files are",
-    "version": "versions that differ may not understand one another's files",
-    "gas": "every file, vote and claim is a transaction",
-    "stake": "a node without the pool's least stake gets no work",
-    "keystore": "whoever can read a key and its password owns what it holds",
-    "password": "whoever can read a key and its password owns what it holds",
-    "retained files": "a jury that gets an accepted file from nobody has the seats fined that accepted it",
-    "engines": "the engine that made a file sees changes in it which another one's rounding hides",
-    "profile": "commands take keys, pool and addresses from it",
+# Gas of some twenty files of a node, of ten lanes of a voter, of registering or bonding once.
+_GAS = {
+    "operator": 700_000,
+    "node": 1_250_000,
+    "validator": 500_000,
+    "voter": 1_250_000,
+    "owner": 2_000_000,
+    "service": 1_250_000,
 }
-"""What each check is for, by its name."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +53,9 @@ class Check:
     detail: str
     hint: str = ""
 
-    @property
-    def why(self) -> str:
-        return WHY[self.check]
-
     def line(self) -> str:
         mark = {"ok": "ok    ", "failed": "FAILED", "note": "note  "}[self.state]
-        first = f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
-        return first + (f"\n{'':<21}why: {self.why}" if self.state == "failed" else "")
-
-    def document(self) -> dict[str, str]:
-        return asdict(self) | {"why": self.why}
+        return f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
 
 
 def ok(check: str, detail: str) -> Check:
@@ -126,81 +82,26 @@ def judged(check: str, look: Callable[[], str]) -> Check:
 
 
 def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
-    """Programs, Python packages, built contracts, file system and ports."""
-    found = platform.python_version()
-    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        yield failed("python", f"{found} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
+    """Python, Foundry's anvil, built contracts, file system and ports."""
+    version = platform.python_version()
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+        yield ok("python", f"{version} at {sys.executable}")
     else:
-        yield ok("python", f"{found} at {sys.executable}")
-    if (ROOT / "Makefile").exists():  # what `make setup` needs; an installed muster does not
-        yield _program("node", "Node.js", 20, "install Node.js 20 or newer")
-        yield _program("npm", "npm", 9, "install npm (it comes with Node.js)")
-        yield _program("git", "git", 2, "install git")
-        yield _compiler()
-        forge = ROOT / "node_modules" / ".bin" / "forge"
-        path = str(forge) if forge.exists() else shutil.which("forge")
-        yield ok("forge", path) if path else failed("forge", "Foundry's forge is not installed", _SETUP)
+        yield failed("python", f"{version} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
     yield judged("anvil", lambda: str(find_anvil()))
-    yield _packages()
-    yield _contracts()
+    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
+    if missing:
+        yield failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
+    elif not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
+        yield failed("contracts", "the contracts are not compiled", _SETUP)
+    else:
+        yield ok("contracts", "compiled")
     yield judged("xattrs", lambda: _attributes(existing(data)))
     taken = [port for port in ports if not is_free(port)]
     if taken:
         yield failed("ports", f"in use: {', '.join(map(str, taken))}", "stop what uses them or choose other ports")
     else:
         yield ok("ports", f"free: {', '.join(map(str, ports))}" if ports else "none asked for (--port)")
-
-
-def _program(program: str, name: str, least: int, hint: str) -> Check:
-    path = shutil.which(program)
-    if path is None:
-        return failed(program, f"`{program}` is not on the PATH", hint)
-    try:
-        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return failed(program, f"{path} does not run: {error}", hint)
-    match = re.search(r"(\d+)(\.\d+)*", output)
-    if match is None or int(match[1]) < least:
-        return failed(program, f"{name} {match[0] if match else 'of unknown version'} is too old", hint)
-    return ok(program, f"{match[0]} at {path}")
-
-
-def _compiler() -> Check:
-    found = shutil.which("cc") or shutil.which("gcc")
-    if found is None:
-        return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
-    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
-        return failed("compiler", "Python's C headers (Python.h) are missing", "install python3-dev")
-    return ok("compiler", found)
-
-
-def _packages() -> Check:
-    """Compare installed packages with the lock files; an installation without a checkout has none."""
-    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
-    if not all(lock.exists() for lock in locks):
-        return note("packages", "no lock files beside this installation, nothing to compare")
-    pin = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
-    pins = [m for lock in locks for line in lock.read_text().splitlines() if (m := pin.match(line))]
-    wrong = []
-    for name, wanted in (match.groups() for match in pins):
-        try:
-            found = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found = "nothing"
-        if found != wanted and not (name == "torch" and found.split("+")[0] == wanted.split("+")[0]):
-            wrong.append(f"{name} is {found}, locked {wanted}")
-    if wrong:
-        return failed("packages", f"{len(wrong)} of {len(pins)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
-    return ok("packages", f"{len(pins)} packages as locked")
-
-
-def _contracts() -> Check:
-    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
-    if missing:
-        return failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
-    if not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
-        return failed("contracts", "the contracts are not compiled", _SETUP)
-    return ok("contracts", "compiled")
 
 
 def _attributes(folder: Path) -> str:
@@ -266,8 +167,7 @@ def hardware(device: str) -> Iterator[Check]:
     memory, cores = psutil.virtual_memory(), len(os.sched_getaffinity(0))
     what = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB free; {cores} cores"
     yield ok("memory", what) if memory.total >= 2 * GIB else failed("memory", what, "a node needs 2 GiB at least")
-    transformers = bool(find_spec("torch") and find_spec("transformers"))
-    engines = [name for name, there in (("transformers", transformers), ("vllm", vllm_installed())) if there]
+    engines = ["transformers"] * bool(find_spec("torch") and find_spec("transformers")) + ["vllm"] * vllm_installed()
     if not engines:
         yield failed("engine", "no inference engine is installed", _SETUP)
         return
@@ -461,17 +361,6 @@ def bucket(path: Path) -> str:
 # ---- The profile's keys, money and promises
 
 
-_GAS = {
-    "operator": 700_000,
-    "node": 1_250_000,
-    "validator": 500_000,
-    "voter": 1_250_000,
-    "owner": 2_000_000,
-    "service": 1_250_000,
-}
-"""Some twenty files of a node, ten lanes of a voter, registering or bonding once for the keys that hold money."""
-
-
 def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
     """Return what each key of the profile is for."""
     keys = [(str(profile.role), profile.key), *(("voter", one) for one in profile.voters)]
@@ -546,12 +435,11 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
     else:
         yield note("retained files", "nobody is shown them: name `serve` or `republish` in [validator]")
     try:
-        besides = [
-            one.name for one in others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
-        ]
+        engines = others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
     except MusterError as error:
         yield failed("engines", error.what, error.hint)
         return
+    besides = [one.name for one in engines]
     own = profile.engine.name
     if besides:
         yield ok("engines", f"{own} for every file, {', '.join(besides)} for its files in node challenges")
@@ -585,6 +473,6 @@ def judge_gas(name: str, address: str, wei: int, needs: int) -> Check:
 
 
 def judge_stake(node: str, stake: int, least: int) -> Check:
-    """Grains at stake against the pool's least."""
+    """Compare the stake with the pool's least, in base units."""
     what = f"node {node} has {show_tokens(stake)} tokens at stake, the pool wants {show_tokens(least)}"
     return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node join --stake")

@@ -54,25 +54,19 @@ def init(
 
 
 @app.command("run", "muster diloco run --config worker.json")
-def run_worker(config: ConfigOption) -> None:
+def run(
+    config: ConfigOption,
+    coordinator: Annotated[
+        bool, typer.Option("--coordinator", help="Run the coordinator, which writes the run's log.")
+    ] = False,
+) -> None:
     """Run a worker: inner steps, a contribution, the outer step, until it is stopped.
 
-    A kill costs the inner steps
-    since the last outer step; SIGTERM tells the others that it leaves."""
-    from diloco.main import run_worker
+    A kill costs the inner steps since the last outer step; SIGTERM tells the others that it leaves. The configuration
+    of a pool's trainer with `run` makes the trainer coordinate the workers that train its policy."""
+    from diloco.main import run_coordinator, run_worker
 
-    run_worker(config)
-
-
-@app.command("coordinate", "muster diloco coordinate --config coordinator.json")
-def coordinate(config: ConfigOption) -> None:
-    """Run the coordinator, which writes the run's log.
-
-    For a pool, give the configuration of its trainer with `run`:
-    the trainer then coordinates the workers that train its policy."""
-    from diloco.main import run_coordinator
-
-    run_coordinator(config)
+    (run_coordinator if coordinator else run_worker)(config)
 
 
 @app.command("status", "muster diloco status --home worker")

@@ -89,19 +89,24 @@ def init(
 
 
 @app.command("run", "muster swarm run --home me")
-def run(home: HomeOption) -> None:
-    """Run the member: generate, share, draw and train until stopped. SIGTERM ends it after the round."""
+def run(
+    home: HomeOption | None = None,
+    gate: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Instead: run a gate by this configuration.")
+    ] = None,
+) -> None:
+    """Run the member: generate, share, draw and train until stopped. SIGTERM ends it after the round.
+
+    A gate serves members who hold no key of the swarm's bucket: it signs upload URLs for them and lists envelopes."""
+    from swarm.gate import run as run_gate
     from swarm.main import run as run_member
 
-    run_member(_config(home))
-
-
-@app.command("gate", "muster swarm gate --config gate.json")
-def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
-    """Serve members who hold no key of the swarm's bucket: sign upload URLs for them and list the envelopes."""
-    from swarm.gate import run as run_gate
-
-    run_gate(config)
+    if gate is not None:
+        run_gate(gate)
+    elif home is None:
+        raise ConfigError("no member is named", "pass --home FOLDER, or --gate FILE")
+    else:
+        run_member(_config(home))
 
 
 @app.command("status", "muster swarm status --home me")

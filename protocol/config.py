@@ -21,23 +21,28 @@ LEAST_SHARE = 64
 class ChatTurn(Document):
     """One message of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str
+    role: Literal["system", "user", "assistant"] = Field(description="Who speaks.")
+    content: str = Field(description="The message.")
 
 
 class ModelConfig(Document):
-    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name.
+    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name."""
 
-    `turns` come before the question in the chat template's conversation: a system prompt, worked examples.
-    """
-
-    source: str
-    license: str = "unknown"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    prompt_template: str = "{question}"
-    chat_template: bool = False
-    turns: tuple[ChatTurn, ...] = ()
-    answer_after: str = ""
+    source: str = Field(
+        description="The model's folder, or its id on huggingface.co. Weights travel by their hash, not by this name."
+    )
+    license: str = Field("unknown", description="The model's licence, as nodes see it before they join.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="What everybody computes in; thresholds hold for it alone."
+    )
+    prompt_template: str = Field("{question}", description="Prompt; {question} stands for the problem.")
+    chat_template: bool = Field(False, description="Put the prompt into the chat template of the model's tokenizer.")
+    turns: tuple[ChatTurn, ...] = Field(
+        (), description="Messages before the question, if there is a chat template: a system prompt, worked examples."
+    )
+    answer_after: str = Field(
+        "", description="Only text after this mark counts as the answer, such as </think>; empty: all text."
+    )
 
     @model_validator(mode="after")
     def _turns_need_a_template(self) -> Self:
@@ -47,23 +52,26 @@ class ModelConfig(Document):
 
 
 class EvaluationSet(Document):
-    """Held-out problems (of the pool's own environments unless another is named), each tried `samples` times at the
-    pool's temperature unless another is given. A try counts for pass@k from a task reward of `solved` on."""
+    """Held-out problems, of the pool's own environments unless another is named."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")
-    environment: EnvironmentConfig | None = None
-    problems: int = Field(256, ge=1, le=1 << 20)
-    samples: int = Field(1, ge=1, le=1024)
-    temperature: float | None = Field(None, gt=0, le=10)
-    solved: float = Field(1.0, gt=0, le=1)
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$", description="Name in metrics and reports.")
+    environment: EnvironmentConfig | None = Field(None, description="Another environment than the pool's own.")
+    problems: int = Field(256, ge=1, le=1 << 20, description="Number of problems.")
+    samples: int = Field(1, ge=1, le=1024, description="Tries at each problem.")
+    temperature: float | None = Field(None, gt=0, le=10, description="Sampling temperature; not set: the pool's.")
+    solved: float = Field(1.0, gt=0, le=1, description="Task reward from which on a try counts as solved.")
 
 
 class EvaluationConfig(Document):
-    """What is measured of the base model, of every `every`-th policy step (0: none between) and of the last one. The
-    first set is what a run's reward is judged by."""
+    """What is measured of the base model, of every `every`-th policy step and of the last one."""
 
-    every: int = Field(0, ge=0)
-    sets: tuple[EvaluationSet, ...] = Field((EvaluationSet(name="held-out"),), min_length=1, max_length=16)
+    every: int = Field(0, ge=0, description="Measure every so many steps; 0: only the base model and the last step.")
+    sets: tuple[EvaluationSet, ...] = Field(
+        (EvaluationSet(name="held-out"),),
+        min_length=1,
+        max_length=16,
+        description="Held-out sets; the first is the run's reward.",
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -80,18 +88,24 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 
 class WorkConfig(Document):
-    """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
-    problem; or `length_tiers`: such lengths for each tier of nodes, the weakest first (protocol/length_tiers.py). An
-    answer loses `length_alpha` of reward for every token that it is off its target."""
+    """The shape of one rollout file (length tiers: protocol/length_tiers.py)."""
 
-    problems_per_file: int = Field(16, ge=1, le=4096)
-    samples_per_problem: int = Field(8, ge=1, le=256)
-    max_new_tokens: int = Field(64, ge=1, le=131072)
-    max_prompt_tokens: int = Field(256, ge=1, le=131072)
-    temperature: float = Field(1.0, gt=0, le=10)
-    targets: tuple[PositiveInt, ...] = Field((), max_length=64)
-    length_tiers: tuple[TargetLengths, ...] = Field((), max_length=16)
-    length_alpha: float = Field(0.0, ge=0)
+    problems_per_file: int = Field(16, ge=1, le=4096, description="Problems in one file.")
+    samples_per_problem: int = Field(
+        8, ge=1, le=256, description="Answers to each problem. A file holds the product of both."
+    )
+    max_new_tokens: int = Field(64, ge=1, le=131072, description="Longest answer, in tokens.")
+    max_prompt_tokens: int = Field(
+        256, ge=1, le=131072, description="Longest prompt, in tokens. Prompt and answer must fit the model's context."
+    )
+    temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature.")
+    targets: tuple[PositiveInt, ...] = Field(
+        (), max_length=64, description="Answer lengths to ask for (tokens), one drawn for each problem."
+    )
+    length_tiers: tuple[TargetLengths, ...] = Field(
+        (), max_length=16, description="Instead of `targets`: lengths for each tier of nodes, weakest first."
+    )
+    length_alpha: float = Field(0.0, ge=0, description="Reward lost for every token that an answer is off its target.")
 
     @model_validator(mode="after")
     def _budgets(self) -> Self:
@@ -113,22 +127,33 @@ class WorkConfig(Document):
 class ChecksConfig(Document):
     """Thresholds of the validator's checks; defaults are for fp32 compute on the broadcast weights.
 
-    A figure at its `*_reject` or beyond is fraud; from `unsure_band` times that on the vote is `unsure`. `*_chunk_*`
-    and `gap`, `error` judge the worst chunk or token, the others means over a submission. docs/design/verification.md
-    says which honest distributions they were chosen from.
+    A figure at its `*_reject` or beyond is fraud. docs/design/verification.md says which honest distributions they
+    were chosen from.
     """
 
-    eos_probability_min: float = Field(1e-4, ge=0, le=1)
-    exponent_mismatches_reject: float = Field(0.25, gt=0)
-    exponent_mismatches_chunk_reject: float = Field(4.0, gt=0)
-    mantissa_mean_reject: float = Field(0.012, gt=0)
-    mantissa_mean_chunk_reject: float = Field(0.2, gt=0)
-    sampling_gap_reject: float = Field(0.01, gt=0)
-    sampling_miss_rate_reject: float = Field(0.005, gt=0)
-    logprob_error_reject: float = Field(0.005, gt=0)
-    logprob_mean_reject: float = Field(2e-5, gt=0)
-    distribution_nats_reject: float = Field(25.0, gt=0)
-    unsure_band: float = Field(0.5, gt=0, lt=1, description="an `unsure` starts at this share of a reject threshold")
+    eos_probability_min: float = Field(
+        1e-4, ge=0, le=1, description="An EOS less probable than this, which the noise did not choose, was cut short."
+    )
+    exponent_mismatches_reject: float = Field(
+        0.25, gt=0, description="Differing exponents of proven activations, mean over chunks."
+    )
+    exponent_mismatches_chunk_reject: float = Field(
+        4.0, gt=0, description="Differing exponents, worst chunk of 32 tokens."
+    )
+    mantissa_mean_reject: float = Field(0.012, gt=0, description="Difference of their mantissas, mean over chunks.")
+    mantissa_mean_chunk_reject: float = Field(0.2, gt=0, description="Difference of their mantissas, worst chunk.")
+    sampling_gap_reject: float = Field(
+        0.01, gt=0, description="Score gap to the token that the noise picks, worst token."
+    )
+    sampling_miss_rate_reject: float = Field(0.005, gt=0, description="Share of tokens that the noise did not pick.")
+    logprob_error_reject: float = Field(0.005, gt=0, description="Error of a claimed log-probability, worst token.")
+    logprob_mean_reject: float = Field(2e-5, gt=0, description="Error of claimed log-probabilities, mean over tokens.")
+    distribution_nats_reject: float = Field(
+        25.0, gt=0, description="Improbability of the text; honest work reaches x with a chance of exp(-x)."
+    )
+    unsure_band: float = Field(
+        0.5, gt=0, lt=1, description="From this share of a threshold on the vote is `unsure`, which counts as accepted."
+    )
 
 
 BF16_CHECKS = ChecksConfig(
@@ -147,19 +172,19 @@ BF16_CHECKS = ChecksConfig(
 
 
 class WeightsConfig(Document):
-    """How policy steps travel. Each has a delta from the step before, and one from the last snapshot, where these are
-    smaller than the full weights; step 0 and every `snapshot_every`-th step are published in full too. Weights of less
-    than `delta_min_bytes` always travel whole: there a request costs as much as the bytes."""
+    """How policy steps travel: as a delta from the step before and one from the last snapshot, where these are smaller
+    than the full weights. Step 0 is always published in full."""
 
-    snapshot_every: int = Field(8, ge=1, le=16)
-    delta_min_bytes: int = Field(1 << 20, ge=0)
+    snapshot_every: int = Field(8, ge=1, le=16, description="Publish every so many steps in full too; 1: all of them.")
+    delta_min_bytes: int = Field(1 << 20, ge=0, description="Weights of fewer bytes always travel whole.")
 
 
 class DataConfig(Document):
-    """What a data pool buys: it trains nothing, and is over once `rollouts` of its model's were accepted for good.
-    Files are bought whole, so it may be some more."""
+    """What a data pool buys: it trains nothing, and ends once it has it."""
 
-    rollouts: int = Field(ge=1, le=1 << 40)
+    rollouts: int = Field(
+        ge=1, le=1 << 40, description="Verified rollouts to buy. Files are bought whole, so a few more may be."
+    )
 
 
 ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -168,22 +193,38 @@ ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,6
 
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
-    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/design/verification.md).
-    `scoring_versions`: library, interpreter or corpus of test cases → the version or hash that decides scores;
-    a machine with others does no work here."""
+    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/design/verification.md)."""
 
-    version: Literal[1] = 1
-    name: str
-    model: ModelConfig
-    environments: tuple[EnvironmentConfig, ...] = Field(min_length=1, max_length=MAX_ENVIRONMENTS)
-    work: WorkConfig = WorkConfig()
-    checks: ChecksConfig = ChecksConfig()
-    train: TrainConfig = TrainConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    weights: WeightsConfig = WeightsConfig()
-    data: DataConfig | None = None
-    evidence: EvidenceConfig | None = None
-    scoring_versions: dict[ScoringName, ScoringVersion] = Field(default_factory=dict, max_length=64)
+    version: Literal[1] = Field(1, description="Version of this format.")
+    name: str = Field(description="Name that people see.")
+    model: ModelConfig = Field(description="The model to train.")
+    environments: tuple[EnvironmentConfig, ...] = Field(
+        min_length=1,
+        max_length=MAX_ENVIRONMENTS,
+        description="Where problems come from and how answers score; repeat the table for several.",
+    )
+    work: WorkConfig = Field(
+        WorkConfig(), description="The shape of one rollout file: what a node makes, and is paid for, at a time."
+    )
+    checks: ChecksConfig = Field(
+        ChecksConfig(), description="Thresholds beyond which a file is fraud (`muster pool calibrate` measures them)."
+    )
+    train: TrainConfig = Field(TrainConfig(), description="How accepted files change the model.")
+    evaluation: EvaluationConfig = Field(
+        EvaluationConfig(), description="What is measured of the model, on problems that training never sees."
+    )
+    weights: WeightsConfig = Field(WeightsConfig(), description="How policy steps travel to nodes and validators.")
+    data: DataConfig | None = Field(
+        None, description="Set it for a data pool, which buys rollouts of the model and trains nothing."
+    )
+    evidence: EvidenceConfig | None = Field(
+        None, description="Null models that judge a node's files together (written by calibrate --apply)."
+    )
+    scoring_versions: dict[ScoringName, ScoringVersion] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Versions that decide scores; a machine with others does no work.",
+    )
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

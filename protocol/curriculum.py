@@ -24,18 +24,19 @@ class Difficulty(StrEnum):
 
 
 class Curriculum(Document):
-    """Which problems are masked. `tries`: with fewer, a problem is fresh. `lowest`, `highest`: thousandths of solved
-    tries between which it fits, both included; below it is hard, above it is easy, and either way it is masked. A try
-    counts as solved from a task reward of `solved` on. `window`: only files that became final during so many policy
-    steps count, so a masked problem is fresh again after as many. `most`: the most thousandths of the problems that are
-    masked at a time."""
+    """Which problems are masked. Rates are thousandths of solved tries; both bounds are included in what is drawn."""
 
-    tries: int = Field(8, ge=1, le=1 << 16)
-    lowest: int = Field(125, ge=0, le=1000)
-    highest: int = Field(875, ge=0, le=1000)
-    solved: float = Field(1.0, gt=0, le=1)
-    window: int = Field(16, ge=1, le=1024)
-    most: int = Field(750, ge=1, le=900)
+    tries: int = Field(8, ge=1, le=1 << 16, description="Tries before a problem can be masked.")
+    lowest: int = Field(125, ge=0, le=1000, description="Mask as too hard below so many thousandths of solved tries.")
+    highest: int = Field(875, ge=0, le=1000, description="Mask as too easy above so many thousandths of solved tries.")
+    solved: float = Field(1.0, gt=0, le=1, description="Task reward from which on a try counts as solved.")
+    window: int = Field(
+        16,
+        ge=1,
+        le=1024,
+        description="Policy steps whose final files count; a masked problem comes back after as many.",
+    )
+    most: int = Field(750, ge=1, le=900, description="Most thousandths of the problems that are masked at a time.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

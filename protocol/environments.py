@@ -19,33 +19,45 @@ MAX_ROW_BYTES = 4 << 20
 
 
 class EnvironmentConfig(Document):
-    """One environment (`environments/`), e.g. name `reasoning_gym/chain_sum` with the generator's own parameters.
+    """One environment; its `targets`, `length_alpha` and `advantage` replace the pool's."""
 
-    `label`: what metrics, evaluations and errors call it; without one its name. `weight`: its share of the problems,
-    compared with the other environments'. `content`: hex SHA-256 of what defines it (a data file's or a program's
-    bytes, a package's files); whoever has another refuses to work. `rows`: how many problems a data file has, 0 where a
-    problem is made from any seed; its last `held_out` are never drawn for work, evaluation draws from them alone.
-    `problems`: what an offline filter kept; without it work is drawn from all. `curriculum`: which of them rest while
-    a run goes on (protocol/curriculum_mask.py); it takes a data file or a filter, for other problems never come again.
-
-    What is set below is this environment's own instead of the pool's: `targets` (lengths in tokens, () for none) and
-    `length_alpha` instead of `work`'s, `advantage` instead of `train.algorithm`'s. `advantage_scale` multiplies the
-    advantages of its groups, and with them their part of the policy loss.
-    """
-
-    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$")
-    label: str = Field("", pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$")
-    weight: int = Field(1, ge=1, le=1 << 16)
-    params: dict[str, Any] = Field(default_factory=dict)
-    content: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
-    rows: int = Field(0, ge=0, le=MAX_ROWS)
-    held_out: int = Field(0, ge=0)
-    problems: ProblemFilter | None = None
-    curriculum: Curriculum | None = None
-    targets: tuple[PositiveInt, ...] | None = Field(None, max_length=64)
-    length_alpha: float | None = Field(None, ge=0)
-    advantage: AdvantageName | None = None
-    advantage_scale: float = Field(1.0, gt=0, le=100)
+    name: str = Field(
+        pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$", description="Environment, such as reasoning_gym/chain_sum."
+    )
+    label: str = Field(
+        "",
+        pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$",
+        description="Name in metrics and reports; not set: the environment's.",
+    )
+    weight: int = Field(
+        1, ge=1, le=1 << 16, description="Share of the problems, relative to the other environments' weights."
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="The environment's own parameters.")
+    content: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64}|)$",
+        description="SHA-256 of the file that defines it; a machine with another file refuses to work.",
+    )
+    rows: int = Field(
+        0, ge=0, le=MAX_ROWS, description="Problems in its data file; 0 where problems are made from seeds."
+    )
+    held_out: int = Field(0, ge=0, description="How many of these, the last ones, are kept for evaluation.")
+    problems: ProblemFilter | None = Field(
+        None, description="Draw from these problems only: those that a model solves sometimes (muster env filter)."
+    )
+    curriculum: Curriculum | None = Field(
+        None, description="Mask problems that the run's models always or never solve; needs `rows` or `problems`."
+    )
+    targets: tuple[PositiveInt, ...] | None = Field(
+        None, max_length=64, description="Answer lengths of this environment, instead of the pool's."
+    )
+    length_alpha: float | None = Field(
+        None, ge=0, description="Reward lost for every token off the target, instead of the pool's."
+    )
+    advantage: AdvantageName | None = Field(None, description="How rewards become advantages, instead of the run's.")
+    advantage_scale: float = Field(
+        1.0, gt=0, le=100, description="Factor on the advantages of this environment's answers."
+    )
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:

@@ -21,22 +21,18 @@ Places = tuple[int, ...]
 
 
 class ProblemFilter(Document):
-    """The candidates that an offline filter kept (`muster env filter`).
+    """The candidates that an offline filter kept (`muster env filter`), and how anybody can make the choice again."""
 
-    kept: base64 of one bit for each of `candidates`, the first candidate in the highest bit of the first byte. The
-    other fields say how the choice can be made again: `samples` tries of each by `model` (the SHA-256 of its manifest
-    of files), kept where the share solved lies between `lowest` and `highest`. `report`: SHA-256 of the filter's own
-    record of solved tries.
-    """
-
-    rule: Literal["solve-rate"] = "solve-rate"
-    candidates: int = Field(ge=1, le=MAX_CANDIDATES)
-    kept: str
-    model: str = Field("", max_length=200)
-    samples: int = Field(8, ge=1, le=1024)
-    lowest: float = Field(0.125, ge=0, le=1)
-    highest: float = Field(0.75, ge=0, le=1)
-    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
+    rule: Literal["solve-rate"] = Field("solve-rate", description="How the problems were chosen.")
+    candidates: int = Field(ge=1, le=MAX_CANDIDATES, description="Number of problems that were tried.")
+    kept: str = Field(
+        description="Base64 of one bit for each candidate, the first in the highest bit of the first byte: kept or not."
+    )
+    model: str = Field("", max_length=200, description="SHA-256 of the files of the model that tried them.")
+    samples: int = Field(8, ge=1, le=1024, description="Tries at each problem.")
+    lowest: float = Field(0.125, ge=0, le=1, description="Least share of solved tries of a kept problem.")
+    highest: float = Field(0.75, ge=0, le=1, description="Greatest share of solved tries of a kept problem.")
+    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$", description="SHA-256 of the filter's record of solved tries.")
 
     @classmethod
     def of(cls, candidates: int, kept: Places, **facts: object) -> Self:

@@ -13,13 +13,14 @@ from protocol.encoding import Document
 
 
 class GrpoConfig(Document):
-    """GRPO's clipped ratio per token (2402.03300). `delta` bounds the ratio where the advantage is negative
-    (INTELLECT-2's two-sided clipping); null leaves it open, as the paper does."""
+    """GRPO's clipped ratio per token (2402.03300), with INTELLECT-2's two-sided clipping."""
 
-    name: Literal["grpo"] = "grpo"
-    epsilon_low: float = Field(0.2, gt=0, lt=1)
-    epsilon_high: float = Field(0.2, gt=0)
-    delta: float | None = Field(4.0, gt=1)
+    name: Literal["grpo"] = Field("grpo", description="Clip the ratio of every token.")
+    epsilon_low: float = Field(0.2, gt=0, lt=1, description="Clip a ratio below 1 - this.")
+    epsilon_high: float = Field(0.2, gt=0, description="Clip a ratio above 1 + this.")
+    delta: float | None = Field(
+        4.0, gt=1, description="Bound on the ratio where the advantage is negative; null (JSON only): none."
+    )
 
     @model_validator(mode="after")
     def _delta_beyond_the_clip_range(self) -> "GrpoConfig":
@@ -31,19 +32,18 @@ class GrpoConfig(Document):
 class GspoConfig(Document):
     """GSPO (2507.18071): the clipped ratio of a whole sequence, the geometric mean of its tokens' ratios."""
 
-    name: Literal["gspo"] = "gspo"
-    epsilon_low: float = Field(3e-4, gt=0, lt=1)
-    epsilon_high: float = Field(4e-4, gt=0)
+    name: Literal["gspo"] = Field(
+        "gspo", description="Clip the ratio of a whole sequence; needs `normaliser` sequences."
+    )
+    epsilon_low: float = Field(3e-4, gt=0, lt=1, description="Clip a ratio below 1 - this.")
+    epsilon_high: float = Field(4e-4, gt=0, description="Clip a ratio above 1 + this.")
 
 
 class CispoConfig(Document):
-    """CISPO (MiniMax-M1, 2506.13585): REINFORCE with a bounded ratio as a constant weight; every token has a gradient.
+    """CISPO (MiniMax-M1, 2506.13585): every token has a gradient. `ratio_max` is the paper's 1 + ε_high."""
 
-    `ratio_max` is the paper's 1 + ε_high; its lower bound is not used there and does not exist here.
-    """
-
-    name: Literal["cispo"] = "cispo"
-    ratio_max: float = Field(5.0, gt=1)
+    name: Literal["cispo"] = Field("cispo", description="REINFORCE with a bounded ratio as a constant weight.")
+    ratio_max: float = Field(5.0, gt=1, description="Bound on the ratio.")
 
 
 class DppoConfig(Document):
@@ -53,10 +53,10 @@ class DppoConfig(Document):
     (downwards) since it was sampled and its advantage would push it further.
     """
 
-    name: Literal["dppo"] = "dppo"
-    mask_low: float = Field(0.2, gt=0, le=1)
-    mask_high: float = Field(0.2, gt=0, le=1)
-    squared_log_ratio: float = Field(1e-3, ge=0)
+    name: Literal["dppo"] = Field("dppo", description="Drop the gradient of tokens whose probability moved too far.")
+    mask_low: float = Field(0.2, gt=0, le=1, description="Largest move downwards.")
+    mask_high: float = Field(0.2, gt=0, le=1, description="Largest move upwards.")
+    squared_log_ratio: float = Field(1e-3, ge=0, description="Weight of the squared log-ratio.")
 
 
 LossConfig = Annotated[GrpoConfig | GspoConfig | CispoConfig | DppoConfig, Field(discriminator="name")]
@@ -67,8 +67,8 @@ class KlConfig(Document):
     """A penalty on leaving the base model. `unbiased`: k3 weighted by the ratio, whose expected gradient is that of
     KL(policy ‖ base); `k3`: as GRPO's paper has it, whose gradient is that of KL(base ‖ policy)."""
 
-    coefficient: float = Field(0.0, ge=0)
-    estimator: Literal["unbiased", "k3"] = "unbiased"
+    coefficient: float = Field(0.0, ge=0, description="Weight of the penalty.")
+    estimator: Literal["unbiased", "k3"] = Field("unbiased", description="How the divergence is estimated.")
 
 
 class AlgorithmConfig(Document):
@@ -76,17 +76,21 @@ class AlgorithmConfig(Document):
 
     `normaliser`: each token's loss divided by the minibatch's tokens (`tokens`), by the number of its sequences times
     the length of its own (`sequences`), or by the number of sequences times `constant_length` (`constant`).
-    `importance_cap` bounds π_old / π_sampled, the weight of a rollout that an older policy made; 0 gives every rollout
-    the weight 1.
+    `importance_cap` bounds π_old / π_sampled.
     """
 
-    loss: LossConfig = GrpoConfig()
-    advantage: AdvantageName = "mean"
-    normaliser: Literal["tokens", "sequences", "constant"] = "tokens"
-    constant_length: int | None = Field(None, ge=1)
-    importance_cap: float = Field(2.0, ge=0)
-    entropy_coefficient: float = Field(0.0, ge=0)
-    kl: KlConfig = KlConfig()
+    loss: LossConfig = Field(GrpoConfig(), description="Policy loss: grpo, gspo, cispo or dppo.")
+    advantage: AdvantageName = Field("mean", description="How the rewards of one problem's answers become advantages.")
+    normaliser: Literal["tokens", "sequences", "constant"] = Field(
+        "tokens",
+        description="What divides a token's loss: the minibatch's tokens, its sequences and lengths, or a constant.",
+    )
+    constant_length: int | None = Field(None, ge=1, description="Tokens of the constant, with `normaliser` constant.")
+    importance_cap: float = Field(
+        2.0, ge=0, description="Bound on the weight of a file from an older policy; 0: all weigh 1."
+    )
+    entropy_coefficient: float = Field(0.0, ge=0, description="Weight of the entropy bonus.")
+    kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model.")
 
     @model_validator(mode="after")
     def _sensible(self) -> "AlgorithmConfig":
@@ -105,82 +109,88 @@ class ScheduleConfig(Document):
     """The learning rate over the updates of a run: linear warm-up, then constant until the last `decay_share` of the
     run, over which it falls to `final_share` of its peak along a line or half a cosine."""
 
-    warmup_updates: int = Field(3, ge=0)
-    decay: Literal["linear", "cosine"] = "linear"
-    decay_share: float = Field(0.4, ge=0, le=1)
-    final_share: float = Field(0.1, ge=0, le=1)
+    warmup_updates: int = Field(3, ge=0, description="Updates over which the rate rises from 0.")
+    decay: Literal["linear", "cosine"] = Field("linear", description="How it falls at the end.")
+    decay_share: float = Field(0.4, ge=0, le=1, description="Last share of the run over which it falls.")
+    final_share: float = Field(0.1, ge=0, le=1, description="Share of its peak at the end.")
 
 
 class AdamWConfig(Document):
     """AdamW; weight decay on matrices only."""
 
-    name: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(3e-4, gt=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    name: Literal["adamw"] = Field("adamw", description="AdamW.")
+    learning_rate: float = Field(3e-4, gt=0, description="Peak learning rate.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the running mean of gradients.")
+    beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the running mean of squared gradients.")
+    epsilon: float = Field(1e-8, gt=0, description="Added to the denominator.")
+    weight_decay: float = Field(0.01, ge=0, description="Weight decay of matrices; other weights do not decay.")
 
 
 class MuonConfig(Document):
     """Muon on the blocks' matrices, AdamW elsewhere; Muon's updates are scaled to AdamW's root mean square, so that one
     learning rate serves both."""
 
-    name: Literal["muon"] = "muon"
-    learning_rate: float = Field(3e-4, gt=0)
-    momentum: float = Field(0.95, ge=0, lt=1)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    name: Literal["muon"] = Field("muon", description="Muon on the blocks' matrices, AdamW elsewhere.")
+    learning_rate: float = Field(3e-4, gt=0, description="Peak learning rate.")
+    momentum: float = Field(0.95, ge=0, lt=1, description="Momentum of Muon.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the running mean of gradients, for AdamW.")
+    beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the running mean of squared gradients, for AdamW.")
+    epsilon: float = Field(1e-8, gt=0, description="Added to the denominator, for AdamW.")
+    weight_decay: float = Field(0.01, ge=0, description="Weight decay of matrices; other weights do not decay.")
 
 
 MethodConfig = Annotated[AdamWConfig | MuonConfig, Field(discriminator="name")]
 
 
 class OptimizerConfig(Document):
-    """How a gradient becomes an update. `grad_clip` bounds its norm.
+    """How a gradient becomes an update.
 
     `ess_reference`: the learning rate is multiplied by min(1, √(e / ess_reference)), e being the effective sample size
-    of the minibatch's importance weights over its number of sequences (VCPO, 2602.17616); null: never.
+    of the minibatch's importance weights over its number of sequences (VCPO, 2602.17616).
     """
 
-    method: MethodConfig = AdamWConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    grad_clip: float = Field(0.5, gt=0)
-    ess_reference: float | None = Field(None, gt=0, le=1)
+    method: MethodConfig = Field(AdamWConfig(), description="Optimizer: adamw or muon.")
+    schedule: ScheduleConfig = Field(ScheduleConfig(), description="Learning rate over the updates of a run.")
+    grad_clip: float = Field(0.5, gt=0, description="Largest norm of a gradient.")
+    ess_reference: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Lower the learning rate where the effective sample size falls below this share; not set: never.",
+    )
 
 
 class OnlineFilter(Document):
-    """A step takes files until they hold `groups` groups with signal (rewards that differ), and never more than
-    `max_files`: a task that is solved, or hopeless, cannot hold a run up."""
+    """When a step has enough files; `max_files` keeps a solved or hopeless task from holding a run up."""
 
-    groups: int = Field(ge=1)
-    max_files: int = Field(ge=1)
+    groups: int = Field(ge=1, description="Problems with signal that a step collects.")
+    max_files: int = Field(ge=1, description="Most files of a step.")
 
 
 class LoraConfig(Document):
-    """LoRA (2106.09685): low-rank additions of `rank` to the projections of the blocks, scaled by `alpha` / `rank`, are
-    trained, and nothing else. Published weights contain them."""
+    """LoRA (2106.09685) on the projections of the blocks. Published weights contain the additions."""
 
-    rank: int = Field(16, ge=1, le=1024)
-    alpha: float = Field(32.0, gt=0)
+    rank: int = Field(16, ge=1, le=1024, description="Rank of the additions.")
+    alpha: float = Field(32.0, gt=0, description="The additions are scaled by alpha / rank.")
 
 
 class TrainConfig(Document):
-    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner.
+    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
 
-    A step trains `files_per_step` files, none older than `max_off_policy_steps` steps, in `minibatches` updates. With a
-    `filter` it trains as many as hold enough signal, and `files_per_step` is how many that is expected to be."""
-
-    steps: int = Field(30, ge=1)
-    files_per_step: int = Field(4, ge=1)
-    max_off_policy_steps: int = Field(2, ge=0, le=16)
-    minibatches: int = Field(1, ge=1)
-    filter: OnlineFilter | None = None
-    lora: LoraConfig | None = None
-    algorithm: AlgorithmConfig = AlgorithmConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
+    steps: int = Field(30, ge=1, description="Policy steps of the whole run.")
+    files_per_step: int = Field(4, ge=1, description="Files that a step trains; with a `filter`, about how many.")
+    max_off_policy_steps: int = Field(
+        2, ge=0, le=16, description="Steps that a file may be old; the terms' `max_lag` must be at least as much."
+    )
+    minibatches: int = Field(1, ge=1, description="Weight updates in each step.")
+    filter: OnlineFilter | None = Field(
+        None, description="Wait for files with signal: problems whose answers have different rewards."
+    )
+    lora: LoraConfig | None = Field(
+        None, description="Train low-rank additions to the projections instead of all weights."
+    )
+    algorithm: AlgorithmConfig = Field(AlgorithmConfig(), description="What an update minimises.")
+    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="How a gradient becomes an update.")
 
     @model_validator(mode="after")
     def _filter_has_room(self) -> "TrainConfig":
