@@ -25,7 +25,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 FIGURE = re.compile(r"\{\{ results:([\w-]+)/([^:}]+?)(?::([^}]+?))? \}\}")
 MOST_ROWS = 40
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-PARTS = ("ChatTurn", "Curriculum", "EvaluationSet", "OnlineFilter", "ProblemFilter", "Profile", "ProfileEngine")
+PARTS = "ChatTurn Curriculum EvaluationSet OnlineFilter ProblemFilter Profile ProfileEngine ProfileKey".split()
 CONFIGURED = (
     "protocol", "cli", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm",
 )  # fmt: skip
@@ -149,12 +149,14 @@ def _config_classes(package: str) -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 def _field_rows(node: ast.ClassDef) -> Iterator[str]:
-    for statement in node.body:
+    for statement, following in zip(node.body, [*node.body[1:], None], strict=False):
         if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
             continue
         if statement.target.id.startswith("_") or "ClassVar" in ast.unparse(statement.annotation):
             continue
         default, meaning = _default_and_meaning(statement.value)
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            meaning = str(following.value.value)
         shown = "required" if default is None else f"`{_cell(ast.unparse(default))}`"
         kind = _cell(ast.unparse(statement.annotation))
         yield f"| `{statement.target.id}` | `{kind}` | {shown} | {_plain(meaning)} |"
