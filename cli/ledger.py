@@ -24,7 +24,7 @@ def ledger(
         ),
     ] = "accounts",
 ) -> None:
-    """Compare a pool's ledger with contracts and token, to the last grain, or write one of its tables.
+    """Compare a pool's ledger with contracts and token to the last base unit, or write one of its tables.
 
     Exit code 1 if anything differs."""
     from orchestrator.ledger import NAMES, reconcile, tables
@@ -40,18 +40,14 @@ def ledger(
         return
     found = reconcile(state, pool, session.suite)
     assert found is not None, "the pool is on chain"
-    emit(found.model_dump(), look.json, lambda: _text(found.model_dump()))
+    rows = {
+        "block": found.block,
+        "accounts and payments": "as the events say" if found.ledger_matches_chain else "DIFFERS",
+        "escrow": "balanced" if found.escrow_balanced else "NOT BALANCED",
+    }
+    emit(found.model_dump(), look.json, lambda: "\n".join([fields(rows), *found.findings]))
     if found.findings:
         raise typer.Exit(1)
-
-
-def _text(found: dict[str, Any]) -> str:
-    rows = {
-        "block": found["block"],
-        "accounts and payments": "as the events say" if found["ledger_matches_chain"] else "DIFFERS",
-        "escrow": "balanced" if found["escrow_balanced"] else "NOT BALANCED",
-    }
-    return "\n".join([fields(rows), *found["findings"]])
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:

@@ -56,28 +56,26 @@ def down(service: str) -> Check:
 def newest_shard(service: str) -> str | None:
     """Return the key of a shard that the newest policy step stored: of its full weights if it is a snapshot, else of
     its delta. Raises UnreachableError, IntegrityError, ConfigError."""
+    from cli.pool_document import service_objects
     from cli.session import ask_service
-    from protocol.api.endpoints import DASHBOARD, OBJECTS
+    from protocol.api.endpoints import DASHBOARD
     from protocol.encoding import parse_json
     from storage.keys import object_key
-    from storage.transfers import HttpObjects
     from storage.weights.manifest import MAX_STORED_BYTES, SignedManifest
 
     published = [one for one in ask_service(service, DASHBOARD).published if one.manifest]
     if not published:
         return None
-    objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=20.0, allow_private=True)
     try:
         digest = bytes.fromhex(max(published, key=lambda one: one.step).manifest)
-        stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
+        with service_objects(service, 20.0) as objects:
+            stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
         manifest = SignedManifest.model_validate(stored).manifest
         if manifest.snapshot or not manifest.deltas:
             return max(manifest.files, key=lambda file: file.size).shards[0].key
         return manifest.deltas[0].files[0].shards[0].key
     except (ValueError, IndexError):
         raise IntegrityError("the newest weights' manifest is not one", "tell the pool's owner") from None
-    finally:
-        objects.close()
 
 
 def up(s3: Path) -> Check:

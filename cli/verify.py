@@ -253,21 +253,16 @@ def node_history(config: "ProcessConfig", node: str, null_model_file: Path | Non
 def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
     """Return the evidence of a node by its pool's own model, from what judges published and the service at `service`
     has. Raises MusterError."""
-    from cli.pool_document import fetch_pool_config
-    from protocol.api.endpoints import OBJECTS
-    from storage.transfers import HttpObjects
+    from cli.pool_document import fetch_pool_config, service_objects
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
 
     known = state.pools[pool]
     model = named_null_model(fetch_pool_config(service, known.config_hash), known.terms)
-    objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
-    try:
+    with service_objects(service, _DOCUMENT_SECONDS) as objects:
         votes = OpenedVotes(Sources(objects))
         files = state.submissions_of(pool, node)
         return _history_document(node, files, model, lambda file: votes.verdicts(state, file))
-    finally:
-        objects.close()
 
 
 def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":

@@ -25,7 +25,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 FIGURE = re.compile(r"\{\{ results:([\w-]+)/([^:}]+?)(?::([^}]+?))? \}\}")
 MOST_ROWS = 40
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-PARTS = "ChatTurn Curriculum EvaluationSet OnlineFilter ProblemFilter Profile ProfileEngine ProfileKey".split()
+PARTS = (
+    "ChatTurn", "Curriculum", "EvaluationSet", "OnlineFilter", "ProblemFilter", "Profile", "ProfileEngine",
+    "ProfileKey",
+)  # fmt: skip
 CONFIGURED = (
     "protocol", "cli", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm",
 )  # fmt: skip
