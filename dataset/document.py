@@ -160,7 +160,6 @@ def _signed_digest(document: DatasetDocument) -> bytes:
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LARGEST = "1M<n<10M"
-_WITHOUT_NAME = ("", "unknown")
 
 
 def card(document: DatasetDocument) -> str:
@@ -169,14 +168,11 @@ def card(document: DatasetDocument) -> str:
 
 
 def _header(document: DatasetDocument) -> list[str]:
-    """YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
+    """Return YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
     licence = document.licences.dataset
-    lines = ["---"]
-    if licence in _WITHOUT_NAME:
-        lines += ["license: other", "license_name: unknown"]
-    else:
-        lines += [f"license: {json.dumps(licence)}"]
+    named = [f"license: {json.dumps(licence)}"]
     size = next((name for most, name in _SIZES if document.totals.rows < most), _LARGEST)
+    lines = ["---", *(named if licence not in ("", "unknown") else ["license: other", "license_name: unknown"])]
     lines += [f"pretty_name: {json.dumps(document.name)}", "size_categories:", f"- {size}"]
     lines += ["tags:", "- muster", "- rollouts", "configs:"]
     for number, kind in enumerate(formats(document)):
