@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 
 from protocol.encoding import Document
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import RowFigures
+from protocol.evidence.figures import RowFigures, rounded
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Tail(Document):
     def of(cls, values: Sequence[float]) -> "Tail":
         """The tail of one value per rollout; a fiftieth of them is kept, 60 to 250."""
         kept = min(len(values), KEPT, max(3 * FEWEST, math.ceil(SHARE * len(values))))
-        rounded = [significant(value) for value in values]
+        rounded = [rounded(value) for value in values]
         top = tuple(sorted((value for value in rounded if value > 0), reverse=True)[:kept])
         return cls(rows=len(values), at_least=sum(v >= top[-1] for v in rounded) if top else 0, top=top)
 
@@ -247,9 +247,12 @@ def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> 
     return Limit(met * unit, unit, 0.0, min(rate, 1.0))
 
 
-def significant(value: float) -> float:
-    """Six significant digits: what a document holds is what thresholds are computed from."""
-    return float(f"{value:.6g}")
+def rounded_up(value: float, digits: int) -> float:
+    """Round to so many significant digits, never to less than `value`."""
+    if not value or not math.isfinite(value):
+        return value
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.{digits}g}")
 
 
 # --- Means
@@ -279,7 +282,7 @@ class Sums(Document):
         for number, file in enumerate(files):
             for row in file.rows:
                 groups.setdefault((number, row.group), []).append(
-                    (significant(measurement.total(row)), measurement.count(row))
+                    (rounded(measurement.total(row)), measurement.count(row))
                 )
         most = max(24, _ROWS // max(map(len, groups.values())))
         return cls(problems=tuple(map(tuple, list(groups.values())[:most])))

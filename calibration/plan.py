@@ -6,7 +6,6 @@ from pathlib import Path
 
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.seeds import AUDIT_EVERYTHING
 
 _NAMES = ("transformers", "vllm")
 _DTYPES = ("float32", "bfloat16")
@@ -40,8 +39,10 @@ Pair = tuple[EngineSpec, EngineSpec]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure: `files` honest files per pair of `pool_config`, decoded by turns at each of `batches`. Evidence
-    counts the rows that audits at `audit_rate` (of 65536) draw. Raises ConfigError for what cannot be measured."""
+    """What to measure, and what the thresholds have to hold: `files` honest files per pair of `pool_config`, decoded by
+    turns at each of `batches`. `audit_rate` (of 65536) is the pool's: evidence counts the rows that its audits draw.
+    `false_reject` is the probability per submission that an honest one is refused; `safety` multiplies every measured
+    bound. Raises ConfigError for what cannot be measured."""
 
     pool_config: Path
     weights: Path
@@ -50,34 +51,21 @@ class Plan:
     batches: tuple[int, ...]
     seed: str
     threads: int
-    audit_rate: int = AUDIT_EVERYTHING
-
-    def __post_init__(self) -> None:
-        if not (self.weights / "config.json").is_file():
-            raise ConfigError(
-                f"{self.weights} is not a model folder", "name one with config.json and safetensors files"
-            )
-        least = 4 * len(self.batches)
-        if self.files < least:
-            raise ConfigError(
-                f"--files {self.files} is too few for {len(self.batches)} batch sizes", f"at least {least}"
-            )
-        if len(self.seed) > 100:
-            raise ConfigError("--seed is too long", "at most 100 characters")
-
-
-@dataclass(frozen=True)
-class ErrorBudget:
-    """What the thresholds have to hold: `false_reject` is the probability per submission that an honest one is refused,
-    `safety` multiplies every measured bound, `audit_rate` is the pool's, in 1/65536."""
-
+    audit_rate: int
     false_reject: float
     safety: float
-    audit_rate: int
 
     def __post_init__(self) -> None:
         if not 1e-12 <= self.false_reject <= 0.1:
             raise ConfigError(f"--false-reject {self.false_reject:g} is outside 1e-12 to 0.1", "1e-6 is usual")
+        if not (self.weights / "config.json").is_file():
+            hint = "name one with config.json and safetensors files"
+            raise ConfigError(f"{self.weights} is not a model folder", hint)
+        if self.files < (least := 4 * len(self.batches)):
+            what = f"--files {self.files} is too few for {len(self.batches)} batch sizes"
+            raise ConfigError(what, f"at least {least}")
+        if len(self.seed) > 100:
+            raise ConfigError("--seed is too long", "at most 100 characters")
 
 
 def parse_pairs(workers: list[str], verifiers: list[str], config: PoolConfig) -> tuple[Pair, ...]:

@@ -82,26 +82,26 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     written, so all of that is tried first."""
     from calibration.document import subject
     from calibration.measuring import applicable, calibrate, write
-    from calibration.plan import ErrorBudget, Plan, parse_pairs
+    from calibration.plan import Plan, parse_pairs
     from protocol.config import PoolConfig
     from runtime.keystore import open_key
 
-    budget = ErrorBudget(asked.false_reject, asked.safety, asked.audit_rate)
     if asked.pool_config is None or asked.weights is None or asked.out is None:
         raise ConfigError("measuring needs --pool-config, --weights and --out", "or pass --verify FILE")
     config = PoolConfig.load(asked.pool_config)
     pairs = parse_pairs(asked.worker or ["transformers"], asked.verifier or ["transformers"], config)
     batches = tuple(dict.fromkeys(asked.batch or (1, 8, 64)))
     plan = Plan(
-        asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate
-    )
+        asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate,
+        asked.false_reject, asked.safety,
+    )  # fmt: skip
     if asked.out.exists():
         raise ConfigError(f"{asked.out} exists", "choose another --out")
     if not os.access(asked.out.absolute().parent, os.W_OK):
         raise ConfigError(f"cannot write into {asked.out.absolute().parent}", "choose another --out")
     if apply is not None:
         applicable(apply, subject(config))
-    document = calibrate(plan, budget, open_key(key_path(key.keystore), key.password_file))
+    document = calibrate(plan, open_key(key_path(key.keystore), key.password_file))
     write(asked.out, document.canonical() + b"\n")
     return document
 
@@ -116,7 +116,7 @@ def _summary(document: "Calibration") -> dict[str, Any]:
         {
             **pair.model_dump(include={"files", "rollouts", "tokens", "chunks"}),
             "pair": pair.name,
-            "largest": {name: spread.largest for name, spread in pair.spread.items()},
+            "largest": pair.largest,
         }
         for pair in document.pairs
     ]
@@ -153,7 +153,7 @@ def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None
         [
             name,
             f"{threshold:g}" + (", sees nothing" if name in useless else ""),
-            *(f"{pair.spread[name].largest:g}" for pair in pairs),
+            *(f"{pair.largest[name]:g}" for pair in pairs),
         ]
         for name, threshold in document.thresholds.items()
     ]
