@@ -82,7 +82,7 @@ def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     kinds = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
     # Base units outgrow 64 bits: a token has 10^9 of them.
     types = {
-        name: pa.decimal128(38, 0) if name.endswith("_grains") else kinds[type(value)]
+        name: pa.decimal128(38, 0) if name.endswith("_base_units") else kinds[type(value)]
         for name, value in (rows[0] if rows else {}).items()
     }
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}

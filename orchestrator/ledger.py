@@ -124,7 +124,7 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
 # ---- the ledger as tables
 
 Row = dict[str, Any]
-"""Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x."""
+"""Amounts are base units (`*_base_units`), times Unix seconds, hashes hex without 0x."""
 
 
 def tables(state: State, pool: int, now: int) -> dict[str, Iterable[Row]]:
@@ -137,7 +137,7 @@ def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
     for entry in rows(state, pool, now):
         fields = {"address": entry.address, "role": entry.role, "payee": entry.payee}
         amounts = ("earned", "pending", "locked", "vested", "claimed", "fees", "slashed")
-        yield fields | {f"{name}_grains": getattr(entry, name) for name in amounts}
+        yield fields | {f"{name}_base_units": getattr(entry, name) for name in amounts}
 
 
 def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
@@ -157,7 +157,7 @@ def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
             "accepted": len(accepted),
             "pending": sum(file.status is Status.PENDING for file in files),
             "units": units,
-            "pay_grains": units * rate,
+            "pay_base_units": units * rate,
         }
 
 
@@ -177,7 +177,7 @@ def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
             "status": file.status.value,
             "reason": Code(file.code).label if file.code else "",
             "final": file.is_final(now),
-            "pay_grains": file.units * rate if file.is_paid and not file.forfeited else 0,
+            "pay_base_units": file.units * rate if file.is_paid and not file.forfeited else 0,
             "submitted": file.time,
             "decided": file.decided_time,
             "block": file.block,
@@ -208,7 +208,7 @@ def _slashes(state: State, pool: int, now: int) -> Iterator[Row]:
             reason = Code(one.code).label if one.code else "vote"
             yield what | {
                 "reason": reason,
-                "amount_grains": one.amount,
+                "amount_base_units": one.amount,
                 "block": one.block,
                 "time": one.time,
                 "tx": one.tx,
@@ -222,11 +222,11 @@ def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
                 "sequence": sequence,
                 "disputer": one.disputer,
                 "trial": one.trial,
-                "deposit_grains": one.deposit,
+                "deposit_base_units": one.deposit,
                 "resolved": one.resolved,
                 "overturned": one.overturned,
                 "outcome": Code(one.code).label if one.resolved else "",
-                "reward_grains": one.reward,
+                "reward_base_units": one.reward,
                 "time": one.time,
             }
 
@@ -235,7 +235,7 @@ def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
     for one in state.payments:
         if one.pool == pool:
             what = {"kind": one.kind, "to": one.to, "node": one.node, "units": one.units}
-            yield what | {"amount_grains": one.amount, "block": one.block, "time": one.time, "tx": one.tx}
+            yield what | {"amount_base_units": one.amount, "block": one.block, "time": one.time, "tx": one.tx}
 
 
 _TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
