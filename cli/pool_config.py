@@ -16,10 +16,8 @@ from chain.deployment import FOLDER
 from chain.indexer.records import Terms
 from chain.indexer.state import group_number
 from cli.output import fields
-from protocol.amounts import parse_tokens, show_tokens
-from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig
-from protocol.encoding import Document, load_document, parse_json
-from protocol.environments import EnvironmentConfig
+from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
+from protocol.encoding import Document, load_document, parse_json, parse_tokens, show_tokens
 from protocol.errors import ConfigError
 from protocol.evidence.null_model import EvidenceConfig
 from protocol.files import read_bounded
@@ -328,7 +326,7 @@ def world_problems(config: PoolConfig, folder: Path | None = None) -> list[Confi
 
 def missing_model(source: str) -> str:
     """Return why there is no such model, if that is certain: an id that cannot be looked up now counts as one."""
-    from trainer.tiny_model import TINY_SOURCE
+    from trainer.model.tiny_model import TINY_SOURCE
 
     folder = Path(source).expanduser()
     if source == TINY_SOURCE:
