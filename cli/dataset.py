@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cli.options import Commands, PoolReading, Reading, address_option
-from cli.output import clock, emit, fields, table
+from cli.output import emit, fields, table
 from protocol.errors import ConfigError, IntegrityError
 
 if TYPE_CHECKING:
@@ -45,20 +45,10 @@ def export(
     source = _source(session, look.number(session), confirmations)
     with service_objects(look.service(session), _SECONDS) as objects:
         stored = write(source, objects, out, options, lambda line: typer.echo(line, err=True))
-    document, totals = stored.dataset, stored.dataset.totals
+    document = stored.dataset
     shown = {"out": str(out), "signer": stored.signer or None, "block": document.as_of.block}
-    shown |= document.totals.model_dump() | {"files": [one.model_dump() for one in document.files]}
-    text = {
-        "data set": out,
-        "rows": f"{totals.rows}, of {totals.problems} problems, from {totals.submissions} files of "
-        f"{totals.nodes} nodes",
-        "tokens": f"{totals.prompt_tokens} prompt, {totals.output_tokens} output",
-        "task reward": f"{totals.task_reward_mean:.4f} on average",
-        "as of": f"block {document.as_of.block}, {clock(document.as_of.time)}",
-        "signed by": stored.signer or "nobody (--sign-with)",
-        "next": f"muster dataset verify {out}",
-    }
-    emit(shown, look.json, lambda: fields(text))
+    shown |= document.totals.model_dump(exclude={"environments"}) | {"files": len(document.files)}
+    emit(shown, look.json, lambda: f"{fields(shown)}\nnext: muster dataset verify {out}")
 
 
 @app.command("verify", "muster dataset verify rollouts --deployment deployment.json --rpc https://rpc.example")

@@ -49,8 +49,7 @@ def init(
             "data": data_digest(corpus, worker.text, model_folder(worker.model)),
             "documents": len(corpus) - worker.text.heldout, "kept_apart": worker.text.heldout,
         }  # fmt: skip
-    rows = {name.replace("_", " "): str(value) for name, value in shown.items()}
-    emit(shown, json, lambda: f"{fields(rows)}\n{Timeouts.of(run).table()}")
+    emit(shown, json, lambda: f"{fields(shown)}\n{Timeouts.of(run).table()}")
 
 
 @app.command("run", "muster diloco run --config worker.json")

@@ -191,9 +191,8 @@ def filter_problems(
     document = config.model_copy(update={"environments": environments})
     with explained(f"write {out}", "check the folder"):
         write_atomic(out, document.model_dump_json(indent=2).encode() + b"\n")
-    total = report.problems.candidates
     summary = {
-        "candidates": total,
+        "candidates": report.problems.candidates,
         "kept": report.kept,
         "too_hard": report.too_hard,
         "too_easy": report.too_easy,
@@ -201,13 +200,7 @@ def filter_problems(
         "report": report.problems.report,
         "out": str(out),
     }
-    shown = {
-        "kept": f"{report.kept} of {total} problems ({report.share:.1%})",
-        "too hard": f"{report.too_hard} ({report.too_hard / total:.1%})",
-        "too easy": f"{report.too_easy} ({report.too_easy / total:.1%})",
-        "pool configuration": out,
-    }
-    emit(summary, json, lambda: fields(shown))
+    emit(summary, json)
 
 
 @app.command("screen", "muster env screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl")
