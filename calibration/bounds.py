@@ -23,7 +23,6 @@ many tokens with few errors add nothing: second moments would hold both against 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -35,24 +34,31 @@ from protocol.evidence.figures import RowFigures, rounded
 
 
 @dataclass(frozen=True)
+class Series:
+    """A measurement of each chunk or token of a rollout: how many there are, their sum and their maximum."""
+
+    count: int
+    total: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Series":
+        return cls(len(values), math.fsum(values), max(values))
+
+
+@dataclass(frozen=True)
 class RowSample:
     """One rollout. `group` numbers its problem among those of the file: samples of a problem are not independent.
 
-    Per chunk: sums and maxima of exponent mismatches and mantissa errors. Per token: how many choices missed, the
-    largest score gap, sum and maximum of |claimed − own ln p|.
+    By chunk: exponent mismatches and mantissa errors. By token: score gaps, of which `total` counts the misses, and
+    |claimed − own ln p|.
     """
 
     group: int
-    chunks: int
-    tokens: int
-    mismatches: int
-    mismatches_largest: int
-    mantissa: float
-    mantissa_largest: float
-    misses: int
-    gap_largest: float
-    error: float
-    error_largest: float
+    mismatches: Series
+    mantissas: Series
+    gaps: Series
+    errors: Series
 
     @classmethod
     def of(
@@ -68,22 +74,10 @@ class RowSample:
         Raises IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):
-            raise IntegrityError(
-                "an honest rollout has measurements that are not numbers", "check the engine and the model"
-            )
-        return cls(
-            group=group,
-            chunks=len(mismatches),
-            tokens=len(gaps),
-            mismatches=sum(mismatches),
-            mismatches_largest=max(mismatches),
-            mantissa=math.fsum(mantissas),
-            mantissa_largest=max(mantissas),
-            misses=sum(gap > 0 for gap in gaps),
-            gap_largest=max(gaps),
-            error=math.fsum(errors),
-            error_largest=max(errors),
-        )
+            what = "an honest rollout has measurements that are not numbers"
+            raise IntegrityError(what, "check the engine and the model")
+        missed = Series(len(gaps), sum(gap > 0 for gap in gaps), max(gaps))
+        return cls(group, Series.of(mismatches), Series.of(mantissas), missed, Series.of(errors))
 
 
 @dataclass(frozen=True)
@@ -99,47 +93,44 @@ class FileSample:
 
 @dataclass(frozen=True)
 class MeanMeasurement:
-    """A mean over a submission: sums of `total` over sums of `count`. `quantum` is the least non-zero value of one
+    """A mean over a submission: sums over counts. `quantum` is the least non-zero value of one
     chunk or token (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at least half of
     which are compared, ties aside)."""
 
-    total: Callable[[RowSample], float]
-    count: Callable[[RowSample], int]
+    series: Callable[[RowSample], Series]
     quantum: float
     spared: int = 0
 
     def of_file(self, rows: Sequence[RowSample]) -> float:
         """The measurement that the check judges; `spared` events do not count."""
-        return max(0.0, math.fsum(map(self.total, rows)) - self.spared) / sum(map(self.count, rows))
+        series = [self.series(row) for row in rows]
+        total = max(0.0, math.fsum(one.total for one in series) - self.spared)
+        return total / sum(one.count for one in series)
 
 
 @dataclass(frozen=True)
 class ExtremeMeasurement:
     """A maximum over chunks or tokens, by its maximum in one rollout."""
 
-    largest: Callable[[RowSample], float]
-    quantum: float
+    series: Callable[[RowSample], Series]
+    quantum: float = 0.0
 
     def of_file(self, rows: Sequence[RowSample]) -> float:
-        return max(map(self.largest, rows))
+        return max(self.series(row).largest for row in rows)
 
 
-MEANS: Mapping[str, MeanMeasurement] = MappingProxyType(
-    {
-        "exponent_mismatches_reject": MeanMeasurement(lambda r: r.mismatches, lambda r: r.chunks, 1.0, spared=1),
-        "mantissa_mean_reject": MeanMeasurement(lambda r: r.mantissa, lambda r: r.chunks, 1 / 64),
-        "sampling_miss_rate_reject": MeanMeasurement(lambda r: r.misses, lambda r: r.tokens, 1.0, spared=1),
-        "logprob_mean_reject": MeanMeasurement(lambda r: r.error, lambda r: r.tokens, 0.0),
-    }
-)
-EXTREMES: Mapping[str, ExtremeMeasurement] = MappingProxyType(
-    {
-        "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda r: r.mismatches_largest, 1.0),
-        "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda r: r.mantissa_largest, 0.0),
-        "sampling_gap_reject": ExtremeMeasurement(lambda r: r.gap_largest, 0.0),
-        "logprob_error_reject": ExtremeMeasurement(lambda r: r.error_largest, 0.0),
-    }
-)
+MEANS: Mapping[str, MeanMeasurement] = {
+    "exponent_mismatches_reject": MeanMeasurement(lambda row: row.mismatches, 1.0, spared=1),
+    "mantissa_mean_reject": MeanMeasurement(lambda row: row.mantissas, 1 / 64),
+    "sampling_miss_rate_reject": MeanMeasurement(lambda row: row.gaps, 1.0, spared=1),
+    "logprob_mean_reject": MeanMeasurement(lambda row: row.errors, 0.0),
+}
+EXTREMES: Mapping[str, ExtremeMeasurement] = {
+    "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda row: row.mismatches, 1.0),
+    "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda row: row.mantissas),
+    "sampling_gap_reject": ExtremeMeasurement(lambda row: row.gaps),
+    "logprob_error_reject": ExtremeMeasurement(lambda row: row.errors),
+}
 MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 
 
@@ -281,9 +272,8 @@ class Sums(Document):
         groups: dict[tuple[int, int], list[Row]] = {}
         for number, file in enumerate(files):
             for row in file.rows:
-                groups.setdefault((number, row.group), []).append(
-                    (rounded(measurement.total(row)), measurement.count(row))
-                )
+                series = measurement.series(row)
+                groups.setdefault((number, row.group), []).append((rounded(series.total), series.count))
         most = max(24, _ROWS // max(map(len, groups.values())))
         return cls(problems=tuple(map(tuple, list(groups.values())[:most])))
 

@@ -120,12 +120,16 @@ def summarise(
         verifier=verifier,
         files=len(files),
         rollouts=len(rows),
-        tokens=sum(row.tokens for row in rows),
-        chunks=sum(row.chunks for row in rows),
+        tokens=sum(row.gaps.count for row in rows),
+        chunks=sum(row.mantissas.count for row in rows),
         largest=_largest(files),
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
-        ratios={n: Tail.of([f.total(r) / f.count(r) for r in rows]) for n, f in MEANS.items()},
-        extremes={n: Tail.of([f.largest(r) for r in rows]) for n, f in EXTREMES.items()},
+        ratios={
+            name: Tail.of([one.total / one.count for one in map(mean.series, rows)]) for name, mean in MEANS.items()
+        },
+        extremes={
+            name: Tail.of([one.largest for one in map(extreme.series, rows)]) for name, extreme in EXTREMES.items()
+        },
         heldout=Heldout(
             files=len(heldout),
             largest=_largest(heldout),
