@@ -166,9 +166,9 @@ class Tail(Document):
     def of(cls, values: Sequence[float]) -> "Tail":
         """The tail of one value per rollout; a fiftieth of them is kept, 60 to 250."""
         kept = min(len(values), KEPT, max(3 * FEWEST, math.ceil(SHARE * len(values))))
-        rounded = [rounded(value) for value in values]
-        top = tuple(sorted((value for value in rounded if value > 0), reverse=True)[:kept])
-        return cls(rows=len(values), at_least=sum(v >= top[-1] for v in rounded) if top else 0, top=top)
+        shown = [rounded(value) for value in values]
+        top = tuple(sorted((value for value in shown if value > 0), reverse=True)[:kept])
+        return cls(rows=len(values), at_least=sum(v >= top[-1] for v in shown) if top else 0, top=top)
 
     @property
     def largest(self) -> float:
