@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from localnet.ports import is_free
 from localnet.services.chain import find_anvil
 from localnet.services.swift_conf import check_attributes
 from protocol.encoding import show_tokens
-from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, first_line
 from protocol.files import check_private
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
 _LOCAL_CHAIN = 31337
+_SLOWEST = 0.25 * _MIB
 _SETUP = "run `make setup`"
 # Gas of some twenty files of a node, of ten lanes of a voter, of registering or bonding once.
 _GAS = {
@@ -221,13 +223,12 @@ def deployment(path: Path) -> tuple[Check, str | None, int | None]:
 
     try:
         suite = load_deployment(path)
-        found = ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}")
     except MusterError as error:
         return failed("deployment", error.what, error.hint), None, None
-    try:
-        return found, ",".join(deployment_rpc(suite, None)), suite.chain_id
-    except MusterError:
-        return found, None, suite.chain_id
+    urls = None
+    with suppress(MusterError):
+        urls = ",".join(deployment_rpc(suite, None))
+    return ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}"), urls, suite.chain_id
 
 
 def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], RpcLook | None]:
@@ -356,6 +357,67 @@ def bucket(path: Path) -> str:
     settings = load_document(path, S3Settings)
     next(iter(Bucket(settings).list("manifests/")), None)
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"
+
+
+def storage(service: str) -> Check:
+    """Measure how fast a piece of the newest weights comes: at most 16 MiB, for at most five seconds and what an answer
+    takes to begin."""
+    import httpx
+
+    from protocol.api.endpoints import OBJECTS
+
+    try:
+        key = newest_shard(service)
+    except MusterError as error:
+        return failed("storage", error.what, error.hint or "see whether the pool's service is up")
+    if key is None:
+        return note("storage", "the pool has published no weights yet")
+    size, url = 0, f"{service.rstrip('/')}{OBJECTS}/{key}"
+    try:
+        with httpx.stream("GET", url, timeout=20.0, follow_redirects=True, trust_env=False) as answer:
+            answer.raise_for_status()
+            started = time.monotonic()
+            for chunk in answer.iter_bytes():
+                size += len(chunk)
+                if size >= 16 * _MIB or time.monotonic() - started > 5.0:
+                    break
+            return judge_storage(size, time.monotonic() - started)
+    except httpx.HTTPError as error:
+        return failed("storage", first_line(error), "see whether the pool's bucket can be reached from here")
+
+
+def judge_storage(size: int, taken: float) -> Check:
+    """Bytes and seconds. What is too small to time says nothing."""
+    speed = size / max(taken, 1e-6)
+    what = f"weights come at {speed / _MIB:.1f} MiB/s ({size / _MIB:.1f} MiB)"
+    if size >= _MIB and speed < _SLOWEST:
+        return failed("storage", what, f"use a connection of {_SLOWEST / _MIB:g} MiB/s at least")
+    return ok("storage", what)
+
+
+def newest_shard(service: str) -> str | None:
+    """Return the key of a shard that the newest policy step stored: of its full weights if it is a snapshot, else of
+    its delta. Raises UnreachableError, IntegrityError, ConfigError."""
+    from cli.pool_document import service_objects
+    from cli.session import ask_service
+    from protocol.api.endpoints import DASHBOARD
+    from protocol.encoding import parse_json
+    from storage.keys import object_key
+    from storage.weights.manifest import MAX_STORED_BYTES, SignedManifest
+
+    published = [one for one in ask_service(service, DASHBOARD).published if one.manifest]
+    if not published:
+        return None
+    try:
+        digest = bytes.fromhex(max(published, key=lambda one: one.step).manifest)
+        with service_objects(service, 20.0) as objects:
+            stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
+        manifest = SignedManifest.model_validate(stored).manifest
+        if manifest.snapshot or not manifest.deltas:
+            return max(manifest.files, key=lambda file: file.size).shards[0].key
+        return manifest.deltas[0].files[0].shards[0].key
+    except (ValueError, IndexError):
+        raise IntegrityError("the newest weights' manifest is not one", "tell the pool's owner") from None
 
 
 # ---- The profile's keys, money and promises

@@ -34,7 +34,7 @@ class Examination:
 
 def examine(asked: Examination) -> "Iterator[Check]":
     """Yield every check, in order."""
-    from cli import checks, speeds
+    from cli import checks
     from cli.profile import find_profile
     from protocol.http.signing import service_url
 
@@ -63,9 +63,7 @@ def examine(asked: Examination) -> "Iterator[Check]":
     s3 = asked.s3
     yield checks.judged("s3", lambda: checks.bucket(s3)) if s3 else checks.note("s3", "none named (--s3)")
     if url:
-        yield speeds.down(url)
-    if asked.s3:
-        yield speeds.up(asked.s3)
+        yield checks.storage(url)
     named = {key.keystore for _, key in checks.named_keys(profile)} if profile else set()
     yield from (checks.keystore(path) for path in asked.keystores if path not in named)
     if profile is not None:

@@ -12,7 +12,6 @@ from cli.doctor import Examination, examine
 from cli.hardware import Gpu
 from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey
-from cli.speeds import judge_speed
 from tests.cli.muster import CLOSED, make_key
 from tests.conftest import TOKEN, Deployed
 
@@ -48,9 +47,9 @@ def rpc(**changes: Any) -> Check:
         (checks.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
         (checks.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
         (checks.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
-        (judge_speed("down", 16 * MIB, 1.0), "ok", "down: 16.0 MiB/s (16.0 MiB)"),
-        (judge_speed("up", 4 * MIB, 40.0), "failed", "up: 0.1 MiB/s"),
-        (judge_speed("down", 1000, 1.0), "ok", "down: 0.0 MiB/s"),
+        (checks.judge_storage(16 * MIB, 1.0), "ok", "weights come at 16.0 MiB/s (16.0 MiB)"),
+        (checks.judge_storage(4 * MIB, 40.0), "failed", "weights come at 0.1 MiB/s"),
+        (checks.judge_storage(1000, 1.0), "ok", "weights come at 0.0 MiB/s"),
         (checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
         (checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
         (checks.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
