@@ -188,7 +188,7 @@ class Limit:
 
 
 def limit(tail: Tail, probability: float, quantum: float) -> Limit:
-    """Upper limit of the quantile at 1 − `probability`. `quantum`: the spacing of discrete measurements, else 0."""
+    """Return the upper limit of the quantile at 1 − `probability`. `quantum`: spacing of discrete values, else 0."""
     rate = (tail.at_least + _Z * math.sqrt(tail.at_least) + 3.0) / tail.rows
     if quantum:
         return _counted(tail, rate, probability, quantum)
@@ -201,7 +201,7 @@ def limit(tail: Tail, probability: float, quantum: float) -> Limit:
 
 
 def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) -> tuple[float, float]:
-    """(excess, local scale) at survival 1/odds."""
+    """Return (excess, local scale) at survival 1/odds."""
     scale = excess.mean() * np.geomspace(0.05, 4.0, 220)
     shapes = np.linspace(0.0, 1.5, 76)
     likelihood = np.empty((len(shapes), len(scale)))
@@ -218,7 +218,7 @@ def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) 
 
 
 def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Limit:
-    """Multiples of a quantum: a geometric tail from the least value that was kept."""
+    """Fit multiples of a quantum: a geometric tail from the least value that was kept."""
     if not tail.top:
         return _thin(tail, rate, probability, quantum)
     start = tail.top[-1]
@@ -230,7 +230,7 @@ def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Lim
 
 
 def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> Limit:
-    """Too few non-zero values for a tail: as many of the largest as could meet in one rollout by chance."""
+    """Bound too few non-zero values: as many of the largest as could meet in one rollout by chance."""
     met = 1
     while rate**met / math.factorial(met) > probability and met < 64:
         met += 1
@@ -322,7 +322,7 @@ class Design:
 
 
 def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability: float, quantum: float) -> float:
-    """A value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
+    """Return a value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
 
     ratios: S/N per row: no mean exceeds the largest ratio of its rows, which bounds submissions too small for the sum's
     tail. `quantum` is 1 where S counts events, else 0.
@@ -344,7 +344,7 @@ def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability
 
 
 def _solve(reached: "_Bound", low: float) -> float:
-    """The least T above `low` whose bound is small enough, to a thousandth; infinite if none is."""
+    """Return the least T above `low` whose bound is small enough, to a thousandth; infinite if none is."""
     high, most = 1.001 * low, _ENDLESS * low
     while not reached(high):
         low, high = high, 2 * high

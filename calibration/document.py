@@ -250,7 +250,7 @@ def blind(found: Mapping[str, float]) -> list[str]:
 
 
 def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probability: float) -> float:
-    """Rare events that come one by one: how many a submission may hold though the sample has few or none."""
+    """Bound rare events that come one by one: how many a submission may hold though the sample has few or none."""
     strata = [stratum.sums[name] for stratum in pair.strata]
     counted, total = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata)
     rows = sum(sums.rows for sums in strata)
@@ -265,7 +265,7 @@ def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probabilit
 
 
 def _poisson_quantile(rate: float, probability: float) -> int:
-    """The least c with P(Poisson(rate) > c) ≤ probability."""
+    """Return the least c with P(Poisson(rate) > c) ≤ probability."""
     term = math.exp(-rate)
     left, count = 1.0 - term, 0
     while left > probability and count < 10_000:
@@ -409,12 +409,12 @@ def _alike(claimed: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...])
 
 
 def subject(config: PoolConfig) -> str:
-    """Hex SHA-256 of what a calibration depends on: model, environments and work, not thresholds or training."""
+    """Return the hex SHA-256 of what a calibration depends on: model, environments and work."""
     chosen = config.model_dump(mode="json", include={"model", "environments", "work"})
     return sha256_hex(canonical_json(chosen))
 
 
 def weights_hash(folder: Path) -> str:
-    """Hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
+    """Return the hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
     with explained(f"read {folder}", "name a model folder"):
         return sha256_hex(canonical_json(file_digests(folder)))

@@ -178,7 +178,7 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
 
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
-    """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+    """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollout_file.rows import commit
     from validator.judging.checks import FILE_CHECKS
     from validator.judging.context import CheckContext, SubmissionFacts

@@ -147,13 +147,13 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
 
 
 def _figures(problems: Sequence[Problem], place: int, safety: float) -> tuple[Array, Array]:
-    """(S, N), with S moved up by the safety factor, whatever its sign."""
+    """Return (S, N), with S moved up by the safety factor, whatever its sign."""
     both = np.array([problem[place] for problem in problems], dtype=np.float64).reshape(-1, 2)
     return both[:, 0] + (safety - 1) * np.abs(both[:, 0]), both[:, 1]
 
 
 def _spread(totals: Array, counts: Array) -> float:
-    """Standard deviation of a problem's S − c·N at the mean rate c."""
+    """Return the standard deviation of a problem's S − c·N at the mean rate c."""
     if not counts.sum():
         return 0.0
     return float(np.std(totals - totals.sum() / counts.sum() * counts))

@@ -69,7 +69,7 @@ class Plan:
 
 
 def parse_pairs(workers: list[str], verifiers: list[str], config: PoolConfig) -> tuple[Pair, ...]:
-    """Pairs of engines as written on the command line, each once; the pool's dtype where none is written."""
+    """Parse pairs of engines, each once; the pool's dtype where none is written. Raises ConfigError."""
     if len(workers) != len(verifiers):
         what = f"{len(workers)} --worker and {len(verifiers)} --verifier are no pairs"
         raise ConfigError(what, "give one --verifier for each --worker, in the same order")

@@ -35,7 +35,7 @@ _VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&}\]]+)"""
 
 
 def _without_value(found: re.Match[str]) -> str:
-    """`name: value` with the quotes that it had, so that JSON stays JSON."""
+    """Keep the quotes of `name: value`, so that JSON stays JSON."""
     quote_mark = found[2][0] if found[2][0] in "\"'" else ""
     return f"{found[1]}{quote_mark}{REMOVED}{quote_mark}"
 
@@ -71,7 +71,7 @@ _REMAINS = (
 
 
 def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list[str]:
-    """Values that must be nowhere: of environment variables whose names speak of a secret, and lines of password files;
+    """Return values that must be nowhere: of environment variables named like secrets, and lines of password files;
     as they are, and as base64, hex and percent-encoding write them. The longest first."""
     plain = {value for name, value in environment.items() if _SECRET_NAME.search(name) and not os.path.exists(value)}
     for path in files:
@@ -87,7 +87,7 @@ def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list
 
 
 def removed(text: str, known: Iterable[str] = ()) -> str:
-    """The text without secrets: the known ones, and what looks like one."""
+    """Return the text without secrets: the known ones, and what looks like one."""
     for secret in known:
         text = text.replace(secret, REMOVED)
     for pattern, instead in _CUTS:
@@ -96,7 +96,7 @@ def removed(text: str, known: Iterable[str] = ()) -> str:
 
 
 def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
-    """What kinds of secrets are (still) in the text, with the line each is in; never the secret itself."""
+    """Return what kinds of secrets are left in the text, with the line each is in; never the secret itself."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         kinds = [kind for kind, pattern in _REMAINS if pattern.search(line)]
@@ -150,7 +150,7 @@ def _output_of(*words: str) -> str:
 
 
 def tail(path: Path, lines: int) -> str:
-    """The newest lines of a log, of a megabyte at most."""
+    """Return the newest lines of a log, of a megabyte at most."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _LOG_BYTES))
@@ -161,7 +161,7 @@ def tail(path: Path, lines: int) -> str:
 
 
 def secret_files(profile: "Profile | None") -> list[Path]:
-    """The password files that a profile names."""
+    """Return the password files that a profile names."""
     if profile is None:
         return []
     keys = [profile.key, profile.node, *profile.voters, profile.service_key]
@@ -169,7 +169,7 @@ def secret_files(profile: "Profile | None") -> list[Path]:
 
 
 def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
-    """The texts without secrets. Raises IntegrityError, naming places and no secret, if the second look finds one."""
+    """Return the texts without secrets. Raises IntegrityError, naming places, if the second look finds one."""
     known = known_secrets(environment, files)
     clean = {name: removed(text, known) for name, text in texts.items()}
     found = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
@@ -182,7 +182,7 @@ def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Ite
 
 
 def pack(path: Path, texts: Mapping[str, str]) -> None:
-    """A tar.gz with one folder, readable by its owner alone. Raises ConfigError where it cannot be written."""
+    """Write a tar.gz with one folder, readable by its owner alone. Raises ConfigError where it cannot be written."""
     buffer, folder = io.BytesIO(), path.name.removesuffix(".tar.gz")
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, text in sorted(texts.items()):

@@ -107,7 +107,7 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
 
 
 def _summary(document: "Calibration") -> dict[str, Any]:
-    """The document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
+    """Return the document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
     from calibration.document import blind
 
     heldout, over = document.heldout()

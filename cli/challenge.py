@@ -144,7 +144,6 @@ def _row(state: "State", case: "Accusation") -> dict[str, Any]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """One of a case's facts, for people."""
     if name in ("bond", "back", "slashed"):
         return f"{show_tokens(value)} tokens"
     if name == "opened":

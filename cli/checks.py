@@ -73,7 +73,7 @@ def note(check: str, detail: str) -> Check:
 
 
 def judged(check: str, look: Callable[[], str]) -> Check:
-    """`look` returns what it saw, or raises a MusterError, which becomes a failure."""
+    """Turn what `look` returns into an ok, and the MusterError that it raises into a failure."""
     try:
         return ok(check, look())
     except MusterError as error:
@@ -84,7 +84,7 @@ def judged(check: str, look: Callable[[], str]) -> Check:
 
 
 def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
-    """Python, Foundry's anvil, built contracts, file system and ports."""
+    """Check Python, Foundry's anvil, built contracts, file system and ports."""
     version = platform.python_version()
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
         yield ok("python", f"{version} at {sys.executable}")
@@ -112,7 +112,7 @@ def _attributes(folder: Path) -> str:
 
 
 def isolation(image: str) -> Check:
-    """What `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
+    """Say what `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
     from sandbox.launch import choose
     from sandbox.policy import Mode
 
@@ -148,7 +148,7 @@ def write_speed(folder: Path) -> float:
 
 
 def judge_disk(folder: Path, free: int, speed: float) -> Check:
-    """Bytes, and bytes a second."""
+    """Judge free bytes, and bytes written a second."""
     what = f"{folder}: {free / GIB:.1f} GiB free, written at {speed / _MIB:.0f} MiB/s"
     if free < 5 * GIB:
         return failed("disk", what, "free 5 GiB, or name another folder in the profile's `home`")
@@ -161,7 +161,7 @@ def judge_disk(folder: Path, free: int, speed: float) -> Check:
 
 
 def hardware(device: str) -> Iterator[Check]:
-    """Memory, processors, engines, the precision of float32 products, and the GPU that the profile names."""
+    """Check memory, engines, the precision of float32 products, and the GPU that the profile names."""
     import psutil
 
     from engines.runtime import vllm_installed
@@ -191,7 +191,7 @@ def _scoring() -> str:
 
 
 def judge_gpu(device: str, found: Sequence[Gpu], usable: int) -> Check:
-    """`device`: what the profile computes on; `usable`: the GPUs that torch can use."""
+    """Judge the GPUs. `device`: what the profile computes on; `usable`: the GPUs that torch can use."""
     names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in found) or "none"
     if device == "cpu":
         return note("gpu", f"{names}; the profile computes on the CPU") if found else ok("gpu", "none, none is wanted")
@@ -283,7 +283,7 @@ def ask_rpc(url: str, expected: int | None) -> RpcLook:
 
 
 def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
-    """The right chain, its age, its latency. A local chain makes blocks when it likes."""
+    """Judge chain, age and latency. A local chain makes blocks when it likes."""
     if expected is not None and answer.chain_id != expected:
         what = f"{answer.url} is chain {answer.chain_id}, expected {expected}"
         return failed("rpc", what, "name the RPC of the right chain")
@@ -298,8 +298,8 @@ def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
 
 
 def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
-    """`offset`: seconds ahead of the service. A block is older than now, never newer; a local chain's time is its
-    own."""
+    """Judge this clock. `offset`: seconds ahead of the service. A block is never newer than now; a local chain's time is
+    its own."""
     cure = "set it by the network: timedatectl set-ntp true"
     public = block is not None and block.chain_id != _LOCAL_CHAIN
     if offset is not None and abs(offset) > 5.0:
@@ -344,7 +344,7 @@ def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]
 
 
 def judge_version(ours: str, theirs: str) -> Check:
-    """Versions that differ in more than their last number may not understand one another."""
+    """Refuse versions that differ in more than their last number: they may not understand one another."""
     if ours.split(".")[:2] == theirs.split(".")[:2]:
         return ok("version", f"muster {ours}, the pool's service {theirs}")
     return failed("version", f"muster {ours}, the pool's service {theirs}", f"install muster {theirs}")
@@ -387,7 +387,7 @@ def storage(service: str) -> Check:
 
 
 def judge_storage(size: int, taken: float) -> Check:
-    """Bytes and seconds. What is too small to time says nothing."""
+    """Judge bytes and seconds. What is too small to time says nothing."""
     speed = size / max(taken, 1e-6)
     what = f"weights come at {speed / _MIB:.1f} MiB/s ({size / _MIB:.1f} MiB)"
     if size >= _MIB and speed < _SLOWEST:
@@ -431,7 +431,7 @@ def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
 
 
 def profile_keys(profile: "Profile") -> Iterator[Check]:
-    """Every key file of the profile and its password file."""
+    """Check every key file of the profile and its password file."""
     for _, key in named_keys(profile):
         yield keystore(key.keystore)
         if key.keystore.exists() and key.password_file is not None:
@@ -440,7 +440,7 @@ def profile_keys(profile: "Profile") -> Iterator[Check]:
 
 
 def keystore(path: Path) -> Check:
-    """A key file that is not there is no failure: the first `up` makes it."""
+    """Check a key file. One that is not there is no failure: the first `up` makes it."""
     from runtime.keystore import address_of
 
     if not path.exists():
@@ -485,7 +485,7 @@ def pool_config(path: Path) -> str:
 
 
 def validator_checks(profile: "Profile") -> Iterator[Check]:
-    """Whether a validator can show the files that it accepts, and with which engines it can judge node challenges."""
+    """Check whether a validator shows the files that it accepts, and with which engines it judges node challenges."""
     from runtime.process import EngineConfig
     from validator.judging.pipeline import others
 
@@ -510,7 +510,7 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
 
 
 def money(profile: "Profile") -> Iterator[Check]:
-    """Gas of every key, and an operator's stake, by the chain."""
+    """Check the gas of every key, and an operator's stake, by the chain."""
     from cli.session import open_session
     from runtime.keystore import address_of
 
@@ -529,7 +529,7 @@ def money(profile: "Profile") -> Iterator[Check]:
 
 
 def judge_gas(name: str, address: str, wei: int, needs: int) -> Check:
-    """Enough for a while, or what to send where; wei."""
+    """Judge wei: enough for a while, or what to send where."""
     what = f"the {name}'s key {address} has {wei / _ETHER:.6f} ETH"
     return ok("gas", what) if wei >= needs else failed("gas", what, f"send it {(needs - wei) / _ETHER:.6f} ETH")
 

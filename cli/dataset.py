@@ -131,7 +131,7 @@ def _wrong(findings: "DatasetFindings") -> list[str]:
 
 
 def _source(session: "Session", pool: int, confirmations: int) -> "PoolOnChain":
-    """The chain as it is now, up to `confirmations` blocks ago."""
+    """Read the chain as it is now, up to `confirmations` blocks ago."""
     from dataset.export import PoolOnChain
     from protocol.identity import PoolId
 

@@ -74,7 +74,7 @@ def keep_file(path: Path, content: str) -> Path:
 
 
 def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
-    """The file under its hash in a folder of its own: nothing of the user's is written to."""
+    """Place the file under its hash in a folder of its own: nothing of the user's is written to."""
     from protocol.files import explained, file_sha256
 
     with explained(f"read {path}", "check the path"):

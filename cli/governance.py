@@ -122,7 +122,7 @@ def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by:
 
 
 def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
-    """The values last announced, with those changes, as the contract takes them."""
+    """Return the values last announced, with those changes, as the contract takes them."""
     from pydantic import ValidationError
 
     from chain.deployment import Penalties

@@ -119,7 +119,7 @@ def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amo
 
 
 def _new_password(file: Path | None, path: Path) -> str:
-    """The password that a key file gets. Raises ConfigError for a weak one."""
+    """Return the password that a key file gets. Raises ConfigError for a weak one."""
     from runtime import keystore as keys
 
     return keys.check_strength(keys.read_password(file, prompt=f"New password for {path}: ", confirm=True))

@@ -238,7 +238,7 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 def _service_calls(
     session: "Session", pool: int, service_key: str | None, url: str | None, after: bool = False
 ) -> list[PlannedTransaction]:
-    """What names a pool's service key and announces where it answers. Raises ConfigError for what is no URL."""
+    """Plan what names a pool's service key and announces where it answers. Raises ConfigError for what is no URL."""
     from protocol.http.signing import service_url
 
     court, planned = session.suite.court, []
@@ -409,7 +409,7 @@ def status(look: PoolReading) -> None:
 
 
 def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
-    """What `PoolLook` wants of the chain. Raises ConfigError if there is no such pool."""
+    """Return what `PoolLook` needs of the chain. Raises ConfigError if there is no such pool."""
     from cli.views import picked, pool_view, reason
 
     state, now = session.state(), session.client.now()
@@ -433,7 +433,7 @@ def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
 
 
 def home_of(pool: int) -> Path | None:
-    """The home of the owner's processes, if the profile is about this pool."""
+    """Return the home of the owner's processes, if the profile is about this pool."""
     from cli.profile import find_profile
 
     profile = find_profile("owner")
@@ -505,7 +505,7 @@ def invite(
 
 
 def parse_period(text: str, what: str) -> int:
-    """Seconds of `30m`, `12h`, `7d`. Raises ConfigError."""
+    """Return the seconds of `30m`, `12h` or `7d`. Raises ConfigError."""
     match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip(), re.ASCII)
     if match is None:
         raise ConfigError(f"{what} {text!r} is not a period", "write it like 30m, 12h or 7d")

@@ -411,7 +411,7 @@ class TermsFile(BaseModel):
 
 
 def load_terms(path: Path, config_hash: bytes) -> Terms:
-    """The terms in a TOML file, or those that come with muster for a network of that name, for the pool configuration
+    """Load the terms in a TOML file, or those that come with muster for a network of that name, for the configuration
     with that SHA-256. Raises ConfigError naming the field."""
     shipped = FOLDER / "terms" / f"{path}.toml"
     path = shipped if path.suffix != ".toml" and shipped.exists() else path

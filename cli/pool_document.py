@@ -29,7 +29,7 @@ def service_objects(service: str, seconds: float) -> "closing[HttpObjects]":
 
 
 def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
-    """Raises UnreachableError, or IntegrityError if what the service sends is not that document."""
+    """Fetch a pool's configuration. Raises UnreachableError, or IntegrityError for another document."""
     with service_objects(service, 20.0) as objects:
         data = objects(object_key("configs", config_hash), _MAX_BYTES)
     if hashlib.sha256(data).digest() != config_hash:

@@ -165,7 +165,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
 
 
 def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """`largest_differences`: how far measurements lie apart at most, over all votes like ours."""
+    """Count what differs. `largest_differences`: how far measurements lie apart at most, over all votes like ours."""
     from validator.replay import Difference, largest
 
     votes = [vote for row in rows for vote in row["votes"]]
@@ -449,7 +449,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
 
 
 def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
-    """Raises ConfigError for a challenge that there is not, or that is another pool's."""
+    """Return a challenge with what it is judged by. Raises ConfigError for one that does not exist or is another pool's."""
     from validator.challenges import ChallengeRecord, null_model_of
 
     if number not in state.cases:

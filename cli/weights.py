@@ -155,7 +155,7 @@ def _relay_config(
 
 
 def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
-    """The cache at `folder`, or the profile's. Raises ConfigError where a folder is named that does not exist, unless
+    """Return the cache at `folder`, or the profile's. Raises ConfigError where a named folder does not exist, unless
     it is to be made."""
     from cli.profile import find_profile
     from protocol.files import user_cache

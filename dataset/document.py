@@ -234,5 +234,5 @@ def _text(document: DatasetDocument) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is, in a table too."""
+    """Return text that Markdown shows as it is, in a table too."""
     return "".join("\\" + c if c in "\\`*_{}[]<>#|" else c for c in text)
