@@ -298,8 +298,8 @@ def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
 
 
 def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
-    """Judge this clock. `offset`: seconds ahead of the service. A block is never newer than now; a local chain's time is
-    its own."""
+    """Judge this clock. `offset`: seconds ahead of the service. A block is never newer than now; a local chain's time
+    is its own."""
     cure = "set it by the network: timedatectl set-ntp true"
     public = block is not None and block.chain_id != _LOCAL_CHAIN
     if offset is not None and abs(offset) > 5.0:

@@ -449,7 +449,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
 
 
 def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
-    """Return a challenge with what it is judged by. Raises ConfigError for one that does not exist or is another pool's."""
+    """Return a challenge with what it is judged by. Raises ConfigError if there is none, or it is another pool's."""
     from validator.challenges import ChallengeRecord, null_model_of
 
     if number not in state.cases:
