@@ -328,7 +328,7 @@ def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability
     tail. `quantum` is 1 where S counts events, else 0.
     """
     half = probability / 2
-    found = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
+    limits = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
     mean = math.fsum(sums.total for sums in strata) / sum(sums.count for sums in strata)
     if not mean:
         return 0.0
@@ -339,8 +339,8 @@ def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability
         # The tail is followed up to a value that no problem of a file exceeds but with the other half.
         tail = limit(excess, half / design.problems, quantum)
         bounds = [_Bound(sums, tail, excess.largest, design, math.log(1 / half)) for sums in strata if sums.total]
-        found.append(max((_solve(bound, max(mean, centre)) for bound in bounds), default=0.0))
-    return min(found)
+        limits.append(max((_solve(bound, max(mean, centre)) for bound in bounds), default=0.0))
+    return min(limits)
 
 
 def _solve(reached: "_Bound", low: float) -> float:
@@ -377,7 +377,7 @@ class _Bound:
         each = self._totals - mean * self._counts
         for tilt, tail in zip(self._tilts, self._tail, strict=True):
             logs = np.logaddexp(self._left_out, self._kept + tilt * each).sum(axis=1)
-            found = np.exp(np.minimum(np.minimum(logs, tilt * self._cap), 700.0))
-            if found.mean() + _Z_MEAN * found.std() / math.sqrt(len(found)) + tail <= self._wanted:
+            expected = np.exp(np.minimum(np.minimum(logs, tilt * self._cap), 700.0))
+            if expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + tail <= self._wanted:
                 return True
         return False

@@ -161,13 +161,13 @@ def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
 
 def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
     """Return the sums of every problem of files whose figures were kept."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for file in files:
         groups: dict[int, list[RowFigures]] = {}
         for row in file.figures:
             groups.setdefault(file.rows[row.row].group, []).append(row)
-        found += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
-    return tuple(found)
+        problems += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
+    return tuple(problems)
 
 
 def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
@@ -219,14 +219,14 @@ def thresholds(
 ) -> dict[str, float]:
     """Return every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
     each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
-    return {name: rounded_up(max(found[name] for found in each), 3) for name in MEASUREMENTS}
+    return {name: rounded_up(max(limits[name] for limits in each), 3) for name in MEASUREMENTS}
 
 
 def _pair(pair: PairMeasurements, design: Design, probability: float, safety: float) -> dict[str, float]:
     out = {}
     for name, extreme in EXTREMES.items():
-        found = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
-        out[name] = max(safety * found.value, FLOORS.get(name, 0.0))
+        bound = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
+        out[name] = max(safety * bound.value, FLOORS.get(name, 0.0))
     # Two scores are each off by their error of ln p (the common constant cancels), and the verifier's own choice is a
     # sample as well, with errors like those of chosen tokens: a gap of g needs an error of g/2 on either side.
     either = 2 * max(
@@ -244,9 +244,9 @@ def _pair(pair: PairMeasurements, design: Design, probability: float, safety: fl
     return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}
 
 
-def blind(found: Mapping[str, float]) -> list[str]:
+def blind(limits: Mapping[str, float]) -> list[str]:
     """Return the thresholds that not even an unrelated model's work would reach."""
-    return [name for name in MEASUREMENTS if found[name] >= UNRELATED[name]]
+    return [name for name in MEASUREMENTS if limits[name] >= UNRELATED[name]]
 
 
 def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probability: float) -> float:
@@ -352,15 +352,15 @@ class Calibration(Document):
         """Raise IntegrityError unless the signature is `signer`'s (the named one's if None), the thresholds follow from
         the measurements, and no held-out file was over."""
         try:
-            found = signing.recover(self.digest, bytes.fromhex(self.signature))
+            actual = signing.recover(self.digest, bytes.fromhex(self.signature))
         except (MusterError, ValueError) as error:
             raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
-        if found != self.signer:
+        if actual != self.signer:
             raise IntegrityError(
                 f"the calibration is not signed by {self.signer}", "its measurements were changed; ask again"
             )
-        if signer is not None and found != signer:
-            raise IntegrityError(f"the calibration is signed by {found}, not by {signer}", "ask the pool's owner")
+        if signer is not None and actual != signer:
+            raise IntegrityError(f"the calibration is signed by {actual}, not by {signer}", "ask the pool's owner")
         wanted = self.computed()
         for name in MEASUREMENTS:
             if not math.isclose(self.thresholds.get(name, -1.0), wanted[name], rel_tol=_TOLERANCE):

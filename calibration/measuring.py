@@ -229,10 +229,10 @@ def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
         thresholds={},
         signer=account.address,
     )
-    found = document.computed()
-    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
+    thresholds = document.computed()
+    if unbounded := [name for name, value in thresholds.items() if not 0 < value < math.inf]:
         raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
-    document = document.model_copy(update={"thresholds": found, "evidence": document.null_model()}).signed(account)
+    document = document.model_copy(update={"thresholds": thresholds, "evidence": document.null_model()}).signed(account)
     document.check()
     return document
 

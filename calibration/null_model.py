@@ -85,8 +85,8 @@ def pair_null_model(
                 bets[name] = _event_bets(own, wanted)
                 continue
             spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-            made = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
-            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in made)
+            tried_bets = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
+            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in tried_bets)
     return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
 

@@ -23,11 +23,11 @@ class EngineSpec:
     def parse(cls, text: str, dtype: str, option: str) -> "EngineSpec":
         """`dtype` is the pool's. Raises ConfigError."""
         name, *rest = text.split(":", 2)
-        found = cls(name, rest[0] if rest else dtype, rest[1] if len(rest) > 1 else "cpu")
-        if found.name not in _NAMES or found.dtype not in _DTYPES or not re.fullmatch(r"cpu|cuda(:\d+)?", found.device):
+        spec = cls(name, rest[0] if rest else dtype, rest[1] if len(rest) > 1 else "cpu")
+        if spec.name not in _NAMES or spec.dtype not in _DTYPES or not re.fullmatch(r"cpu|cuda(:\d+)?", spec.device):
             hint = f"write ENGINE:DTYPE:DEVICE with {' or '.join(_NAMES)}, {' or '.join(_DTYPES)}, cpu or cuda"
             raise ConfigError(f"{option} {text!r} is not an engine", hint)
-        return found
+        return spec
 
     def __str__(self) -> str:
         return f"{self.name}:{self.dtype}:{self.device}"

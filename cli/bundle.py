@@ -34,10 +34,10 @@ _SECRET_NAME = re.compile(_NAMED, re.IGNORECASE)
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&}\]]+)"""
 
 
-def _without_value(found: re.Match[str]) -> str:
+def _without_value(match: re.Match[str]) -> str:
     """Keep the quotes of `name: value`, so that JSON stays JSON."""
-    quote_mark = found[2][0] if found[2][0] in "\"'" else ""
-    return f"{found[1]}{quote_mark}{REMOVED}{quote_mark}"
+    quote_mark = match[2][0] if match[2][0] in "\"'" else ""
+    return f"{match[1]}{quote_mark}{REMOVED}{quote_mark}"
 
 
 _CUTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
@@ -79,11 +79,11 @@ def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list
             plain.update(line.strip() for line in path.read_text(errors="replace").splitlines())
         except OSError:
             continue
-    found: set[str] = set()
+    secrets: set[str] = set()
     for value in (one for one in plain if len(one) >= _SHORTEST):
         data = value.encode(errors="replace")
-        found |= {value, base64.b64encode(data).decode().rstrip("="), data.hex(), quote(value, safe="")}
-    return sorted(found, key=len, reverse=True)
+        secrets |= {value, base64.b64encode(data).decode().rstrip("="), data.hex(), quote(value, safe="")}
+    return sorted(secrets, key=len, reverse=True)
 
 
 def removed(text: str, known: Iterable[str] = ()) -> str:
@@ -97,13 +97,13 @@ def removed(text: str, known: Iterable[str] = ()) -> str:
 
 def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
     """Return what kinds of secrets are left in the text, with the line each is in; never the secret itself."""
-    found = []
+    places = []
     for number, line in enumerate(text.splitlines(), 1):
         kinds = [kind for kind, pattern in _REMAINS if pattern.search(line)]
         if any(secret in line for secret in known):
             kinds.append("a value of a secret file or environment variable")
-        found += [f"line {number} holds {kind}" for kind in dict.fromkeys(kinds)]
-    return found
+        places += [f"line {number} holds {kind}" for kind in dict.fromkeys(kinds)]
+    return places
 
 
 _COMMAND_SECONDS = 180.0
@@ -172,10 +172,10 @@ def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Ite
     """Return the texts without secrets. Raises IntegrityError, naming places, if the second look finds one."""
     known = known_secrets(environment, files)
     clean = {name: removed(text, known) for name, text in texts.items()}
-    found = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
-    if found:
+    places = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
+    if places:
         raise IntegrityError(
-            f"nothing was written, for a secret would have been in it: {'; '.join(found[:3])}",
+            f"nothing was written, for a secret would have been in it: {'; '.join(places[:3])}",
             "remove that line from the log, or report the file by hand",
         )
     return clean

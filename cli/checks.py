@@ -190,12 +190,12 @@ def _scoring() -> str:
     return "this machine scores as every other"
 
 
-def judge_gpu(device: str, found: Sequence[Gpu], usable: int) -> Check:
+def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
     """Judge the GPUs. `device`: what the profile computes on; `usable`: the GPUs that torch can use."""
-    names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in found) or "none"
+    names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in cards) or "none"
     if device == "cpu":
-        return note("gpu", f"{names}; the profile computes on the CPU") if found else ok("gpu", "none, none is wanted")
-    if not found:
+        return note("gpu", f"{names}; the profile computes on the CPU") if cards else ok("gpu", "none, none is wanted")
+    if not cards:
         return failed("gpu", f"the profile wants {device}, no driver answers", "install NVIDIA's driver, or set cpu")
     if not usable:
         return failed("gpu", f"{names}; torch cannot use it", "install torch's build for CUDA that the driver supports")
@@ -236,17 +236,17 @@ def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], Rpc
     id."""
     if not urls:
         return [note("rpc", "none named (--rpc or --deployment)")], None
-    found, best = [], None
+    checks, best = [], None
     for url in filter(None, map(str.strip, urls.split(","))):
         try:
             answer = ask_rpc(url, expected)
         except MusterError as error:
-            found.append(failed("rpc", error.what, error.hint))
+            checks.append(failed("rpc", error.what, error.hint))
             continue
         if expected in (None, answer.chain_id):
             best = best or answer
-        found.append(judge_rpc(answer, expected))
-    return found, best
+        checks.append(judge_rpc(answer, expected))
+    return checks, best
 
 
 def ask_rpc(url: str, expected: int | None) -> RpcLook:
@@ -329,18 +329,18 @@ def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]
     try:
         view = ServiceView(url, allow_private=True)
         try:
-            found = view.look()
+            facts = view.look()
         finally:
             view.close()
     except MusterError as error:
         unknown = note("version", f"muster {VERSION}; the service's is unknown")
         return [failed("service", error.what, error.hint or "start it, or correct the URL"), unknown], None
     checks = [ok("service", f"{url} answers")]
-    if not found.ready:
+    if not facts.ready:
         checks = [failed("service", f"the database of {url} does not answer", "start the database; nothing is lost")]
-    elif found.problems:
-        checks = [failed("service", f"{url} reports: {'; '.join(found.problems)}", "its log says more")]
-    return [*checks, judge_version(VERSION, found.version)], found
+    elif facts.problems:
+        checks = [failed("service", f"{url} reports: {'; '.join(facts.problems)}", "its log says more")]
+    return [*checks, judge_version(VERSION, facts.version)], facts
 
 
 def judge_version(ours: str, theirs: str) -> Check:
@@ -445,12 +445,12 @@ def keystore(path: Path) -> Check:
 
     if not path.exists():
         return note("keystore", f"{path} is not there yet (muster node up, validator up or init owner make it)")
-    found = judged("keystore", lambda: address_of(path))
-    if found.state != "ok":
-        return found
+    readable = judged("keystore", lambda: address_of(path))
+    if readable.state != "ok":
+        return readable
     if path.stat().st_mode & 0o077:
         return failed("keystore", f"{path} is open to other users", f"chmod 600 {path}")
-    return ok("keystore", f"{path} holds {found.detail}")
+    return ok("keystore", f"{path} holds {readable.detail}")
 
 
 def _private(path: Path) -> str:

@@ -74,22 +74,22 @@ def verify(
         raise typer.Exit(1) from None
     session = look.open()
     source = _source(session, stored.dataset.pool, 0)
-    made = compare(folder, stored, source, session.client.block(stored.dataset.as_of.block))
+    outcome = compare(folder, stored, source, session.client.block(stored.dataset.as_of.block))
     if signer is not None and stored.signer != signer:
-        made.findings.add("signer", f"it is signed by {stored.signer or 'nobody'}, not by {signer}")
+        outcome.findings.add("signer", f"it is signed by {stored.signer or 'nobody'}, not by {signer}")
     shown: dict[str, Any] = {
-        "sound": made.sound,
-        "rows": made.rows,
-        "signer": made.signer or None,
-        "newer_submissions": made.newer,
-        "wrong": made.findings.count,
-        "findings": made.findings.messages,
+        "sound": outcome.sound,
+        "rows": outcome.rows,
+        "signer": outcome.signer or None,
+        "newer_submissions": outcome.newer,
+        "wrong": outcome.findings.count,
+        "findings": outcome.findings.messages,
     }
-    since = f"; {made.newer} submissions were accepted for good since" if made.newer else ""
-    about = f"of pool {made.document.pool} as of block {made.document.as_of.block}{since}"
-    lines = [*_wrong(made.findings), f"{made.rows} rows checked, {about}"]
-    emit(shown, look.json, lambda: "\n".join([*lines, "every row is on chain"] if made.sound else lines))
-    if not made.sound:
+    since = f"; {outcome.newer} submissions were accepted for good since" if outcome.newer else ""
+    about = f"of pool {outcome.document.pool} as of block {outcome.document.as_of.block}{since}"
+    lines = [*_wrong(outcome.findings), f"{outcome.rows} rows checked, {about}"]
+    emit(shown, look.json, lambda: "\n".join([*lines, "every row is on chain"] if outcome.sound else lines))
+    if not outcome.sound:
         raise typer.Exit(1)
 
 
@@ -102,22 +102,22 @@ def check_curriculum(step: int, look: PoolReading) -> None:
     session = look.open()
     source = _source(session, look.number(session), 0)
     with service_objects(look.service(session), _SECONDS) as objects:
-        found = check_mask(source, objects, step)
-    findings = found.findings
+        checked = check_mask(source, objects, step)
+    findings = checked.findings
     shown = {
         "sound": not findings.count,
         "step": step,
-        "files": found.files,
-        "left_out": list(found.mask.left_out),
+        "files": checked.files,
+        "left_out": list(checked.mask.left_out),
         "environments": {
-            name: {"problems": problems, "hard": hard, "easy": easy} for name, problems, hard, easy in found.rows()
+            name: {"problems": problems, "hard": hard, "easy": easy} for name, problems, hard, easy in checked.rows()
         },
         "wrong": findings.count,
         "findings": findings.messages,
     }
-    lines = [table(("environment", "problems", "masked as too hard", "as too easy"), found.rows())]
-    left_out = f", without {len(found.mask.left_out)} that the owner could not have" if found.mask.left_out else ""
-    lines += [*_wrong(findings), f"counted from {found.files} files{left_out}"]
+    lines = [table(("environment", "problems", "masked as too hard", "as too easy"), checked.rows())]
+    left_out = f", without {len(checked.mask.left_out)} that the owner could not have" if checked.mask.left_out else ""
+    lines += [*_wrong(findings), f"counted from {checked.files} files{left_out}"]
     lines += [] if findings.count else ["the mask is the one that follows from chain and bucket"]
     emit(shown, look.json, lambda: "\n".join(lines))
     if findings.count:

@@ -126,19 +126,19 @@ def verify(
     from diloco.main import load_first_state
 
     member = load_member(config)
-    found = verify_step(member, load_first_state(member.model), step)
-    contributions = [vars(one) for one in found.record.contributions]
+    outcome = verify_step(member, load_first_state(member.model), step)
+    contributions = [vars(one) for one in outcome.record.contributions]
     document = {
-        "run": found.run, "step": step, "state": found.record.state, "entry": found.record.number,
-        "contributions": contributions, "faults": found.faults, "follows": not found.faults,
+        "run": outcome.run, "step": step, "state": outcome.record.state, "entry": outcome.record.number,
+        "contributions": contributions, "faults": outcome.faults, "follows": not outcome.faults,
     }  # fmt: skip
 
     def text() -> str:
-        verdict = [f"wrong: {printable(one, 300)}" for one in found.faults] or ["it follows from what was published"]
-        return "\n".join([f"outer step {step} of run {found.run} led to {found.record.state}", *verdict])
+        verdict = [f"wrong: {printable(one, 300)}" for one in outcome.faults] or ["it follows from what was published"]
+        return "\n".join([f"outer step {step} of run {outcome.run} led to {outcome.record.state}", *verdict])
 
     emit(document, json, text)
-    if found.faults:
+    if outcome.faults:
         raise typer.Exit(1)
 
 

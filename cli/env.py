@@ -90,18 +90,18 @@ def check(
     path = Path(target).expanduser()
     if new:
         _write_program(path)
-    with targets(target, dict(map(parameter, param or ()))) as found:
-        config, data = found[0].config, found[0].data
+    with targets(target, dict(map(parameter, param or ()))) as chosen:
+        config, data = chosen[0].config, chosen[0].data
         if keep and data is None:
             raise ConfigError("--keep is for a file", "name a .py, .jsonl, .parquet or .lock file")
         checks = [
             check_environment(one.config, one.environment, one.data, sample_seeds(one.environment.rows, problems))
-            for one in found
+            for one in chosen
         ]
         sound = not any(one.findings for one in checks)
         kept = keep_file(path, config.content) if keep and sound else None
         documents = [
-            vars(one) | {"content": each.environment.declared.content} for each, one in zip(found, checks, strict=True)
+            vars(one) | {"content": each.environment.declared.content} for each, one in zip(chosen, checks, strict=True)
         ]
     rows = [
         (
@@ -184,8 +184,8 @@ def filter_problems(
     place = names.index(environment) if environment else 0
     chosen = config.environments[place].model_copy(update={"problems": None})
     alone = config.model_copy(update={"environments": (chosen,)})
-    made = engine.config().make()
-    report = run_filter(made, alone, weights, plan, journal, engine.batch, lambda line: typer.echo(line, err=True))
+    generator = engine.config().make()
+    report = run_filter(generator, alone, weights, plan, journal, engine.batch, lambda line: typer.echo(line, err=True))
     filtered = chosen.model_copy(update={"problems": report.problems})
     environments = (*config.environments[:place], filtered, *config.environments[place + 1 :])
     document = config.model_copy(update={"environments": environments})

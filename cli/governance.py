@@ -87,12 +87,12 @@ def execute(
     """Execute a proposal whose time has come, or cancel one; name it if several are scheduled."""
     session = by.open()
     timelock = session.suite.timelock
-    found = [one for one in session.state().proposals.values() if one.status == "scheduled"]
-    found = [one for one in found if f"0x{one.id.hex()}".startswith(which or "0x")]
-    if len(found) != 1:
-        what = f"{len(found) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
+    matching = [one for one in session.state().proposals.values() if one.status == "scheduled"]
+    matching = [one for one in matching if f"0x{one.id.hex()}".startswith(which or "0x")]
+    if len(matching) != 1:
+        what = f"{len(matching) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
         raise ConfigError(what, "see muster governance status, and name one with --id")
-    (proposal,) = found
+    (proposal,) = matching
     if not cancel and proposal.ready_at > session.client.now():
         raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "run this again then")
     call = timelock.call("cancel", proposal.id) if cancel else timelock.execute(proposal)

@@ -133,5 +133,5 @@ def _read_private_key() -> bytes:
     return bytes.fromhex(match[1])
 
 
-def _report(found: str, path: Path, as_json: bool) -> None:
-    emit({"address": found, "keystore": str(path)}, as_json, lambda: f"{found}\nkey file: {path}")
+def _report(address: str, path: Path, as_json: bool) -> None:
+    emit({"address": address, "keystore": str(path)}, as_json, lambda: f"{address}\nkey file: {path}")

@@ -38,15 +38,15 @@ def ledger(
         document = {"table": table, "rows": count, "block": state.head, "out": str(out)}
         emit(document, look.json, lambda: f"{count} rows of {table} up to block {state.head} are in {out}")
         return
-    found = reconcile(state, pool, session.suite)
-    assert found is not None, "the pool is on chain"
+    compared = reconcile(state, pool, session.suite)
+    assert compared is not None, "the pool is on chain"
     rows = {
-        "block": found.block,
-        "accounts and payments": "as the events say" if found.ledger_matches_chain else "DIFFERS",
-        "escrow": "balanced" if found.escrow_balanced else "NOT BALANCED",
+        "block": compared.block,
+        "accounts and payments": "as the events say" if compared.ledger_matches_chain else "DIFFERS",
+        "escrow": "balanced" if compared.escrow_balanced else "NOT BALANCED",
     }
-    emit(found.model_dump(), look.json, lambda: "\n".join([fields(rows), *found.findings]))
-    if found.findings:
+    emit(compared.model_dump(), look.json, lambda: "\n".join([fields(rows), *compared.findings]))
+    if compared.findings:
         raise typer.Exit(1)
 
 

@@ -400,8 +400,8 @@ def status(look: PoolReading) -> None:
     gone = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
     missing = "" if service.part.down else pool_without_null_model(url, known)
     parts = (chain.part, service.part)
-    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
-    answers = pool_answers(found)
+    looked = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
+    answers = pool_answers(looked)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
     view |= {"no_null_model": missing} if missing else {}

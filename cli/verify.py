@@ -91,9 +91,9 @@ def node(
     node = parse_address(address, "ADDRESS")
     if not published:
         engine.set_threads()
-    found = node_history(replay.config(look, engine), node, null_model, published)
-    emit(found, look.json, lambda: history_text(found))
-    if found["accused"]:
+    document = node_history(replay.config(look, engine), node, null_model, published)
+    emit(document, look.json, lambda: history_text(document))
+    if document["accused"]:
         raise typer.Exit(1)
 
 
@@ -110,9 +110,9 @@ def challenge(
     Exit code 1 if anything is wrong with it."""
     if not published:
         engine.set_threads()
-    found = _challenge_document(replay.config(look, engine), number, published)
-    emit(found, look.json, lambda: challenge_text(found))
-    if not found["follows"]:
+    document = _challenge_document(replay.config(look, engine), number, published)
+    emit(document, look.json, lambda: challenge_text(document))
+    if not document["follows"]:
         raise typer.Exit(1)
 
 
@@ -304,11 +304,11 @@ def _history_document(
     from protocol.evidence.null_model import LIMIT_NATS
     from validator.challenges import history_evidence, shortest_run
 
-    case, found = history_evidence(files, model, documents)
-    nats = {name: case.nats(name) for name in case.wealth}
+    evidence, shown = history_evidence(files, model, documents)
+    nats = {name: evidence.nats(name) for name in evidence.wealth}
     alone = LIMIT_NATS + math.log(len(nats))
     # No run adds up to more than all files do.
-    run = shortest_run(found, MOST_FILES) if case.accused else None
+    run = shortest_run(shown, MOST_FILES) if evidence.accused else None
     return {
         "node": node,
         "files": [
@@ -318,23 +318,23 @@ def _history_document(
                 "notes": list(one.notes),
                 "nats": {name: max(nats) for name, nats in one.nats.items()},
             }
-            for one in found
+            for one in shown
         ],
-        "waiting": len(files) - len(found),
+        "waiting": len(files) - len(shown),
         "nats": nats,
         "left": {name: alone - one for name, one in nats.items()},
-        "engines": _engines(found, model),
-        "total": case.total,
-        "peak": case.peak,
+        "engines": _engines(shown, model),
+        "total": evidence.total,
+        "peak": evidence.peak,
         "limit": LIMIT_NATS,
-        "accused": case.accused,
+        "accused": evidence.accused,
         "run": asdict(run) if run else None,
     }
 
 
-def _engines(found: "Iterable[FileEvidence]", model: "NullModel") -> list[dict[str, Any]]:
+def _engines(files: "Iterable[FileEvidence]", model: "NullModel") -> list[dict[str, Any]]:
     """Return what each pair of engines measured, the pairs in order of their names."""
-    seen = [one for file in found for one in file.seen]
+    seen = [one for file in files for one in file.seen]
     out = []
     for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
         own = [one for one in seen if (one.worker, one.verifier) == (worker, verifier)]

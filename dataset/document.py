@@ -141,12 +141,12 @@ class StoredDataset(Document):
             raise IntegrityError(f"{where} has a signer or a signature, but not both", "export again")
         if stored.signature:
             try:
-                found = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
+                actual = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
             except (ValueError, IntegrityError):
-                found = "nobody"
-            if found != stored.signer:
+                actual = "nobody"
+            if actual != stored.signer:
                 raise IntegrityError(
-                    f"{where} is signed by {found}, not by {stored.signer}", "get it from its exporter"
+                    f"{where} is signed by {actual}, not by {stored.signer}", "get it from its exporter"
                 )
         return stored
 
@@ -183,8 +183,8 @@ def _header(document: DatasetDocument) -> list[str]:
 
 def formats(document: DatasetDocument) -> list[Format]:
     """Return the formats that its rows are stored in, Parquet first."""
-    found = {one.format for one in document.files}
-    return [kind for kind in ("parquet", "jsonl") if kind in found]
+    present = {one.format for one in document.files}
+    return [kind for kind in ("parquet", "jsonl") if kind in present]
 
 
 def _text(document: DatasetDocument) -> list[str]:

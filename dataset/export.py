@@ -94,8 +94,8 @@ class Texts:
 
     def problem(self, problem_seed: int) -> tuple[str, int]:
         """Return the environment that a problem seed falls to, and that environment's own seed of the problem."""
-        found = drawn(self._config.environments, problem_seed)
-        return self._config.environments[found.environment].called, found.seed
+        problem = drawn(self._config.environments, problem_seed)
+        return self._config.environments[problem.environment].called, problem.seed
 
 
 def tokenizer_files(manifest: Manifest) -> dict[str, WeightFile]:
@@ -176,9 +176,9 @@ class _Export:
         self._tally = RowTally()
 
     def write(self, out: Path) -> StoredDataset:
-        made: list[StoredDataset] = []
-        write_folder(out, lambda folder: made.append(self._fill(folder)))
-        return made[0]
+        stored: list[StoredDataset] = []
+        write_folder(out, lambda folder: stored.append(self._fill(folder)))
+        return stored[0]
 
     def _fill(self, folder: Path) -> StoredDataset:
         (folder / CONFIG).write_bytes(self._config_bytes)
@@ -227,8 +227,13 @@ class _Export:
         sub = file.submission
         data = self._objects(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         _, rollouts = read(data, self._limits)
-        made = commit(data, rollouts)
-        if (made.sha256, made.root, made.units, made.rows) != (sub.sha256, sub.root, sub.units, sub.rows):
+        commitment = commit(data, rollouts)
+        if (commitment.sha256, commitment.root, commitment.units, commitment.rows) != (
+            sub.sha256,
+            sub.root,
+            sub.units,
+            sub.rows,
+        ):
             raise IntegrityError(f"the file of submission {sub.sequence} is not the one on chain", "ask another source")
         chain, tree = chain_columns(self._source.pool_id, file), leaves(rollouts)
         for number, (rollout, leaf, siblings) in enumerate(zip(rollouts, tree, merkle.proofs(tree), strict=True)):

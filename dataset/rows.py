@@ -199,13 +199,13 @@ class RowWriter:
     def finish(self) -> tuple[DataFile, ...]:
         """Return what was written, format by format."""
         self._stack.close()
-        found = []
+        files = []
         for kind in self._formats:
             for part, rows in enumerate(self._rows):
                 path = self._path(kind, part)
                 size, digest = path.stat().st_size, file_sha256(path)
-                found.append(DataFile(path=f"{DATA}/{path.name}", rows=rows, bytes=size, sha256=digest))
-        return tuple(found)
+                files.append(DataFile(path=f"{DATA}/{path.name}", rows=rows, bytes=size, sha256=digest))
+        return tuple(files)
 
 
 def check_bytes(path: Path, expected: DataFile) -> str:

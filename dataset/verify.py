@@ -307,13 +307,13 @@ class _RowChecks:
 
 def _check_card(folder: Path, document: DatasetDocument, findings: DatasetFindings) -> None:
     try:
-        found = read_bounded(folder / CARD, 1 << 20)
+        actual = read_bounded(folder / CARD, 1 << 20)
     except MusterError as error:
         findings.add("card", error.what)
         return
     expected = card(document).encode()
-    if found != expected:
-        lines = zip(found.decode("utf-8", "replace").splitlines(), expected.decode().splitlines(), strict=False)
+    if actual != expected:
+        lines = zip(actual.decode("utf-8", "replace").splitlines(), expected.decode().splitlines(), strict=False)
         first = next((number for number, (one, other) in enumerate(lines, 1) if one != other), 0)
         where = f"line {first}" if first else "its end"
         findings.add("card", f"{CARD}: {where} is not what {DOCUMENT} says")
