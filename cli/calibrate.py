@@ -74,7 +74,7 @@ def calibrate(
     if apply is not None:
         apply_to(document, apply)
     summary = _summary(document) | ({"applied": str(apply)} if apply else {})
-    emit(summary, key.json, lambda: _text(document, summary, apply))
+    emit(summary, key.json, lambda: _text(summary, apply))
 
 
 def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
@@ -131,35 +131,22 @@ def _summary(document: "Calibration") -> dict[str, Any]:
     }
 
 
-def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None) -> str:
-    heldout, pairs = summary["heldout"], document.pairs
-    head = fields(
-        {
-            "signer": document.signer,
-            "measured": clock(document.time),
-            "pool": document.pool,
-            "weights": document.weights,
-            "false rejects": f"{document.false_reject:g} per submission at most; safety factor {document.safety:g}",
-            "held out": f"{heldout['over']} of {heldout['files']} files over; alone that shows at most "
-            f"{heldout['bound']:.2g} (95%), the rest is extrapolated",
-            "evidence": "; ".join(
-                f"{one.made} of {one.asked} bets, {one.worker} by {one.verifier}" for one in document.evidence
-            )
-            or "no null model: too few files, or none with figures",
-        }
+def _text(summary: dict[str, Any], applied: Path | None) -> str:
+    heldout, pairs = summary["heldout"], summary["pairs"]
+    facts = {name: summary[name] for name in ("signer", "pool", "weights", "false_reject", "safety", "audit_rate")}
+    facts["measured"] = clock(summary["time"])
+    facts["held out"] = (
+        f"{heldout['over']} of {heldout['files']} files over; alone that shows at most {heldout['bound']:.2g} (95%), "
+        "the rest is extrapolated"
     )
-    useless = summary["sees_nothing"]
-    rows = [
-        [
-            name,
-            f"{threshold:g}" + (", sees nothing" if name in useless else ""),
-            *(f"{pair.largest[name]:g}" for pair in pairs),
-        ]
-        for name, threshold in document.thresholds.items()
-    ]
-    body = table(["figure of a file", "reject at", *(f"largest, {pair.name}" for pair in pairs)], rows)
-    counts = "\n".join(
-        f"{p.name}: {p.files} files, {p.rollouts} rollouts, {p.tokens} tokens, {p.chunks} chunks" for p in pairs
-    )
+    bets = [f"{one['bets']} of {one['of']} bets, {one['worker']} by {one['verifier']}" for one in summary["evidence"]]
+    facts["evidence"] = "; ".join(bets) or "no null model: too few files, or none with figures"
+    rows = []
+    for name, threshold in summary["thresholds"].items():
+        blind = ", sees nothing" if name in summary["sees_nothing"] else ""
+        rows.append([name, f"{threshold:g}{blind}", *(f"{pair['largest'][name]:g}" for pair in pairs)])
+    body = table(["figure of a file", "reject at", *(f"largest, {pair['pair']}" for pair in pairs)], rows)
+    counts = ("files", "rollouts", "tokens", "chunks")
+    measured = [f"{pair['pair']}: {', '.join(f'{pair[name]} {name}' for name in counts)}" for pair in pairs]
     done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
-    return "\n\n".join([head, counts, body, *done])
+    return "\n\n".join([fields(facts), "\n".join(measured), body, *done])
