@@ -155,21 +155,11 @@ MethodConfig = Annotated[AdamWConfig | MuonConfig, Field(discriminator="name")]
 
 
 class OptimizerConfig(Document):
-    """How a gradient becomes an update.
-
-    `ess_reference`: the learning rate is multiplied by min(1, √(e / ess_reference)), e being the effective sample size
-    of the minibatch's importance weights over its number of sequences (VCPO, 2602.17616).
-    """
+    """How a gradient becomes an update."""
 
     method: MethodConfig = Field(AdamWConfig(), description="Optimizer: adamw or muon.")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="Learning rate over the updates of a run.")
     grad_clip: float = Field(0.5, gt=0, description="Largest norm of a gradient.")
-    ess_reference: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Lower the learning rate where the effective sample size falls below this share; not set: never.",
-    )
 
 
 class OnlineFilter(Document):
