@@ -22,11 +22,10 @@ from protocol.errors import IntegrityError, first_problem, printable
 
 T = TypeVar("T")
 _GRAINS = r"-?(0|[1-9][0-9]{0,77})"
-MAX_FIELDS = 64
-"""Fields of an object in a request."""
+MAX_FIELDS = 64  # Fields of an object in a request
 
 
-def _grains(value: object) -> object:
+def _base_units(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value
 
 
@@ -51,8 +50,7 @@ Sequence = Annotated[int, Field(ge=0, lt=1 << 28)]
 Counter = Annotated[int, Field(ge=0, lt=1 << 24)]
 Size = Annotated[int, Field(ge=1, le=1 << 40)]
 UnixTime = Annotated[float, Field(ge=0, lt=1 << 40)]
-NO_NUL = r"^[^\x00]*$"
-"""PostgreSQL stores no text with the character 0."""
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL stores no text with the character 0
 Name = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 Text = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
 Reason = Annotated[str, AfterValidator(lambda text: printable(text, 200))]
@@ -62,7 +60,7 @@ Rows = Annotated[list[T], FailFast()]
 """A list that is refused at its first invalid item: pydantic would keep an error for every one of millions."""
 Amount = Annotated[
     int,
-    BeforeValidator(_grains),
+    BeforeValidator(_base_units),
     PlainSerializer(str, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "base units, in decimal"}),
 ]

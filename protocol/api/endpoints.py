@@ -34,8 +34,7 @@ class Post(Generic[Q, A]):
 
 HEALTH: Get[run.Health] = Get("/health", TypeAdapter(run.Health))
 READY: Get[run.Readiness] = Get("/ready", TypeAdapter(run.Readiness))
-METRICS = "/metrics"
-"""`GET /metrics` is Prometheus' text format, not JSON."""
+METRICS = "/metrics"  # `GET /metrics` is Prometheus' text format, not JSON
 POOL: Get[run.PoolAccess] = Get("/v1/pool", TypeAdapter(run.PoolAccess), limit=256 << 10)
 STATUS: Get[run.RunStatus] = Get("/v1/status", TypeAdapter(run.RunStatus))
 DASHBOARD: Get[run.RunRecord] = Get("/v1/dashboard", TypeAdapter(run.RunRecord))
@@ -43,7 +42,6 @@ RECORD: Get[run.RunRecord] = Get("/v1/record", TypeAdapter(run.RunRecord))
 
 OVERVIEW: Get[views.Overview] = Get("/v1/overview", TypeAdapter(views.Overview))
 HISTORY: Get[views.History] = Get("/v1/history", TypeAdapter(views.History))
-DIFFICULTY: Get[views.Difficulties] = Get("/v1/difficulty", TypeAdapter(views.Difficulties))
 STEP_LIST: Get[views.Listing[views.StepEntry]] = Get("/v1/policy-steps", TypeAdapter(views.Listing[views.StepEntry]))
 STEP: Get[views.StepView] = Get("/v1/policy-steps/{step}", TypeAdapter(views.StepView))
 NODES: Get[views.Listing[run.NodeEntry]] = Get("/v1/nodes", TypeAdapter(views.Listing[run.NodeEntry]))
@@ -65,11 +63,9 @@ SLASHES: Get[views.Listing[run.SlashEntry]] = Get("/v1/slashes", TypeAdapter(vie
 LEDGER: Get[views.Listing[run.LedgerEntry]] = Get("/v1/ledger", TypeAdapter(views.Listing[run.LedgerEntry]))
 POOLS: Get[views.Listing[views.PoolEntry]] = Get("/v1/pools", TypeAdapter(views.Listing[views.PoolEntry]))
 SEARCH: Get[views.Hits] = Get("/v1/search", TypeAdapter(views.Hits))
-OBJECTS = "/v1/objects"
-"""`GET /v1/objects/<key>` redirects to where the object can be read for some minutes."""
+OBJECTS = "/v1/objects"  # `GET /v1/objects/<key>` redirects to where the object can be read for some minutes
 SOURCES: Get[SourceList] = Get("/v1/sources", TypeAdapter(SourceList), limit=512 << 10)
-ANNOUNCEMENT = "/v1/announcement"
-"""Of a relay: the signed document that says whose it is (`Announcement`)."""
+ANNOUNCEMENT = "/v1/announcement"  # Of a relay: the signed document that says whose it is (`Announcement`)
 
 ANNOUNCE: Post[Announcement, AnnouncementTaken] = Post("/v1/sources", Announcement, TypeAdapter(AnnouncementTaken))
 LEASES: Post[work.LeaseRequest, work.LeaseResponse] = Post(
