@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
-from cli.dry_run import alone, dry_run_text, dry_run_view
+from cli.dry_run import dry_run_text, dry_run_view
 from cli.node import engines
 from cli.pool_config import load_terms
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import AUDIT_EVERYTHING
+from runtime.alone import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
