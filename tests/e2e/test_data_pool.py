@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from localnet.demo import Demo
@@ -49,9 +50,8 @@ def check_export(plan: DemoPlan, folder: Path) -> None:
     made = answer("dataset", "export", *where, *chain)
     assert (made["rows"], made["submissions"]) == (384, 3)
     found = answer("dataset", "verify", str(folder), *chain)
-    assert (found["rows"], found["sound"], found["findings"]) == (768, True, [])
-    line = (folder / "data" / "rollouts-00000.jsonl").read_text().splitlines()[0]
-    row = json.loads(line)
+    assert (found["rows"], found["sound"], found["findings"]) == (384, True, [])
+    row = pq.read_table(folder / "data" / "rollouts-00000.parquet").slice(0, 1).to_pylist()[0]
     assert row["prompt"]
     assert row["environment"] == "reasoning_gym/chain_sum"
 
