@@ -58,7 +58,9 @@ class SwarmRun:
             base = self._base_model()
             write_plan(self.plan, base, self.ring)
             for name in self.plan.members:
-                self._start(name, ["-m", "cli.main", "swarm", "run", "--home", str(self.plan.home(name))])
+                self._start(
+                    name, ["-m", "cli.main", "swarm", "run", "--config", str(self.plan.home(name) / "member.json")]
+                )
             self.say(f"{len(self.plan.members)} members, {self.plan.rounds} rounds each")
             self._follow()
             return self._traces(), self._bucket_contents()
