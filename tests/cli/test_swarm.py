@@ -2,9 +2,39 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from protocol.encoding import parse_document
+from protocol.errors import ConfigError
+from swarm.config import SwarmMemberConfig
+from swarm.member import load_swarm
 from swarm.state import JOURNAL, STATUS
 from tests.cli.muster import Muster
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gate": {"url": "https://gate.example"}}, "name one of `exchange`"),
+        ({"exchange": None}, "name one of `exchange`"),
+        ({"members": ["0x12"]}, "members.0"),
+        ({"mix": {"own": 8, "shared": 1}}, "an envelope of this swarm holds 8"),
+    ],
+)
+def test_what_is_wrong_with_a_members_configuration_is_named(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "swarm.json").write_text(
+        json.dumps({"name": "sums", "environments": [{"name": "reasoning_gym/chain_sum"}], "groups": 8, "samples": 4})
+    )
+    values = {
+        **{"home": str(tmp_path / "me"), "document": str(tmp_path / "swarm.json"), "model": {"source": "model"}},
+        **{"key": {"keystore": str(tmp_path / "key.json")}, "exchange": str(tmp_path / "all"), **changes},
+    }
+    with pytest.raises(ConfigError, match=words):
+        load_swarm(parse_document(json.dumps(values).encode(), SwarmMemberConfig, "it"))
 
 
 def test_status(tmp_path: Path) -> None:
