@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chain.contracts import MOST_FILES
 from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Terms, Trial
@@ -38,10 +37,10 @@ from protocol.verdict import BallotDocument, Code, Verdict, tally
 from validator.rounds import trial_name
 
 Nats = Mapping[str, tuple[float, ...]]
+# Gives the verdict documents on a file that count: published ones, or our own.
 Documents = Callable[[Submission], Iterable[Verdict]]
-"""Gives the verdict documents on a file that count: published ones, or our own."""
+# What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less.
 SPARE_NATS = 2.0
-"""What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less."""
 _SAMPLING = ("unexplained", "gaps")
 
 
@@ -273,60 +272,42 @@ class ProvenRun:
     nats: float
 
 
-def shortest_run(found: Sequence[FileEvidence], most: int, spare: float = SPARE_NATS) -> ProvenRun | None:
+def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_NATS) -> ProvenRun | None:
     """Return the run that a challenge should name; None without one.
 
     It passes the bound by `spare` nats with the fewest accepted files, at most `most`; of several, the newest, whose
-    bytes are the likeliest to be there. `found`: all decided files of the node in order, from its first.
+    bytes are the likeliest to be there. `files`: all decided files of the node in order, from its first.
     """
     best: tuple[int, int, int] | None = None  # accepted files, minus the first's index, the last's index
-    runs = _OpenRuns()
-    for index, one in enumerate(found):
-        runs.add(index, one)
-        runs.keep(runs.files <= (most if best is None else min(most, best[0])))
-        # A challenge ends with a file that it names.
-        if one.accepted:
-            passed = runs.peak >= LIMIT_NATS + spare
-            shown = zip(runs.files[passed].tolist(), (-runs.first[passed]).tolist(), strict=True)
-            ended = [(files, first, index) for files, first in shown]
+    # All runs that end with the newest file, side by side, as NodeEvidence would add up each: the index of its first
+    # file, its accepted files, its peak, and its wealth. What begins with file k weighs the same in each of them.
+    bets = len(NAMES) * BETS
+    first, accepted, peak, wealth = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, bets))
+    for index, file in enumerate(files):
+        if file.accepted:  # a run begins with a file that it names
+            first, accepted, peak = np.append(first, index), np.append(accepted, 0) + 1, np.append(peak, 0.0)
+            wealth = np.vstack([wealth, np.full(bets, -math.inf)])
+        number = index + 1
+        paid = np.concatenate([file.nats.get(name, (0.0,) * BETS) for name in NAMES])
+        wealth = np.logaddexp(wealth, -math.log(number * (number + 1))) + paid
+        total = np.logaddexp.reduce(np.logaddexp(wealth, -math.log(number + 1)), axis=1)
+        peak = np.maximum(peak, total - math.log(bets))
+        kept = accepted <= (most if best is None else min(most, best[0]))
+        if file.accepted:  # and ends with one
+            proven = kept & (peak >= LIMIT_NATS + spare)
+            ended = [
+                (int(count), -int(start), index) for count, start in zip(accepted[proven], first[proven], strict=True)
+            ]
             best = min(ended if best is None else [best, *ended], default=None)
-            runs.keep(~passed)
+            kept &= ~proven
+        first, accepted, peak, wealth = first[kept], accepted[kept], peak[kept], wealth[kept]
     if best is None:
         return None
-    files, first, last = best[0], -best[1], best[2]
-    evidence = NodeEvidence(files=first)
-    for one in found[first : last + 1]:
-        evidence.add(one.nats)
-    return ProvenRun(found[first].submission.sequence, found[last].submission.sequence, files, evidence.peak)
-
-
-class _OpenRuns:
-    """All runs that end with the last file added, side by side: one NodeEvidence for each file that may begin one. What
-    begins with file k weighs the same in each of them."""
-
-    def __init__(self) -> None:
-        self.first = np.zeros(0, np.int64)
-        self.files = np.zeros(0, np.int64)
-        self.peak = np.zeros(0)
-        self._wealth = np.zeros((0, len(NAMES) * BETS))
-
-    def add(self, index: int, one: FileEvidence) -> None:
-        """Settle the file at an index of the node's history in every run; if it was accepted, it begins one too."""
-        if one.accepted:
-            self.first = np.append(self.first, index)
-            self.files = np.append(self.files, 0) + 1
-            self.peak = np.append(self.peak, 0.0)
-            self._wealth = np.vstack([self._wealth, np.full(len(NAMES) * BETS, -math.inf)])
-        number = index + 1
-        paid = np.concatenate([one.nats.get(name, (0.0,) * BETS) for name in NAMES])
-        self._wealth = np.logaddexp(self._wealth, -math.log(number * (number + 1))) + paid
-        total = np.logaddexp.reduce(np.logaddexp(self._wealth, -math.log(number + 1)), axis=1)
-        self.peak = np.maximum(self.peak, total - math.log(len(NAMES) * BETS))
-
-    def keep(self, which: NDArray[np.bool_]) -> None:
-        """Drop all other runs."""
-        self.first, self.files, self.peak = self.first[which], self.files[which], self.peak[which]
-        self._wealth = self._wealth[which]
+    count, start, last = best[0], -best[1], best[2]
+    evidence = NodeEvidence(files=start)
+    for file in files[start : last + 1]:
+        evidence.add(file.nats)
+    return ProvenRun(files[start].submission.sequence, files[last].submission.sequence, count, evidence.peak)
 
 
 @dataclass(frozen=True)

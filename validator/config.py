@@ -11,19 +11,14 @@ from runtime.process import EngineName, KeyConfig, PoolSource, ProcessConfig
 from storage.s3 import S3Settings
 from storage.transfers import check_url
 
+# Files in `home`: it is there once the process can judge, having its engine and a pool's newest weights;
 READY = "ready"
-"""A file in `home` that appears once the process can judge: it has its engine and a pool's newest weights."""
-
-
+# why pools that our seats may be drawn for cannot be served;
 UNSERVED = "unserved.json"
-"""A file in `home` that says why pools that our seats may be drawn for cannot be served."""
-
+# how many files are retained for juries, and where they are served;
 RETAINED = "retained.json"
-"""A file in `home` that says how many files are retained for juries, and where they are served."""
-
+# the engines of this machine: what it judges with, then those for node challenges.
 ENGINES = "engines.json"
-"""A file in `home` that names the engines of this machine: what it judges with, then those for node challenges."""
-
 _KEY_CHARACTERS = 100
 
 

@@ -34,7 +34,9 @@ class Validator:
     ) -> None:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
-        self._retention = RetentionService(collaborators.retention, collaborators.voters, config.home)
+        self._retention = RetentionService(
+            collaborators.retained, collaborators.serving, collaborators.voters, config.home
+        )
         self._pools: dict[int, PoolDuties] = {}
         self._unopened: dict[int, PoolDuties] = {}
         self._written: dict[str, str] | None = None
@@ -150,7 +152,7 @@ class Validator:
 
     def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
         queue, problems = self._collaborators.queue, sorted(self._problems())
-        kept = self._collaborators.retention.store.files
+        kept = self._collaborators.retained.files
         phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",

@@ -58,7 +58,7 @@ def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worke
 
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
         used.append(engine.info.name)
-        return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
+        return verdict_on(facts, config.digest, Code.ACCEPT, vars(engine.info))
 
     objects: Any = lambda key, limit: given.data  # noqa: E731
     sources = Sources(objects)
@@ -124,7 +124,7 @@ def test_where_the_workers_engine_fails_ours_measures(
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
         if engine.info.name == "hf":
             raise RuntimeError("out of memory")
-        return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
+        return verdict_on(facts, config.digest, Code.ACCEPT, vars(engine.info))
 
     objects: Any = lambda key, limit: given.data  # noqa: E731
     loaded = LoadedEngine(engine("vllm"), held)

@@ -288,7 +288,7 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
 
     def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
         judged.append(data)
-        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
 
     def verdict() -> Verdict:
         sources, kept = Sources(objects), RetentionStore(tmp_path, 1 << 30)  # type: ignore[arg-type]
@@ -310,7 +310,7 @@ def test_files_of_a_node_case_take_no_room(tmp_path: Path) -> None:
     objects: Any = lambda key, limit: given.data  # noqa: E731
 
     def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
-        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
 
     def kept(as_worker: bool) -> int:
         files = RetentionStore(tmp_path / str(as_worker), 1 << 30)
