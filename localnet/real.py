@@ -23,18 +23,21 @@ from localnet.report import problems, shown
 from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import (
     BF16_CHECKS,
+    AdamWConfig,
+    AlgorithmConfig,
     ChatTurn,
     ChecksConfig,
+    EnvironmentConfig,
     EvaluationConfig,
     EvaluationSet,
     ModelConfig,
+    OptimizerConfig,
     PoolConfig,
+    TrainConfig,
     WorkConfig,
 )
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic, write_folder
-from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig
 from runtime.entry import run_main
 
 # Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from runtime.entry import run_main
 
 
