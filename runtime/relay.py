@@ -22,6 +22,7 @@ from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
 from runtime.server import HttpServer, bound, server_options
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
+from runtime.threads import essential
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
 from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
@@ -125,9 +126,9 @@ class PoolRelay:
         self._listener = bound(serve.host, serve.port)
         self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one))
         self._threads = [
-            threading.Thread(target=self._listen, name="relay-http", daemon=True),
-            threading.Thread(target=self._follow, name="relay-follow", daemon=True),
-            threading.Thread(target=self._announce, name="relay-announce", daemon=True),
+            essential("relay-http", self._listen),
+            essential("relay-follow", self._follow),
+            essential("relay-announce", self._announce),
         ]
 
     def start(self) -> None:

@@ -32,6 +32,7 @@ from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import write_atomic
 from runtime.server import HttpServer, bound, server_options
+from runtime.threads import essential
 from storage.keys import object_key, parse_key
 from validator.config import RETAINED, RepublishConfig, ServeConfig, ValidatorConfig
 from validator.rounds import seats_of
@@ -270,10 +271,15 @@ class FileServer(Serving):
         self.port = int(listener.getsockname()[1])
         app = Starlette(routes=[Route("/{path:path}", self._answer)])
         self._server = HttpServer(server_options(app, _CONNECTIONS, _CONNECTIONS_PER_CLIENT))
-        run = partial(asyncio.run, self._server.serve(sockets=[listener]))
-        self._thread = threading.Thread(target=run, name="retained files", daemon=True)
+        self._listener = listener
+        self._thread = essential("retained files", self._serve)
         self._thread.start()
         log.info("serving retained files at %s, which has to lead to %s", self.public_url, config.listen)
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))
+        if not self._server.should_exit:
+            raise RuntimeError("it stopped listening")
 
     async def _answer(self, request: Request) -> FileResponse:
         """Answer `GET …/rollouts/<sha256>.parquet`, whatever path a reverse proxy puts before it."""

@@ -31,6 +31,7 @@ from protocol.files import die_with_parent, write_atomic
 from protocol.identity import PoolId
 from protocol.seeds import all_targets, heldout_noise_key, heldout_problem
 from runtime.process import EngineConfig
+from runtime.threads import essential
 from runtime.turns import RolloutTask, converse
 from trainer.config import EvaluationProcessConfig
 
@@ -198,7 +199,7 @@ class Evaluations:
         self._running: Candidate | None = None
         self._done: list[Evaluation] = []
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="evaluations", daemon=True)
+        self._thread = essential("evaluations", self._run)
 
     def start(self) -> None:
         self._thread.start()

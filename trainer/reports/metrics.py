@@ -8,7 +8,6 @@ records that wait are dropped and counted."""
 import logging
 import math
 import queue
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
+from runtime.threads import essential
 from trainer.config import MetricsConfig
 
 if TYPE_CHECKING:  # logs are read without PyTorch
@@ -147,7 +147,7 @@ class MetricsSinks:
         self._sinks = list(sinks)
         self._failures = dict.fromkeys((sink.name for sink in sinks), 0)
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(waiting)
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread = essential("metrics", self._run)
         self.dropped = 0
 
     def start(self) -> None:

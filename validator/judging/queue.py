@@ -18,6 +18,7 @@ from typing import Any
 from protocol.errors import MusterError
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
+from runtime.threads import essential
 from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import FileJudge, MissingFileError
 from validator.judging.verdicts import VerdictStore
@@ -101,7 +102,7 @@ class JudgeQueue:
         self._running: _Request | None = None
         self._stopped = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+        self._thread = essential("judge", self._run)
 
     @property
     def current(self) -> str:
