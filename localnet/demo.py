@@ -1,6 +1,6 @@
 """A demo run: bring the network up, follow it, settle its accounts, write its report, take it down.
 
-`muster demo` runs it once; `localnet.real` and `localnet.long` run it so that an interrupted run can be continued.
+`muster demo` runs it once; `localnet.real` runs it so that an interrupted run can be continued.
 """
 
 import hashlib
