@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from benchmarks.load import CHAIN_ID, POOLS, Fleet, NodeKey, node_keys
-from benchmarks.made_up_chain import address
+from benchmarks.support.made_up_chain import address
 from protocol.http.signing import AuthScope
 from protocol.signing import HALF_ORDER
 

@@ -2,7 +2,7 @@
 
 `python -m benchmarks indexer [--quick]`. Keys: `events` read over HTTP from another process, checked, stored, decoded
 and applied to the state at `events_per_s` (`seconds` of wall time, `cpu_us` of processor time per event, `rss_mb` at
-the end); `schedules` of faults tried (benchmarks/schedules.py), `differing`: those whose state differs from one rebuilt
+the end); `schedules` of faults tried (support/schedules.py), `differing`: those whose state differs from one rebuilt
 from scratch; `faults`: how many of each kind occurred; `load`: the machine's load average at the end.
 """
 
@@ -21,8 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from benchmarks.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
-from benchmarks.schedules import run_schedule
+from benchmarks.support.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
+from benchmarks.support.schedules import run_schedule
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.rpc import ChainReader, FailoverProvider
