@@ -6,7 +6,7 @@ FORGE := node_modules/@foundry-rs/forge-*/bin/forge
 SEED ?= 7
 STEPS ?= 30
 ARGS ?=
-# Python tests run in this many processes, whole files at a time, in the order of tests/order.py: half of the time they
+# Python tests run in this many processes, whole files at a time, in the order of tests/conftest.py: half of the time they
 # wait, and each takes up to 5 GB with what it starts.
 JOBS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 5e6); print (n > 4 ? 4 : n < 1 ? 1 : n) }' /proc/meminfo 2>/dev/null || echo 3)
 
