@@ -61,11 +61,6 @@ class SourceFile:
     def module(self) -> str:
         return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
-    @property
-    def package(self) -> str:
-        """What a relative import of this module starts from."""
-        return self.module if self.path.endswith("__init__.py") else self.module.rpartition(".")[0]
-
 
 def tracked(root: Path) -> list[Path]:
     """Return the files that are or could be under version control, in order; all files where there is no git."""
@@ -98,8 +93,8 @@ def imports(source: SourceFile) -> Iterator[tuple[int, str, str]]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:
-                parents = source.package.split(".")
-                module = ".".join([*parents[: len(parents) - node.level + 1], *([module] if module else [])])
+                folders = source.path.split("/")[: -node.level]
+                module = ".".join([*folders, *([module] if module else [])])
             yield from ((node.lineno, module, alias.name) for alias in node.names)
 
 
