@@ -350,14 +350,7 @@ class BackgroundNetwork(Demo):
             self._folder.forget_run()
         self.start_services()
         base = self._base_model()
-        if opened.exists():
-            self.say("going on where it was")
-            self.network.wait_services()
-            self.start_nodes()
-            self.network.start_orchestrator(POOL)
-        else:
-            self.open_pool()
-        write_atomic(opened, str(base).encode())
+        self.open_or_go_on(opened, str(base))
         self.network.start_trainer(POOL, base)
         self._wait_for_weights()
 

@@ -360,6 +360,17 @@ class Demo:
         self.network.start_storage()
         self.network.config_path.write_bytes(self.config.canonical())
 
+    def open_or_go_on(self, opened: Path, mark: str = "") -> None:
+        """Open the pool, or go on with what an earlier run opened; `opened`, with the text `mark`, tells so."""
+        if opened.exists():
+            self.say("going on where it was")
+            self.network.wait_services()
+            self.start_nodes()
+            self.network.start_orchestrator(POOL)
+        else:
+            self.open_pool()
+        write_atomic(opened, mark.encode())
+
     def open_pool(self) -> None:
         """On a fresh chain: contracts, participants, the pool, and every role but the trainer."""
         for name in names(self.plan):
@@ -461,19 +472,12 @@ class ResumableDemo(Demo):
 
     def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
         super().__init__(plan, config)
-        self._base, self._opened = base, plan.root / _OPENED
+        self._base = base
 
     def bring_up(self) -> None:
+        self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
         self.start_services()
-        if self._opened.exists():
-            self.say(f"going on with {self.plan.root}")
-            self.network.wait_services()
-            self.start_nodes()
-            self.network.start_orchestrator(POOL)
-        else:
-            self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
-            self.open_pool()
-            self._opened.touch()
+        self.open_or_go_on(self.plan.root / _OPENED)
         self.network.start_trainer(POOL, self._base)
 
 
