@@ -57,14 +57,17 @@ class DocumentSums:
 
 @dataclass(frozen=True)
 class FileEvidence:
-    """What one decided file adds. `documents`: how many were used; `notes`: why others were not; `nats`: what it pays;
-    `seen`: the used documents."""
+    """What one decided file adds. `nats`: what it pays; `seen`: the documents that were used; `notes`: why others were
+    not."""
 
     submission: Submission
-    documents: int
-    notes: tuple[str, ...]
-    nats: dict[str, tuple[float, ...]]
+    notes: tuple[str, ...] = ()
+    nats: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seen: tuple[DocumentSums, ...] = ()
+
+    @property
+    def documents(self) -> int:
+        return len(self.seen)
 
     @property
     def accepted(self) -> bool:
@@ -111,8 +114,8 @@ class NullModel:
     def rates(self, seen: DocumentSums) -> dict[str, float]:
         """Return the least rate of each accumulator that a bet takes for honest, for the engines of a document."""
         bets = self._by_engines[seen.engines].bets
-        made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in NAMES if name in bets}
-        return {name: min(rates) for name, rates in made.items() if rates}
+        rates = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in NAMES if name in bets}
+        return {name: min(of_name) for name, of_name in rates.items() if of_name}
 
 
 def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
@@ -147,17 +150,16 @@ def decided(files: Iterable[Submission]) -> Iterator[Submission]:
 
 def file_evidence(file: Submission, model: NullModel, documents: Documents) -> FileEvidence:
     """Return what one decided file adds. Only accepted files count: a refused one has cost its node already."""
-    accepted = Code(file.code).is_accept
-    nats: list[Nats] = []
-    notes: list[str] = [] if accepted or file.code == Code.LATE else ["figures of files that were not accepted"]
-    seen: list[DocumentSums] = []
-    for verdict in documents(file) if accepted else ():
+    if not Code(file.code).is_accept:
+        return FileEvidence(file, () if file.code == Code.LATE else ("figures of files that were not accepted",))
+    nats, notes, seen = list[Nats](), list[str](), list[DocumentSums]()
+    for verdict in documents(file):
         try:
             nats.append(model.nats(verdict))
             seen.append(model.sums(verdict))
         except IntegrityError as error:
             notes.append(error.what)
-    return FileEvidence(file, len(nats), tuple(notes), least(nats), tuple(seen))
+    return FileEvidence(file, tuple(notes), least(nats), tuple(seen))
 
 
 def history_evidence(
@@ -377,16 +379,37 @@ def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> list[st
     That is: files that no challenge may name, rows that were known when it was opened, an outcome that does not follow
     from the votes. `seed_block_hash`: of the block that drew the jury, None if nobody has it any more.
     """
-    found = _faults_of_files(record)
-    for trial in record.trials:
-        if trial.seed_block <= record.case.block:
-            found.append(f"jury {trial.trial} was drawn by block {trial.seed_block}, known when the case was opened")
-    trial = record.trial
+    return list(_faults(record, seed_block_hash))
+
+
+def _faults(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterator[str]:
+    case, trial = record.case, record.trial
+    if not 1 <= len(case.sequences) <= MOST_FILES or list(case.sequences) != sorted(set(case.sequences)):
+        yield f"it names {len(case.sequences)} files, not 1 to {MOST_FILES} in ascending order"
+    for sequence, file in record.named.items():
+        if file is None:
+            yield f"file {sequence} is not on chain"
+        elif file.node != case.node:
+            yield f"file {sequence} is not the accused node's, but {file.node}'s"
+        elif not Code(file.code).is_accept:
+            yield f"file {sequence} was not accepted"
+    for jury in record.trials:
+        if jury.seed_block <= case.block:
+            yield f"jury {jury.trial} was drawn by block {jury.seed_block}, known when the case was opened"
     if trial.drawn and seed_block_hash is not None and trial.seed != jury_seed(seed_block_hash, trial.trial):
-        found.append(f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}")
-    if record.case.outcome is not CaseOutcome.OPEN:
-        found += _faults_of_outcome(record)
-    return found
+        yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
+    if case.outcome is CaseOutcome.OPEN:
+        return
+    # Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence.
+    for jury in record.trials[:-1]:
+        if (code := majority(jury)) is not Code.NONE:
+            yield f"jury {jury.trial} was replaced, though its votes come to {code.label}"
+    code = majority(trial)
+    if code != case.code or outcome_for(code) is not case.outcome:
+        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
+        yield f"{votes}; the chain says {Code(case.code).label}: {case.outcome.name.lower()}"
+    if case.outcome is CaseOutcome.UPHELD and not (record.account and record.account.ejected):
+        yield "it was upheld, and the node was not ejected"
 
 
 def majority(trial: Trial) -> Code:
@@ -413,35 +436,6 @@ def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     if should is outcome:
         return ""
     return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"
-
-
-def _faults_of_files(record: ChallengeRecord) -> list[str]:
-    case, found = record.case, []
-    if not 1 <= len(case.sequences) <= MOST_FILES or list(case.sequences) != sorted(set(case.sequences)):
-        found.append(f"it names {len(case.sequences)} files, not 1 to {MOST_FILES} in ascending order")
-    for sequence, file in record.named.items():
-        if file is None:
-            found.append(f"file {sequence} is not on chain")
-        elif file.node != case.node:
-            found.append(f"file {sequence} is not the accused node's, but {file.node}'s")
-        elif not Code(file.code).is_accept:
-            found.append(f"file {sequence} was not accepted")
-    return found
-
-
-def _faults_of_outcome(record: ChallengeRecord) -> list[str]:
-    """Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence."""
-    case, found = record.case, []
-    for trial in record.trials[:-1]:
-        if (code := majority(trial)) is not Code.NONE:
-            found.append(f"jury {trial.trial} was replaced, though its votes come to {code.label}")
-    code = majority(record.trial)
-    if code != case.code or outcome_for(code) is not case.outcome:
-        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
-        found.append(f"{votes}; the chain says {Code(case.code).label}: {case.outcome.name.lower()}")
-    if case.outcome is CaseOutcome.UPHELD and not (record.account and record.account.ejected):
-        found.append("it was upheld, and the node was not ejected")
-    return found
 
 
 def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Verdict]:
