@@ -173,7 +173,6 @@ DEMO_ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/chain_sum",
     params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
 )
-TOOL_ENVIRONMENT = EnvironmentConfig(name="lookup")
 
 
 def training(steps: int) -> TrainConfig:
@@ -191,17 +190,6 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
         environments=(DEMO_ENVIRONMENT,),
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
         train=training(steps),
-    )
-
-
-def mixed_config(seed: int, steps: int) -> PoolConfig:
-    """Three environments at once: a tool that is used in up to three turns, which the base model has been shown, and
-    sums and words, which it has not."""
-    words = EnvironmentConfig(name="reasoning_gym/spell_backward", params={"min_word_len": 3, "max_word_len": 4})
-    work = WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=128)
-    environments = (TOOL_ENVIRONMENT, DEMO_ENVIRONMENT, words)
-    return pool_config(seed, steps).model_copy(
-        update={"name": f"mixed-{seed}", "environments": environments, "work": work}
     )
 
 

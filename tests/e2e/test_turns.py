@@ -9,13 +9,23 @@ import pytest
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
-from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, mixed_config
-from protocol.config import PoolConfig
+from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, pool_config
+from protocol.config import EnvironmentConfig, PoolConfig
 from tests.e2e.networks import PlainDemo, accepted, check_nodes, metrics_of, network_plan, rows_of
 from trainer.model.base_model import base_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1500)]
 STEPS = 3
+
+
+def mixed_config() -> PoolConfig:
+    """Three environments at once: a tool that is used in up to three turns, which the base model has been shown, and
+    sums and words, which it has not."""
+    config = pool_config(1, STEPS)
+    words = EnvironmentConfig(name="reasoning_gym/spell_backward", params={"min_word_len": 3, "max_word_len": 4})
+    environments = (EnvironmentConfig(name="lookup"), *config.environments, words)
+    work = config.work.model_copy(update={"max_prompt_tokens": 128})
+    return config.model_copy(update={"environments": environments, "work": work})
 
 
 def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_tool(tmp_path: Path) -> None:
@@ -26,7 +36,7 @@ def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_to
         NodeSpec("mallory", "transformers", "forged-reply"),
     )
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=fast, batch=16))
-    plan, config = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=2), mixed_config(1, STEPS)
+    plan, config = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=2), mixed_config()
     demo = PlainDemo(plan, config)
     with demo.settled() as state:
         check_nodes(demo, state)
