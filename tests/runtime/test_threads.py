@@ -37,7 +37,9 @@ from worker.submit import ReceiptKeeper
 
 
 def relay(folder: Path) -> None:
-    client = MagicMock(config=SimpleNamespace(cache=folder), pool_id=SimpleNamespace(chain_id=1, pool=1))
+    client = MagicMock(
+        config=SimpleNamespace(cache=folder, poll_seconds=60.0), pool_id=SimpleNamespace(chain_id=1, pool=1)
+    )
     port = free_port()
     PoolRelay(client, ServeWeights(host="127.0.0.1", port=port, public_url=f"http://127.0.0.1:{port}"), None).start()
 
