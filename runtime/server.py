@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def _parse(self, size: int) -> None:
-        """Count a head that arrives whole, in one read of up to 256 KiB. Raises ValueError, which makes a 400."""
+        """Count a head that arrives whole, in one read of up to 256 KiB. Raises ValueError, which ends it."""
         self._parsed += size
         if self._parsed > HEAD_BYTES:
             raise ValueError("the head is too long")
@@ -215,6 +215,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # the client would read the 400 as a part of the answer under way
+        elif self._in_head and self._parsed > HEAD_BYTES:
+            self.transport.write(_TOO_LONG)
+            self.transport.close()
         else:
             super().send_400_response(msg)
 
