@@ -225,6 +225,7 @@ class PoolDuties:
         holding up the others. Returns the tasks that are to be judged, now or ahead; None if something failed, so that
         nobody knows all of them."""
         pool, seats, succeeded = state.pools[self._number], rounds.seats_of(state, self._voting.voters), True
+        # Final lanes left memory.
         due: list[Lane | Trial] = [lane for (of, _), lane in sorted(state.lanes.items()) if of == self._number]
         for duty in (*due, *(trial for trial in state.trials.values() if trial.pool == self._number)):
             try:
