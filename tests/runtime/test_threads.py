@@ -27,7 +27,6 @@ from storage.relay.server import ServeWeights
 from tests.conftest import free_port
 from tools.structure import ROOT, read_sources
 from trainer.pool.canaries import CanaryOpener
-from trainer.reports.evaluate import Evaluations
 from trainer.reports.metrics import MetricsSinks
 from validator.config import ServeConfig
 from validator.judging.queue import JudgeQueue
@@ -69,7 +68,6 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "judge": (JudgeQueue, "_next", lambda _: JudgeQueue(MagicMock()).start()),
     "retained files": (HttpServer, "serve", retained_files),
     "canaries": (CanaryOpener, "_watch", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),
-    "evaluations": (Evaluations, "_run", lambda _: Evaluations(*[MagicMock()] * 4).start()),
     "metrics": (MetricsSinks, "_run", lambda _: MetricsSinks([]).start()),
     "step-recorder": (StepRecorder, "_work", lambda _: StepRecorder(MagicMock(), 1, MagicMock(), MagicMock()).start()),
 }
