@@ -114,10 +114,10 @@ class Vote(ABC):
 
     def commit_and_reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         """Commit and reveal in one transaction, as the last member to commit."""
-        return self.at(suite).vote(self.key, member, ballot.codes, ballot.verdict_hash, ballot.salt).send()
+        return self.at(suite).vote(self.key, member, *ballot.opening).send()
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        return self.at(suite).reveal(self.key, member, ballot.codes, ballot.verdict_hash, ballot.salt).send()
+        return self.at(suite).reveal(self.key, member, *ballot.opening).send()
 
 
 class LaneVote(Vote):
@@ -139,12 +139,11 @@ class LaneVote(Vote):
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         if self.current.all_committed and settler(self.current, self._lane) == member:
-            opened = member, ballot.codes, ballot.verdict_hash, ballot.salt
             # The others reveal at the same moment: waiting a second is worth a block, waiting longer is not.
             deadline = time.monotonic() + _OTHERS_SECONDS
             while time.monotonic() < deadline:
                 try:
-                    return suite.court.reveal_and_settle(self.key, *opened, self._files).send()
+                    return suite.court.reveal_and_settle(self.key, member, *ballot.opening, self._files).send()
                 except ContractError as error:
                     log.debug("lane %d is not settled with a reveal: %s", self._lane, error)
                     if error.tx_hash or error.name != "NotSettleable":
@@ -184,17 +183,16 @@ class ChallengeVote(TrialVote):
         self._challenge, self._state, self._config = challenge, state, config
 
     def codes(self, verdict: LaneVerdict) -> int:
-        judged = self._judged({one.sequence: one for one in verdict.verdicts})
-        challenge = self._challenge
+        challenge, config = self._challenge, self._config
+        if config is None:
+            judged = ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration, with its null model, cannot be had")
+        else:
+            files = self._state.submissions_of(challenge.pool, challenge.node)
+            model = null_model_of(config, self._state.pools[challenge.pool].terms)
+            verdicts = {one.sequence: one for one in verdict.verdicts}
+            judged = judge_challenge(challenge, files, model, verdicts)
         log.info("challenge %d of %s: %s: %s", challenge.case, challenge.node, judged.code.label, judged.why)
         return int(judged.code)
-
-    def _judged(self, verdicts: Mapping[int, Verdict]) -> ChallengeVerdict:
-        pool, node = self._challenge.pool, self._challenge.node
-        if self._config is None:
-            return ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration, with its null model, cannot be had")
-        model = null_model_of(self._config, self._state.pools[pool].terms)
-        return judge_challenge(self._challenge, self._state.submissions_of(pool, node), model, verdicts)
 
 
 @dataclass(frozen=True)
