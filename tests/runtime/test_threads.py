@@ -67,7 +67,7 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "signer": (_Server, "serve_forever", lambda folder: SignerServer(folder, Account.create(), MagicMock())),
     "judge": (JudgeQueue, "_next", lambda _: JudgeQueue(MagicMock()).start()),
     "retained files": (HttpServer, "serve", retained_files),
-    "canaries": (CanaryOpener, "_watch", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),
+    "canaries": (CanaryOpener, "_run", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),
     "metrics": (MetricsSinks, "_run", lambda _: MetricsSinks([]).start()),
     "step-recorder": (StepRecorder, "_work", lambda _: StepRecorder(MagicMock(), 1, MagicMock(), MagicMock()).start()),
 }
