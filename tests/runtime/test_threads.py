@@ -20,11 +20,8 @@ from runtime.entry import Exit
 from runtime.orchestrator_client import Heartbeats
 from runtime.presence import gone
 from runtime.process import StallGuard
-from runtime.relay import PoolRelay
 from runtime.server import HttpServer
 from runtime.weights_ahead import WeightsAhead
-from storage.relay.server import ServeWeights
-from tests.conftest import free_port
 from tools.structure import ROOT, read_sources
 from trainer.pool.canaries import CanaryOpener
 from trainer.reports.metrics import MetricsSinks
@@ -33,14 +30,6 @@ from validator.judging.queue import JudgeQueue
 from validator.retention import FileServer, RetentionStore
 from worker.signer import SignerServer, _Server
 from worker.submit import ReceiptKeeper
-
-
-def relay(folder: Path) -> None:
-    client = MagicMock(
-        config=SimpleNamespace(cache=folder, poll_seconds=60.0), pool_id=SimpleNamespace(chain_id=1, pool=1)
-    )
-    port = free_port()
-    PoolRelay(client, ServeWeights(host="127.0.0.1", port=port, public_url=f"http://127.0.0.1:{port}"), None).start()
 
 
 def webhooks(folder: Path) -> None:
@@ -59,9 +48,6 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "heartbeats": (Heartbeats, "_run", lambda _: Heartbeats(MagicMock(), MagicMock(), 1.0).start()),
     "stall guard": (StallGuard, "_run", lambda folder: StallGuard(folder).start()),
     "weights-ahead": (WeightsAhead, "_look", lambda _: WeightsAhead(MagicMock(), 0.01).start()),
-    "relay-http": (PoolRelay, "_listen", relay),
-    "relay-follow": (PoolRelay, "once", relay),
-    "relay-announce": (PoolRelay, "_announce", relay),
     "webhooks": (watch.Watcher, "_post", webhooks),
     "receipts": (ReceiptKeeper, "once", lambda _: ReceiptKeeper(MagicMock(), 0.01).start()),
     "signer": (_Server, "serve_forever", lambda folder: SignerServer(folder, Account.create(), MagicMock())),
@@ -95,6 +81,7 @@ OTHERS = {
     "localnet/services/chain.py": "the chain's process ends without its miner",
     "orchestrator/background.py": "supervised; /ready shows what fails",
     "orchestrator/chain.py": "attests one lane; the next turn tries again",
+    "runtime/relay.py": "supervised; begins again, and its status says why",
     "runtime/threads.py": "makes the essential ones",
     "sandbox/proxy.py": "passes on one connection",
     "storage/sources.py": "makes one request",
