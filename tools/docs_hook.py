@@ -24,7 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 FIGURE = re.compile(r"\{\{ results:([\w-]+)/([^:}]+?)(?::([^}]+?))? \}\}")
 MOST_ROWS = 40
-CONFIGURED = ("protocol", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm")
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+PARTS = (
+    "ChatTurn", "Curriculum", "EvaluationSet", "OnlineFilter", "ProblemFilter", "Profile", "ProfileEngine",
+    "ProfileKey",
+)  # fmt: skip
+CONFIGURED = (
+    "protocol", "cli", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm",
+)  # fmt: skip
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -75,8 +82,9 @@ def command_page() -> str:
 
     lines = ["# Command line", "", "Every command takes `--help`. This page is generated from the commands.", ""]
     for path, command in walk_commands(typer.main.get_command(app), "muster"):
-        lines += [f"## `{path}`", "", _cell(command.help or command.short_help or ""), ""]
-        if rows := [row for row in map(_parameter_row, command.params) if row]:
+        lines += [f"## `{path}`", "", _plain(command.help or command.short_help or ""), ""]
+        rows = [row for row in map(_parameter_row, command.params) if row]
+        if rows:
             lines += ["| argument or option | what | default |", "|---|---|---|", *rows, ""]
     return "\n".join(lines)
 
@@ -88,7 +96,8 @@ def walk_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", None)
     if children is None:
         yield path, command
-    for name, child in (children or {}).items():
+        return
+    for name, child in children.items():
         yield from walk_commands(child, f"{path} {name}")
 
 
@@ -99,12 +108,17 @@ def _parameter_row(parameter: Any) -> str | None:
     names = parameter.name.upper() if argument else " ".join(parameter.opts)
     default = parameter.default
     shown = "" if default is None or callable(default) or default in ((), [], False, "") else f"`{default}`"
-    shown = "required" if parameter.required else shown
-    return f"| `{names}` | {_cell(getattr(parameter, 'help', '') or '')} | {_cell(shown)} |"
+    if parameter.required:
+        shown = "required"
+    return f"| `{names}` | {_plain(getattr(parameter, 'help', '') or '')} | {_cell(shown)} |"
+
+
+def _plain(text: str) -> str:
+    return _cell(text.replace("\b", "").strip())
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text.replace("\b", "").strip()).replace("|", "\\|").replace("<", "&lt;")
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
 
 
 # Configuration
@@ -112,37 +126,55 @@ def _cell(text: str) -> str:
 
 def configuration_page() -> str:
     """Return every configuration class with its fields, defaults and meanings, read from the source."""
-    about = "Pools are JSON, processes TOML. This page is generated from the classes that read them."
-    lines = ["# Configuration", "", about, ""]
+    lines = [
+        "# Configuration",
+        "",
+        "Pools are JSON, processes TOML. This page is generated from the classes that read them.",
+        "",
+    ]
     for package in CONFIGURED:
-        lines += ["", f"## {package}", ""]
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.parse(path.read_text()).body:
-                if not isinstance(node, ast.ClassDef) or not node.name.endswith(("Config", "Settings")):
-                    continue
-                if rows := list(_field_rows(node)):
-                    read_by = f"Read by `{path.relative_to(ROOT).as_posix()}`."
-                    lines += [f"### {node.name}", "", _cell(ast.get_docstring(node) or ""), "", read_by, ""]
-                    lines += ["| field | type | default | what |", "|---|---|---|---|", *rows, ""]
+        classes = list(_config_classes(package))
+        if classes:
+            lines += ["", f"## {package}", ""]
+        for path, node in classes:
+            rows = list(_field_rows(node))
+            if rows:
+                lines += [f"### {node.name}", "", _plain(ast.get_docstring(node) or ""), "", f"Read by `{path}`.", ""]
+                lines += ["| field | type | default | what |", "|---|---|---|---|", *rows, ""]
     return "\n".join(lines)
+
+
+def _config_classes(package: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and (node.name.endswith(("Config", "Settings")) or node.name in PARTS):
+                yield path.relative_to(ROOT).as_posix(), node
 
 
 def _field_rows(node: ast.ClassDef) -> Iterator[str]:
     for statement, following in zip(node.body, [*node.body[1:], None], strict=False):
         if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
             continue
-        kind, value, meaning = ast.unparse(statement.annotation), statement.value, ""
-        if statement.target.id.startswith("_") or "ClassVar" in kind:
+        if statement.target.id.startswith("_") or "ClassVar" in ast.unparse(statement.annotation):
             continue
+        default, meaning = _default_and_meaning(statement.value)
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             meaning = str(following.value.value)
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "Field":
-            options = {keyword.arg: keyword.value for keyword in value.keywords}
-            if "description" in options:
-                meaning = ast.literal_eval(options["description"])
-            value = value.args[0] if value.args else options.get("default", options.get("default_factory"))
-        default = f"`{_cell(ast.unparse(value))}`" if value is not None else "required"
-        yield f"| `{statement.target.id}` | `{_cell(kind)}` | {default} | {_cell(meaning)} |"
+        shown = "required" if default is None else f"`{_cell(ast.unparse(default))}`"
+        kind = _cell(ast.unparse(statement.annotation))
+        yield f"| `{statement.target.id}` | `{kind}` | {shown} | {_plain(meaning)} |"
+
+
+def _default_and_meaning(value: ast.expr | None) -> tuple[ast.expr | None, str]:
+    """Return the default of a field, and the description that its `Field(…)` carries, with its bounds."""
+    if not (isinstance(value, ast.Call) and getattr(value.func, "id", "") == "Field"):
+        return value, ""
+    given = {keyword.arg: keyword.value for keyword in value.keywords}
+    default = value.args[0] if value.args else given.get("default", given.get("default_factory"))
+    meaning = given.pop("description", None)
+    text = str(ast.literal_eval(meaning)) if meaning else ""
+    bounds = [f"{BOUNDS[name]} {ast.unparse(bound)}" for name, bound in given.items() if name in BOUNDS]
+    return default, text + (f" ({', '.join(bounds)})" if bounds else "")
 
 
 # Service
@@ -157,7 +189,7 @@ def api_page() -> str:
                 rows += [(route, method, ast.get_docstring(node) or "") for method, route in _routes(node)]
     lines = ["# Service API", "", "Routes of the orchestrator. This page is generated from them.", ""]
     lines += ["| method | path | what |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {method} | `{route}` | {_cell(text)} |" for route, method, text in sorted(rows))])
+    return "\n".join([*lines, *(f"| {method} | `{route}` | {_plain(text)} |" for route, method, text in sorted(rows))])
 
 
 def _routes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
@@ -177,8 +209,12 @@ def result_page(path: Path) -> str:
     lines = [f"# {path.stem}", "", f"From [`benchmarks/results/{path.name}`](../results/index.md), generated.", ""]
     scalars = {key: value for key, value in results.items() if not isinstance(value, dict | list)}
     if scalars:
-        rows = [f"| {_name(key)} | {_value(value)} |" for key, value in scalars.items()]
-        lines += ["| figure | value |", "|---|---|", *rows, ""]
+        lines += [
+            "| figure | value |",
+            "|---|---|",
+            *(f"| {_name(key)} | {_value(value)} |" for key, value in scalars.items()),
+            "",
+        ]
     for key, value in results.items():
         if key not in scalars:
             lines += [f"## {_name(key)}", "", *_table(value), ""]
