@@ -8,8 +8,7 @@ from pathlib import Path
 
 from engines.runtime import torch_environment
 from localnet.base_model import base_model_process, wait_for_folder
-from localnet.footprint import resident
-from localnet.network import ProgressPrinter, Stop
+from localnet.network import ProgressPrinter, Stop, resident
 from localnet.onboarding import KeyRing
 from localnet.plan import pool_config
 from localnet.swarm.plan import FIRST, LAST, SwarmPhase, SwarmPlan, swarm_document, write_plan

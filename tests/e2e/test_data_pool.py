@@ -11,8 +11,8 @@ import pytest
 
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from localnet.ports import claim_port
 from protocol.config import DataConfig
+from tests.e2e.networks import network_plan
 from tests.e2e.running import muster
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -21,10 +21,8 @@ ROLLOUTS = 300
 
 
 def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     nodes = (NodeSpec("ada", "transformers"), NodeSpec("bob", "transformers"))
-    judges = (ValidatorSpec("xena", 11),)
-    plan = DemoPlan(tmp_path, 1, 1, chain, s3, http, nodes, judges, absentee="", patience=2)
+    plan = network_plan(tmp_path, 1, nodes, (ValidatorSpec("xena", 11),), patience=2)
     config = pool_config(1, 1).model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
     demo = Demo(plan, config)
     try:
