@@ -424,9 +424,9 @@ def status(
     """Answer whether the network sees the node, what it does, earned, was refused, and what to do next.
 
     It answers what it can when chain, service or process are down, and says which is, since when."""
-    from cli.answers import NodeLook, node_answers
-    from cli.diagnose import Around, look_around, look_at_chain, look_at_process, look_at_service, version_of
-    from cli.views import node_text
+    from cli.answers import node_answers
+    from cli.diagnose import look_at, look_at_chain
+    from cli.views import files_text
     from protocol.api.endpoints import NODE
 
     states: list[State] = []
@@ -442,28 +442,13 @@ def status(
     chain = look_at_chain(look, (node, look.pool), facts)
     known = chain.facts or {}
     url = (look.pool.url if look.pool else None) or known.get("service")
-    service = look_at_service(url, NODE, node)
-    if states and url and known.get("view"):
-        add_evidence(known["view"], states[0], last, url, service.part.down)
-    challenge = own_challenge(states, known["pool"], node, url) if evidence and states else {}
-    home = home_of(node)
-    process = look_at_process(home, "worker")
-    around = look_around(Around(url, node, config_hash=known.get("config", ""), home=home), service.part)
-    answers = node_answers(
-        NodeLook(
-            node,
-            time.time(),
-            (chain.part, service.part, process.part),
-            chain.facts,
-            service.facts,
-            process.facts,
-            version_of(url, service.part),
-            around.alarms,
-            around.finished,
-        )
-    )
+    found = look_at(node, "operator", chain, url, NODE, node=node)
     view = known.get("view")
-    details = [node_text(view, last)] if view else []
+    if states and url and view:
+        add_evidence(view, states[0], last, url, found.service.down)
+    challenge = own_challenge(states, known["pool"], node, url) if evidence and states else {}
+    answers = node_answers(found)
+    details = [files_text(account, last) for account in view["accounts"]] if view else []
     details += [challenge_lines(challenge)] if challenge else []
     emit(
         (view or {}) | answers.document() | ({"challenge": challenge} if challenge else {}),
@@ -473,7 +458,7 @@ def status(
 
 
 def chain_facts(session: "Session", state: "State", node: str, pool: int | None) -> dict[str, Any]:
-    """What `NodeLook` wants of the chain; `pool`: the one that is meant, else the node's."""
+    """Return what `node_answers` wants of the chain; `pool`: the one that is meant, else the node's."""
     from cli.views import node_view
 
     now = session.client.now()
@@ -522,17 +507,3 @@ def challenge_lines(challenge: dict[str, Any]) -> str:
     if "unknown" in challenge:
         return f"evidence: {printable(challenge['unknown'], 300)}"
     return history_text(challenge)
-
-
-def home_of(node: str) -> Path | None:
-    """The home of the worker's process, if the operator's profile is about this node."""
-    from cli.profile import find_profile
-    from runtime.keystore import address_of
-
-    profile = find_profile("operator")
-    if profile is None or profile.node is None:
-        return None
-    try:
-        return profile.home if address_of(profile.node.keystore) == node else None
-    except MusterError:
-        return None

@@ -396,8 +396,8 @@ def status(look: PoolReading) -> None:
     """Answer whether the pool is seen, what it does, what was paid and refused, and what to do next.
 
     It answers what it can when chain or service are down, and says which is, since when."""
-    from cli.answers import PoolLook, pool_answers
-    from cli.diagnose import Around, look_around, look_at_chain, look_at_process, look_at_service
+    from cli.answers import StatusLook, StatusPart, pool_answers
+    from cli.diagnose import look_around, look_at_chain, look_at_process, look_at_service
     from cli.pool_document import pool_without_null_model
     from cli.views import pool_text
     from protocol.api.endpoints import STATUS
@@ -408,13 +408,12 @@ def status(look: PoolReading) -> None:
     service = look_at_service(url, STATUS)
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
     home = home_of(pool)
-    around = look_around(Around(url, owner=True, config_hash=known.get("config", ""), home=home), service.part)
+    around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role, role) for role in ("orchestrator", "trainer")} if home else {}
-    gone = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
-    missing = "" if service.part.down else pool_without_null_model(url, known)
-    parts = (chain.part, service.part)
-    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
-    answers = pool_answers(found)
+    gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
+    missing = "" if service.down else pool_without_null_model(url, known)
+    found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
+    answers = pool_answers(found, gone, missing)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
     view |= {"no_null_model": missing} if missing else {}
@@ -422,7 +421,7 @@ def status(look: PoolReading) -> None:
 
 
 def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
-    """What `PoolLook` wants of the chain. Raises ConfigError if there is no such pool."""
+    """Return what `pool_answers` wants of the chain. Raises ConfigError if there is no such pool."""
     from cli.views import picked, pool_view, reason
 
     state, now = session.state(), session.client.now()

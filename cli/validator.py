@@ -1,6 +1,5 @@
 """`muster validator`: bond seats, judge, take fees, leave."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,7 @@ from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from cli.pool_ref import PoolRef
 from protocol.amounts import show_tokens
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts import SeatView
@@ -285,8 +284,8 @@ def status(
     """Answer whether the network sees the seats, what they do, earned, lost, and what to do next.
 
     It answers what it can when chain, service or process are down, and says which is, since when."""
-    from cli.answers import SeatsLook, seats_answers
-    from cli.diagnose import Around, look_around, look_at_chain, look_at_process, look_at_service, version_of
+    from cli.answers import seats_answers
+    from cli.diagnose import look_at, look_at_chain
     from cli.views import seats_text
     from protocol.api.endpoints import VALIDATOR
 
@@ -294,30 +293,14 @@ def status(
     known = chain.facts or {}
     owner = known["seats"][0]["owner"] if known.get("seats") else address
     url = (look.pool.url if look.pool else None) or known.get("service")
-    service = look_at_service(url, VALIDATOR, owner)
-    home = home_of(address)
-    process = look_at_process(home, "validator")
-    around = look_around(Around(url, seats_of=owner, config_hash=known.get("config", ""), home=home), service.part)
-    answers = seats_answers(
-        SeatsLook(
-            address,
-            time.time(),
-            (chain.part, service.part, process.part),
-            chain.facts,
-            service.facts,
-            process.facts,
-            version_of(url, service.part),
-            around.alarms,
-            around.finished,
-        )
-    )
+    answers = seats_answers(look_at(address, "validator", chain, url, VALIDATOR, seats_of=owner))
     view = {"address": address, "epoch": known["epoch"], "seats": known["seats"]} if known else {}
-    details = [seats_text(address, known["epoch"], known["seats"])] if known else []
+    details = [seats_text(known["epoch"], known["seats"])] if known else []
     emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
 
 
 def chain_facts(session: "Session", state: "State", address: str) -> dict[str, Any]:
-    """What `SeatsLook` wants of the chain."""
+    """Return what `seats_answers` wants of the chain."""
     from cli.views import open_rounds, seat_view, seats_of
 
     now, seats = session.client.now(), seats_of(state, address)
@@ -336,18 +319,3 @@ def chain_facts(session: "Session", state: "State", address: str) -> dict[str, A
         "service": served[0].service_url if served else "",
         "config": served[0].config_hash.hex() if served else "",
     }
-
-
-def home_of(address: str) -> Path | None:
-    """The home of the validator's process, if the profile is about these seats."""
-    from cli.profile import find_profile
-    from runtime.keystore import address_of
-
-    profile = find_profile("validator")
-    if profile is None:
-        return None
-    try:
-        ours = {address_of(key.keystore) for key in (profile.key, *profile.voters)}
-    except MusterError:
-        return None
-    return profile.home if address in ours else None
