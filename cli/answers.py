@@ -394,7 +394,7 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
             lines.append(f"seat {number} judges nothing: muster validator judge --pool NUMBER")
         if standing == "active" and seat["bond"] < chain["bond"]:
             lacks = show_tokens(chain["bond"] - seat["bond"])
-            lines.append(f"seat {number} lacks {lacks} tokens of its bond: muster validator bond --seat {number}")
+            lines.append(f"seat {number} lacks {lacks} tokens of its bond: muster validator judge --seat {number}")
         if standing.startswith("evicted"):
             lines.append(f"seat {number} was evicted for lack of bond: muster validator leave --seat {number}")
         if until is not None and epoch <= until:

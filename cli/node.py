@@ -9,13 +9,10 @@ import typer
 
 from cli.options import (
     Commands,
-    DeploymentOption,
     DryRunOption,
     EngineOptions,
     JsonOption,
-    KeyOptions,
     NodeOption,
-    OutFileOption,
     Paying,
     PoolActing,
     PoolOption,
@@ -32,7 +29,7 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:
-    from chain.indexer.records import Submission
+    from chain.contracts import ContractCall
     from chain.indexer.state import State
     from cli.authorisations import Consent
     from cli.profile import Profile
@@ -43,8 +40,7 @@ if TYPE_CHECKING:
     from runtime.process import EngineConfig
 
 app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
-FileOption = Annotated[int, typer.Option("--file", min=0, help="Number of the file in the pool.")]
-_CONSENT_SECONDS = 3600
+_CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
 
 
 # ---- Working
@@ -76,21 +72,10 @@ def up(
         run(config)
         return
     from cli.process import with_isolation
-    from cli.steps import next_node_step
-    from cli.up import NodeUp, check_machine, load_invite, open_up_profile
+    from cli.up import NodeUp, open_up_profile
 
     profile = with_isolation(open_up_profile("operator", pool.url if pool else None, rpc), isolation)
-    node = NodeUp(profile, stake or 0, yes=yes)
-    node.invite = load_invite(invite, node)
-    if dry_run:
-        step = next_node_step(node.facts())
-        shown = {"dry_run": True, "next": step.do.value, "why": step.why, "amount": step.amount}
-        emit(shown, json, lambda: f"next: {step.do.value}: {step.why}\ndry run: nothing was done")
-        return
-    check_machine(profile)
-    node.prepare()
-    if code := node.work():
-        raise typer.Exit(code)
+    NodeUp(profile, stake or 0, yes, invite).run(dry_run, json)
 
 
 @app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")
@@ -149,7 +134,7 @@ def dry_run(
 
 
 def next_work(client: "PoolClient", node: str | None) -> "Work":
-    """The file that `node` (or one that was made up now) would make next. Raises ConfigError if the pool has no
+    """Return the file that `node` (or one that is made up now) would make next. Raises ConfigError if the pool has no
     weights, MusterError while no step's seed is confirmed."""
     from eth_utils.address import to_checksum_address
 
@@ -212,110 +197,112 @@ def join(
     node_keystore: Annotated[Path | None, typer.Option(help="Key file of a node that is not registered yet.")] = None,
     node_password_file: Annotated[Path | None, typer.Option(help="Password of the node's key.")] = None,
     consent: Annotated[
-        Path | None, typer.Option(help="Instead of its key: the node's consent (muster node consent).")
+        Path | None, typer.Option(help="Instead of its key: file with the node's consent (--consent-to).")
+    ] = None,
+    consent_to: Annotated[
+        str | None,
+        address_option(
+            "--consent-to", "Just write a consent to this operator, valid for a day, to --consent; offline."
+        ),
     ] = None,
     invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")] = None,
 ) -> None:
     """Register a node, stake for it and join a pool, as its operator: whatever of this is missing."""
+    from cli.authorisations import Consent
+    from cli.steps import node_refusal
+    from cli.up import load_invite, node_facts
     from cli.views import judging_seats, seats_line
+    from protocol.encoding import load_document
     from runtime.keystore import address_of
 
+    if consent_to is not None:
+        write_consent(by, node_keystore, node_password_file, consent_to, consent)
+        return
     session = by.open()
-    pool, state = by.number(session), session.state()
-    name = node or (address_of(node_keystore) if node_keystore else load_consent(consent).node if consent else None)
+    number, state, operator = by.number(session), session.state(), session.client.address
+    paper = load_document(consent, Consent) if consent else None
+    name = node or (address_of(node_keystore) if node_keystore else paper.node if paper else None)
     if name is None:
         raise ConfigError("no node is named", "pass --node, --node-keystore or --consent")
-    known, terms = state.nodes.get(name), session.suite.court.terms_of(pool)
-    planned = []
+    pool, known = state.pools[number], state.nodes.get(name)
+    given = load_invite(invite, session, number, name) if invite else None
+    # The refusals of the last transaction come before the first locks a stake.
+    facts = node_facts(state, pool, operator, name, invited=invite is not None)
+    if refusal := node_refusal(facts):
+        raise ConfigError(refusal.why)
+    joins, planned, suite = known is None or known.pool != number, [], session.suite
+    if joins and pool.status == "paused":
+        raise ConfigError(f"pool {number} is paused by its owner: nobody can join", "run this again once it goes on")
     if known is None:
-        signed = _node_consent(session, node_keystore, node_password_file, consent)
-        amount = stake or terms.minStake
-        call = session.suite.stakes.register_node(signed.node, amount, signed.expiry, signed.signature)
+        signed = _node_consent(session, node_keystore, node_password_file, paper, consent)
+        amount = stake or pool.terms.minStake
+        call: ContractCall[Any] = suite.stakes.register_node(signed.node, amount, signed.expiry, signed.signature)
         planned.append(PlannedTransaction(f"register node {name} and stake {show_tokens(amount)} tokens", call))
     elif stake:
-        call = session.suite.stakes.deposit(name, stake)
+        call = suite.stakes.deposit(name, stake)
         planned.append(PlannedTransaction(f"add {show_tokens(stake)} tokens to the stake of node {name}", call))
-    if known is None or known.pool != pool:
-        call = _join_call(session, pool, name, invite)
-        planned.append(PlannedTransaction(f"node {name} joins pool {pool}", call, after=bool(planned)))
+    if joins:
+        invited = given and (given.expiry, given.signature)
+        call = suite.pools.join_with_invite(number, name, *invited) if invited else suite.pools.join(number, name)
+        planned.append(PlannedTransaction(f"node {name} joins pool {number}", call, after=bool(planned)))
     elif stake:
-        refresh = session.suite.pools.refresh(pool, name)
-        planned.append(PlannedTransaction(f"raise its limit in pool {pool}", refresh, after=True))
+        refresh = suite.pools.refresh(number, name)
+        planned.append(PlannedTransaction(f"raise its limit in pool {number}", refresh, after=True))
     if not planned:
-        raise ConfigError(f"node {name} is in pool {pool} already", "pass --stake to add to its stake")
+        raise ConfigError(f"node {name} is in pool {number} already", "pass --stake to add to its stake")
     if not by.json:
+        terms = pool.terms
         typer.echo(
-            f"pool {pool} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "
+            f"pool {number} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "
             f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; configuration "
-            f"SHA-256 {terms.configHash.hex()}; {seats_line(judging_seats(state, state.pools[pool]))}"
+            f"SHA-256 {pool.config_hash.hex()}; {seats_line(judging_seats(state, pool))}"
         )
-    act(session, planned, by, pool=pool, node=name, operator=session.client.address, added=stake or 0)
-
-
-def _join_call(session: "Session", pool: int, node: str, invite: Path | None) -> Any:
-    from cli.authorisations import Invite
-    from protocol.encoding import load_document
-
-    pools = session.suite.pools
-    if invite is None:
-        return pools.join(pool, node)
-    chain, now, owner = session.client.chain_id, session.client.now(), session.pool(pool).owner
-    given = load_document(invite, Invite)
-    given.check(Invite(chain_id=chain, contract=pools.address, pool=pool, node=node, expiry=now), owner, invite)
-    return pools.join_with_invite(pool, node, given.expiry, given.signature)
-
-
-def load_consent(path: Path) -> "Consent":
-    from cli.authorisations import Consent
-    from protocol.encoding import load_document
-
-    return load_document(path, Consent)
+    act(session, planned, by, pool=number, node=name, operator=operator, added=stake or 0)
 
 
 def _node_consent(
-    session: "Session", node_keystore: Path | None, node_password_file: Path | None, consent: Path | None
+    session: "Session",
+    node_keystore: Path | None,
+    node_password_file: Path | None,
+    paper: "Consent | None",
+    path: Path | None,
 ) -> "Consent":
     """Return the node's consent to this operator: from a file, or signed now with the node's key."""
     from cli.authorisations import Consent
     from runtime.keystore import open_key
 
-    if (node_keystore is None) == (consent is None):
+    if (node_keystore is None) == (paper is None):
         what = "the node is not registered, and its consent is missing or given twice"
         raise ConfigError(what, "pass --node-keystore or --consent")
-    now = session.client.now()
-    chain, stakes, operator = session.client.chain_id, session.suite.stakes.address, session.client.address
-    if consent is not None:
-        given = load_consent(consent)
-        expected = Consent(chain_id=chain, contract=stakes, node=given.node, operator=operator, expiry=now)
-        given.check(expected, given.node, consent)
-        return given
+    chain, stakes, now = session.client.chain_id, session.suite.stakes.address, session.client.now()
+    operator = session.client.address
+    if paper is not None and path is not None:
+        expected = Consent(chain_id=chain, contract=stakes, node=paper.node, operator=operator, expiry=now)
+        paper.check(expected, paper.node, path)
+        return paper
     account = open_key(key_path(node_keystore), node_password_file, "node key")
     node, expiry = str(account.address), now + _CONSENT_SECONDS
     return Consent(chain_id=chain, contract=stakes, node=node, operator=operator, expiry=expiry).signed(account)
 
 
-@app.command("consent", "muster node consent --operator ADDRESS --keystore node.json --out consent.json", hidden=True)
-def consent(
-    operator: Annotated[str, address_option("--operator", "Address of the operator.")],
-    out: OutFileOption,
-    key: KeyOptions,
-    deployment: DeploymentOption = None,
-    hours: Annotated[int, typer.Option(min=1, max=8760, help="How long it is valid.")] = 24,
+def write_consent(
+    by: PoolPaying, node_keystore: Path | None, password_file: Path | None, operator: str, out: Path | None
 ) -> None:
     """Let an operator register this machine's node key, by a signed file; works offline."""
     from cli.authorisations import Consent
     from cli.session import load_deployment
     from runtime.keystore import open_key
 
-    suite = load_deployment(deployment)
-    account = open_key(key_path(key.keystore), key.password_file, "node key")
-    node, expiry = str(account.address), int(time.time()) + hours * 3600
-    stakes = suite.address("Stakes")
+    if out is None:
+        raise ConfigError("no file for the consent is named", "pass --consent FILE")
+    suite = load_deployment(by.deployment)
+    account = open_key(key_path(node_keystore), password_file, "node key")
+    node, expiry, stakes = str(account.address), int(time.time()) + _PAPER_SECONDS, suite.address("Stakes")
     consent = Consent(chain_id=suite.chain_id, contract=stakes, node=node, operator=operator, expiry=expiry)
     consent.signed(account).write(out)
     emit(
         {"node": node, "operator": operator, "expiry": expiry, "file": str(out)},
-        key.json,
+        by.json,
         lambda: f"{out}: node {node} consents to operator {operator} until {clock(expiry)}",
     )
 
@@ -351,62 +338,33 @@ def claim(node: NodeOption, by: PoolActing) -> None:
     """Pay out everything that has vested, to the node's operator; any key may send it."""
     session = by.open()
     pool, state, now = by.number(session), session.state(), session.client.now()
-    hint = state.claim_hint(pool, node, now)
-    if hint is None:
-        raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", _next_vesting(state, pool, node))
-    units = hint.cumulative - state.accounts[pool, node].units_spent
+    hint, account = state.claim_hint(pool, node, now), state.accounts.get((pool, node))
+    if hint is None or account is None:
+        vesting = [
+            s.final_time for s in state.submissions_of(pool, node) if account and s.cumulative > account.units_spent
+        ]
+        when = f"the next pay vests at {clock(min(vesting))}" if vesting else "see: muster node status"
+        raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", when)
+    units = hint.cumulative - account.units_spent
     base_units = units * state.pools[pool].terms.rate
     title = f"claim {show_tokens(base_units)} tokens for {units} output tokens"
     planned = PlannedTransaction(title, session.suite.pools.claim(hint))
     act(session, [planned], by, pool=pool, node=node, units=units, base_units=base_units)
 
 
-def _next_vesting(state: "State", pool: int, node: str) -> str:
-    account = state.accounts.get((pool, node))
-    if account is None:
-        return "check --pool and --node"
-    times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_spent]
-    return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
-
-
 @app.command("dispute", "muster node dispute --pool 1 --file 17")
-def dispute(file: FileOption, by: PoolPaying) -> None:
+def dispute(
+    file: Annotated[int, typer.Option("--file", min=0, help="Number of the file in the pool.")], by: PoolPaying
+) -> None:
     """Bring a committee's outcome before a jury; the deposit returns to who is right."""
     session = by.open()
     pool = by.number(session)
-    sub = _submission(session, pool, file)
-    call = session.suite.appeals.dispute(sub)
-    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
-    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
-
-
-@app.command("announce", "muster node announce --pool 1 --file 17 --url https://files.example/17", hidden=True)
-def announce(
-    file: FileOption,
-    url: Annotated[str, typer.Option(help="Public http(s) URL that serves exactly the file's bytes.")],
-    by: PoolActing,
-) -> None:
-    """Tell validators where else a file is, as its node, when the pool's own storage does not serve it."""
-    from chain.indexer.records import MAX_MIRROR
-    from storage.transfers import check_url
-
-    session = by.open()
-    pool = by.number(session)
-    sub = _submission(session, pool, file)
-    if sub.node != session.client.address:
-        raise ConfigError(f"file {file} is of node {sub.node}, not of {session.client.address}", "use that node's key")
-    if len(check_url(url)) > MAX_MIRROR:
-        raise ConfigError(f"--url has more than {MAX_MIRROR} characters", "use a shorter one")
-    call = session.suite.pools.announce_mirror(pool, file, url)
-    planned = PlannedTransaction(f"announce {url} for file {file}", call)
-    act(session, [planned], by, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
-
-
-def _submission(session: "Session", pool: int, file: int) -> "Submission":
     sub = session.state().submissions.get((pool, file))
     if sub is None:
         raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
-    return sub
+    call = session.suite.appeals.dispute(sub)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
+    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
 
 
 # ---- Status
@@ -446,10 +404,10 @@ def status(
     view = known.get("view")
     if states and url and view:
         add_evidence(view, states[0], last, url, found.service.down)
-    challenge = own_challenge(states, known["pool"], node, url) if evidence and states else {}
+    challenge, text = own_challenge(states[0], known["pool"], node, url) if evidence and states else ({}, "")
     answers = node_answers(found)
     details = [files_text(account, last) for account in view["accounts"]] if view else []
-    details += [challenge_lines(challenge)] if challenge else []
+    details += [text] if text else []
     emit(
         (view or {}) | answers.document() | ({"challenge": challenge} if challenge else {}),
         look.json,
@@ -489,21 +447,16 @@ def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down
                 shown["evidence"] = [f"no evidence: {down}"] if down else explain(state, sub, url)
 
 
-def own_challenge(states: "list[State]", pool: int, node: str, url: str | None) -> dict[str, Any]:
-    """Return the evidence of the node's own files in the pool that is meant, or {"unknown": why it cannot be had}."""
-    from cli.verify import published_history
+def own_challenge(state: "State", pool: int, node: str, url: str | None) -> tuple[dict[str, Any], str]:
+    """Return the evidence of the node's own files in the pool that is meant, or {"unknown": why it cannot be had}; and
+    its text."""
+    from cli.verify import history_text, published_history
 
-    if not pool or not url:
-        return {"unknown": "no pool, or nobody knows its service"}
+    why = "no pool, or nobody knows its service"
     try:
-        return published_history(states[0], pool, node, url)
+        if pool and url:
+            found = published_history(state, pool, node, url)
+            return found, history_text(found)
     except MusterError as error:
-        return {"unknown": f"{error.what}: {error.hint}"}
-
-
-def challenge_lines(challenge: dict[str, Any]) -> str:
-    from cli.verify import history_text
-
-    if "unknown" in challenge:
-        return f"evidence: {printable(challenge['unknown'], 300)}"
-    return history_text(challenge)
+        why = f"{error.what}: {error.hint}"
+    return {"unknown": why}, f"evidence: {printable(why, 300)}"

@@ -274,7 +274,7 @@ def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[s
     found = {option: values[option] for option in known if option in values}
     if name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has a service of its own
         found = {option: value for option, value in found.items() if option not in ("url", "service_key")}
-    if "group" in known:  # what a seat judges has to be typed
+    if "group" in known and any(word.partition("=")[0] == "--group" for word in sys.argv):
         found.pop("pool", None)
     return {option: _many(value) if known[option].multiple else _one(value) for option, value in found.items()}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from chain.indexer.state import Standing
+from cli.output import counted
 from protocol.amounts import show_tokens
 
 
@@ -41,19 +42,13 @@ class UpStep:
     address: str = ""
 
 
-def ether_step(why: str, have: int, needs: int, address: str) -> UpStep | None:
-    """Wei that a key lacks, if any."""
-    return UpStep(UpDo.ETHER, why, needs - have, address) if have < needs else None
-
-
-def tokens_step(what: str, have: int, needs: int, address: str) -> UpStep | None:
-    """Grains that a key lacks for `what`, if any."""
-    why = f"{what} {show_tokens(needs)} tokens"
-    return UpStep(UpDo.TOKENS, why, needs - have, address) if have < needs else None
+def lacking(do: UpDo, why: str, have: int, needs: int, address: str) -> UpStep | None:
+    """Return the step that gets what a key lacks (wei or base units), if anything."""
+    return UpStep(do, why, needs - have, address) if have < needs else None
 
 
 def closed_step(pool: int, status: str, consequence: str) -> UpStep | None:
-    """A pool that is over."""
+    """Return the end of the way into a pool that is over."""
     over = status in ("closing", "settled")
     return UpStep(UpDo.STOP, f"pool {pool} is {status}: {consequence}") if over else None
 
@@ -88,63 +83,57 @@ class NodeFacts:
 
 
 def next_node_step(facts: NodeFacts) -> UpStep:
-    """The first thing that is missing."""
+    """Return the first thing that is missing. Stake is only added while it is below the pool's least, or the node not
+    registered."""
     if not facts.operator or not facts.node:
         return UpStep(UpDo.MAKE_KEYS, "the operator's key or the node's is missing")
-    return _refusal(facts) or _stake_step(facts) or _member_step(facts)
-
-
-def _refusal(facts: NodeFacts) -> UpStep | None:
-    """What no step of ours can mend."""
-    if facts.registered_to not in ("", facts.operator):
-        who = f"node {facts.node} belongs to operator {facts.registered_to}, not to {facts.operator}"
-        return UpStep(UpDo.STOP, f"{who}: use that operator's key, or make another node key")
-    if facts.standing is Standing.EJECTED:
-        return UpStep(UpDo.STOP, f"the node was ejected from pool {facts.pool}: a new node needs a new key")
-    if facts.standing is Standing.REMOVED:
-        return UpStep(UpDo.STOP, f"the owner removed the node from pool {facts.pool}: ask why")
-    if closed := closed_step(facts.pool, facts.pool_status, "it takes no more work"):
-        return closed
-    if facts.elsewhere:
-        hint = f"leave it first: muster node leave --pool {facts.elsewhere}"
-        return UpStep(UpDo.STOP, f"the node is in pool {facts.elsewhere}; {hint}")
-    if _joins(facts) and facts.invite_only and not facts.invited:
-        ask = f"send its owner the node's address {facts.node}, and pass --invite FILE"
-        return UpStep(UpDo.STOP, f"pool {facts.pool} takes invited nodes only; {ask}")
-    return None
-
-
-def _joins(facts: NodeFacts) -> bool:
-    return facts.standing in (Standing.NOT_JOINED, Standing.LEFT)
-
-
-def _stake_step(facts: NodeFacts) -> UpStep | None:
-    """Until enough is at stake. Stake is only added while it is below the pool's least, or the node not registered."""
-    missing = max(facts.wanted, facts.least) - facts.stake if facts.stake < facts.least else 0
-    if not facts.registered_to:
-        missing = max(facts.wanted, facts.least)
-    if not missing and not _joins(facts):
-        return None
-    if not facts.agreed:
-        return UpStep(UpDo.ASK, "the pool's terms", missing)
-    why = "the operator's key pays gas to register and join"
-    lacking = ether_step(why, facts.operator_wei, facts.operator_needs, facts.operator)
-    if lacking := lacking or tokens_step("the stake is", facts.tokens, missing, facts.operator):
-        return lacking
+    if refusal := node_refusal(facts):
+        return refusal
+    joins, least = _joins(facts), max(facts.wanted, facts.least)
+    missing = least if not facts.registered_to else least - facts.stake if facts.stake < facts.least else 0
+    if missing or joins:
+        if not facts.agreed:
+            return UpStep(UpDo.ASK, "the pool's terms", missing)
+        why, stake = "the operator's key pays gas to register and join", f"the stake is {show_tokens(missing)} tokens"
+        if step := lacking(UpDo.ETHER, why, facts.operator_wei, facts.operator_needs, facts.operator):
+            return step
+        if step := lacking(UpDo.TOKENS, stake, facts.tokens, missing, facts.operator):
+            return step
     if not facts.registered_to:
         return UpStep(UpDo.REGISTER, f"register the node with {show_tokens(missing)} tokens at stake", missing)
     if missing:
         return UpStep(UpDo.DEPOSIT, f"add {show_tokens(missing)} tokens to the stake", missing)
-    return None
-
-
-def _member_step(facts: NodeFacts) -> UpStep:
-    if _joins(facts):
-        if facts.pool_status == "paused":
-            return UpStep(UpDo.WAIT, f"pool {facts.pool} is paused by its owner: nobody can join")
+    if joins and facts.pool_status == "paused":
+        return UpStep(UpDo.WAIT, f"pool {facts.pool} is paused by its owner: nobody can join")
+    if joins:
         return UpStep(UpDo.JOIN, f"join pool {facts.pool}")
-    lacking = ether_step("the node's key pays the gas of its files", facts.node_wei, facts.node_needs, facts.node)
-    return lacking or UpStep(UpDo.RUN, f"the node works for pool {facts.pool}")
+    why = "the node's key pays the gas of its files"
+    step = lacking(UpDo.ETHER, why, facts.node_wei, facts.node_needs, facts.node)
+    return step or UpStep(UpDo.RUN, f"the node works for pool {facts.pool}")
+
+
+def node_refusal(facts: NodeFacts) -> UpStep | None:
+    """Return what no step of ours can mend."""
+    why = ""
+    if facts.registered_to not in ("", facts.operator):
+        who = f"node {facts.node} belongs to operator {facts.registered_to}, not to {facts.operator}"
+        why = f"{who}: use that operator's key, or make another node key"
+    elif facts.standing is Standing.EJECTED:
+        why = f"the node was ejected from pool {facts.pool}: a new node needs a new key"
+    elif facts.standing is Standing.REMOVED:
+        why = f"the owner removed the node from pool {facts.pool}: ask why"
+    elif closed := closed_step(facts.pool, facts.pool_status, "it takes no more work"):
+        return closed
+    elif facts.elsewhere:
+        why = f"the node is in pool {facts.elsewhere}; leave it first: muster node leave"
+    elif _joins(facts) and facts.invite_only and not facts.invited:
+        ask = f"send its owner the node's address {facts.node}, and pass --invite FILE"
+        why = f"pool {facts.pool} takes invited nodes only; {ask}"
+    return UpStep(UpDo.STOP, why) if why else None
+
+
+def _joins(facts: NodeFacts) -> bool:
+    return facts.standing in (Standing.NOT_JOINED, Standing.LEFT)
 
 
 # ---- A validator
@@ -173,7 +162,7 @@ class ValidatorFacts:
 
 
 def next_validator_step(facts: ValidatorFacts) -> UpStep:
-    """The first thing that is missing."""
+    """Return the first thing that is missing."""
     if not facts.owner or not facts.voters:
         return UpStep(UpDo.MAKE_KEYS, "the owner's key or a voting key is missing")
     if facts.foreign:
@@ -182,28 +171,24 @@ def next_validator_step(facts: ValidatorFacts) -> UpStep:
     if closed := closed_step(facts.pool, facts.pool_status, "nothing is left to judge"):
         return closed
     missing = [voter for voter, _ in facts.voters if voter not in facts.seated]
-    return _funds_step(facts, missing) or _seat_step(facts, missing)
-
-
-def _funds_step(facts: ValidatorFacts, missing: list[str]) -> UpStep | None:
-    bonds = facts.bond * sum(voter not in facts.idle for voter in missing)
-    if missing and not facts.agreed:
-        return UpStep(UpDo.ASK, "the bond and what it risks", bonds)
-    why = "the owner's key pays gas to bond"
-    lacking = ether_step(why, facts.owner_wei, facts.owner_needs, facts.owner) if missing else None
-    if lacking := lacking or tokens_step("the bonds are", facts.tokens, bonds, facts.owner):
-        return lacking
-    why = "a voting key pays the gas of its votes"
-    voters = (ether_step(why, wei, facts.voter_needs, voter) for voter, wei in facts.voters)
-    return next(filter(None, voters), None)
-
-
-def _seat_step(facts: ValidatorFacts, missing: list[str]) -> UpStep:
+    if missing:
+        bonds = facts.bond * sum(voter not in facts.idle for voter in missing)
+        if not facts.agreed:
+            return UpStep(UpDo.ASK, "the bond and what it risks", bonds)
+        why, bond = "the owner's key pays gas to bond", f"the bonds are {show_tokens(bonds)} tokens"
+        if step := lacking(UpDo.ETHER, why, facts.owner_wei, facts.owner_needs, facts.owner):
+            return step
+        if step := lacking(UpDo.TOKENS, bond, facts.tokens, bonds, facts.owner):
+            return step
+    for voter, wei in facts.voters:
+        if step := lacking(UpDo.ETHER, "a voting key pays the gas of its votes", wei, facts.voter_needs, voter):
+            return step
     if not facts.warm:
         return UpStep(UpDo.WARM, "the process loads its engine and the pool's weights")
-    if missing:
-        voter, idle = missing[0], missing[0] in facts.idle
-        do = UpDo.OPT_IN if idle else UpDo.BOND
-        what = "let the seat" if idle else f"bond {show_tokens(facts.bond)} tokens to let a seat"
-        return UpStep(do, f"{what} of {voter} judge pool {facts.pool}", 0 if idle else facts.bond, voter)
-    return UpStep(UpDo.RUN, f"{len(facts.voters)} seats judge pool {facts.pool}")
+    if not missing:
+        return UpStep(UpDo.RUN, f"{counted(len(facts.voters), 'seat')} in pool {facts.pool}: judging")
+    voter = missing[0]
+    if voter in facts.idle:
+        return UpStep(UpDo.OPT_IN, f"let the seat of {voter} judge pool {facts.pool}", 0, voter)
+    what = f"bond {show_tokens(facts.bond)} tokens to let a seat of {voter} judge pool {facts.pool}"
+    return UpStep(UpDo.BOND, what, facts.bond, voter)

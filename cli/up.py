@@ -5,50 +5,48 @@ where and waits for it.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import typer
 
 from chain.client import ChainClient
-from chain.indexer.records import Seat, Status
+from chain.indexer.records import Pool, Status
 from chain.indexer.state import State, standing_of
 from chain.suite import Suite
-from chain.transactions import Receipt
 from cli.diagnose import unserved_pools
 from cli.hardware import gpus
 from cli.init import make_profile
-from cli.output import counted, fields, seconds
+from cli.output import counted, emit, fields, seconds
+from cli.plan import confirm
 from cli.pool_document import fetch_pool_config
 from cli.process import UpProcess, isolation_words, joined_config
 from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.session import Session, ask_access, check_access, open_session
 from cli.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
-from cli.views import open_rounds
+from cli.views import open_rounds, terms_for_node
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.waits import WAITS
 from runtime.diagnose import ServiceView, WatchLimits
 from runtime.keystore import address_of, ensure_key, open_key
+from runtime.presence import last_line
 from validator.config import READY, UNSERVED
 
 if TYPE_CHECKING:
-    from chain.contracts import ContractCall
     from cli.authorisations import Invite
-    from protocol.accounts import LocalAccount
 
+F = TypeVar("F", NodeFacts, ValidatorFacts)
 ETHER = 10**18
-ONBOARDING_GAS = 700_000
-"""Registering, staking and joining, with room."""
-WORKING_GAS = 5_000_000
-"""Some eighty files of a node, or forty lanes of a voter."""
-BONDING_GAS = 500_000
-"""Approving and bonding a seat, with room; for each voting key."""
+# Gas with room: registering, staking and joining; approving and bonding a seat, for each voting key; some eighty files
+# of a node, or forty lanes of a voter.
+ONBOARDING_GAS, BONDING_GAS, WORKING_GAS = 700_000, 500_000, 5_000_000
 _LOCAL_CHAINS = frozenset({31337})
 _ETHER_FAUCETS = {84532: "https://docs.base.org/base-chain/tools/network-faucets"}
 _CONSENT_SECONDS = 3600
@@ -58,13 +56,13 @@ _FUNDS_SECONDS, _PAUSED_SECONDS, _WARM_SECONDS, _REMIND_SECONDS, _REPORT_SECONDS
 class LocalFaucet:
     """A development chain (anvil) lets anybody set balances and send as anybody."""
 
-    def __init__(self, suite: "Suite") -> None:
+    def __init__(self, suite: Suite) -> None:
         self._suite = suite
         self._ask = suite.client.request
 
     @classmethod
-    def of(cls, suite: "Suite") -> "LocalFaucet | None":
-        """That of the suite's chain; None on a chain where ether or tokens could be worth anything."""
+    def of(cls, suite: Suite) -> "LocalFaucet | None":
+        """Return that of the suite's chain; None on a chain where ether or tokens could be worth anything."""
         if suite.client.chain_id not in _LOCAL_CHAINS or not suite.deployment.token.ours:
             return None
         version = str(suite.client.w3.client_version)
@@ -86,99 +84,40 @@ class LocalFaucet:
             self._ask("anvil_stopImpersonatingAccount", [owner])
 
 
-def ether_hint(chain_id: int) -> str:
-    """Where ether for gas comes from."""
-    faucet = _ETHER_FAUCETS.get(chain_id)
-    return f"free from {faucet}" if faucet else "from whoever has some on that chain"
-
-
-def get_ether(suite: Suite, address: str, missing: int, why: str) -> None:
-    """Return once the address has `missing` wei more than now."""
-    have = suite.client.balance(address)
-    if (faucet := LocalFaucet.of(suite)) is not None:
-        faucet.ether(address, max(have + 3 * missing, ETHER))
-        typer.echo(f"gas for {address}: from the local chain")
+def get_funds(suite: Suite, step: UpStep) -> None:
+    """Return once the key has the ether or tokens that a step says it lacks."""
+    chain, address, missing = suite.client.chain_id, step.address, step.amount
+    balance: Callable[[str], int]
+    if step.do is UpDo.TOKENS:
+        balance, amount = suite.token.balance_of, show_tokens(missing)
+        what, where = f"{amount} tokens", f" (contract {suite.token.address})"
+        source = f"; whoever has some runs `muster keys send --to {address} --amount {amount}`"
+    else:
+        balance, what, where = suite.client.balance, f"{missing / ETHER:.6f} ETH on chain {chain}", ""
+        faucet = _ETHER_FAUCETS.get(chain)
+        source = f" (free from {faucet})" if faucet else " (from whoever has some on that chain)"
+    have = balance(address)
+    if (local := LocalFaucet.of(suite)) is not None:
+        if step.do is UpDo.TOKENS:
+            local.tokens(address, missing)
+        else:
+            local.ether(address, max(have + 3 * missing, ETHER))
+        typer.echo(f"{what} for {address}: from the local chain")
         return
-    what = f"{missing / ETHER:.6f} ETH on chain {suite.client.chain_id}"
-    _ask(f"{why}: send {what} to {address} ({ether_hint(suite.client.chain_id)})")
-    _wait(f"{what} at {address}", lambda: suite.client.balance(address) >= have + missing)
-
-
-def get_tokens(suite: Suite, address: str, missing: int, why: str) -> None:
-    """Return once the address has `missing` base units more than now."""
-    have = suite.token.balance_of(address)
-    if (faucet := LocalFaucet.of(suite)) is not None:
-        faucet.tokens(address, missing)
-        typer.echo(f"{show_tokens(missing)} tokens for {address}: from the local chain")
-        return
-    what, amount = f"{show_tokens(missing)} tokens", show_tokens(missing)
-    source = f"whoever has some runs `muster keys send --to {address} --amount {amount}`"
-    _ask(f"{why}: send {what} (contract {suite.token.address}) to {address}; {source}")
-    _wait(f"{what} at {address}", lambda: suite.token.balance_of(address) >= have + missing)
-
-
-def _ask(line: str) -> None:
-    typer.echo(f"{line}\nThis goes on by itself once it is there; Ctrl-C stops it, and it can be run again.")
-
-
-def _wait(what: str, there: Callable[[], bool]) -> None:
-    with WAITS.on(what):
-        while not there():
+    typer.echo(f"{step.why}: send {what}{where} to {address}{source}")
+    typer.echo("This goes on by itself once it is there; Ctrl-C stops it, and it can be run again.")
+    with WAITS.on(f"{what} at {address}"):
+        while balance(address) < have + missing:
             time.sleep(_FUNDS_SECONDS)
 
 
-def take_shared(step: UpStep, suite: Suite, keys: Iterable[tuple[str, ProfileKey]]) -> bool:
-    """Take the step if it is one of these: make `keys` (what for → key), get ether or tokens. Raises ConfigError for
-    STOP: only a person can change that."""
-    if step.do is UpDo.STOP:
-        raise ConfigError(*_split(step.why))
-    if step.do is UpDo.MAKE_KEYS:
-        for what, key in keys:
-            typer.echo(f"{what}'s key: {ensure_key(key.keystore, key.password_file)} in {key.keystore}")
-    elif step.do is UpDo.ETHER:
-        get_ether(suite, step.address, step.amount, step.why)
-    elif step.do is UpDo.TOKENS:
-        get_tokens(suite, step.address, step.amount, step.why)
-    else:
-        return False
-    return True
-
-
-def _split(why: str) -> tuple[str, str]:
-    for mark in (": ", "; "):
-        what, found, hint = why.partition(mark)
-        if found:
-            return what, hint
-    return why, ""
-
-
-def earned_line(state: State, pool: int, node: str, now: int, said: str = "") -> str:
-    """A node's files and pay so far, before the first file what its worker `said` last; `now` is chain time."""
-    account, files = state.accounts.get((pool, node)), state.submissions_of(pool, node)
-    if account is None or not files:
-        return "no file handed in yet" + (f"; the worker says: {said}" if said else "")
-    count, rate = Counter(file.status for file in files), state.pools[pool].terms.rate
-    waiting, accepted = count[Status.PENDING], count[Status.ACCEPTED]
-    refused = len(files) - waiting - accepted
-    claimable = state.claimable_units(pool, node, now) * rate
-    return (
-        f"files: {accepted} accepted, {refused} refused, {waiting} being checked · earned "
-        f"{show_tokens(account.units_awarded * rate)} tokens, paid {show_tokens(account.paid)}, "
-        f"claimable {show_tokens(claimable)}"
-    )
-
-
-def seats_line(state: State, owner: str) -> str:
-    """What the seats of an owner earned and lost so far, losses not hidden behind earnings."""
-    seats = [seat for seat in state.seats.values() if seat.owner == owner]
-    earned, lost = sum(seat.earned for seat in seats), sum(seat.penalised for seat in seats)
-    active = sum(seat.active for seat in seats)
-    return f"{counted(active, 'seat')} active · fees {show_tokens(earned)} tokens, penalties {show_tokens(lost)} tokens"
+# ---- Before anything else
 
 
 def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
-    """Raises ConfigError if there is neither a profile nor a URL, or the profile is of another role or pool;
-    IntegrityError if the chain does not bear out what the service says."""
+    """Return the profile of a role; without one, write that of the pool whose service is at `url`. Raises ConfigError
+    if there is neither a profile nor a URL, or the profile is of another role or pool; IntegrityError if the chain does
+    not bear out what the service says."""
     path = profile_path(role)
     if not path.exists():
         if url is None:
@@ -209,14 +148,13 @@ def check_machine(profile: Profile) -> None:
         raise ConfigError(what, 'install the driver, or set device = "cpu" under [engine] in the profile')
     if not profile.service:
         return
+    view = ServiceView(profile.service, allow_private=True)
     try:
-        view = ServiceView(profile.service, allow_private=True)
-        try:
-            offset = view.look().clock_offset
-        finally:
-            view.close()
+        offset = view.look().clock_offset
     except MusterError:
         return  # the service is down: the process waits for it
+    finally:
+        view.close()
     if abs(offset) > WatchLimits().clock_seconds:
         raise ConfigError(f"this machine's clock is {offset:+.0f} s off the service's", "timedatectl set-ntp true")
 
@@ -230,278 +168,306 @@ def check_scoring(config: PoolConfig) -> None:
     quick_check()
 
 
-# ---- A node
+def load_invite(path: Path, session: Session, pool: int, node: str) -> "Invite":
+    """Return the invite in a file. Raises ConfigError, IntegrityError unless the pool's owner signed it for `node`."""
+    from cli.authorisations import Invite
+
+    given, chain, now = load_document(path, Invite), session.client.chain_id, session.client.now()
+    wanted = Invite(chain_id=chain, contract=session.suite.pools.address, pool=pool, node=node, expiry=now)
+    given.check(wanted, session.pool(pool).owner, path)
+    return given
 
 
-@dataclass
-class NodeUp:
-    """One node on its way into its profile's pool. `wanted`: the stake that was asked for, in base units (0: the pool's
-    least)."""
+# ---- Step by step
 
-    profile: Profile
-    wanted: int = 0
-    invite: "Invite | None" = None
-    yes: bool = False
-    session: Session = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.session = open_session(self.profile.deployment, self.profile.rpc)
+class Up(ABC, Generic[F]):
+    """Somebody on the way to working for its profile's pool. `process` runs once it can."""
+
+    def __init__(self, profile: Profile, yes: bool = False) -> None:
+        assert profile.pool is not None, "open_up_profile checked it"
+        self.profile, self.yes, self.pool = profile, yes, profile.pool
+        self.session = open_session(profile.deployment, profile.rpc)
+        self.process: UpProcess | None = None
+
+    @abstractmethod
+    def facts(self) -> F:
+        """Return what chain and files say now."""
+
+    @abstractmethod
+    def next_step(self, facts: F) -> UpStep: ...
+
+    @abstractmethod
+    def keys(self) -> dict[str, ProfileKey]:
+        """Return the keys that it needs, the one with the money first, by what each is for."""
+
+    @abstractmethod
+    def terms(self, facts: F, amount: int) -> tuple[str, str]:
+        """Return what somebody who stakes or bonds `amount` agrees to, and the question."""
+
+    @abstractmethod
+    def send(self, facts: F, step: UpStep, suite: Suite) -> str:
+        """Take a step on chain as the key with the money; return what came of it."""
+
+    @abstractmethod
+    def work(self) -> int:
+        """Run the process until it ends, and report when something changes; return its exit code."""
+
+    def prepare(self) -> F:
+        """Take every step until the process can work; return the facts then. Raises ConfigError if it cannot be."""
+        while (step := self.next_step(facts := self.facts())).do is not UpDo.RUN:
+            self.take(facts, step)
+        return facts
+
+    def take(self, facts: F, step: UpStep) -> None:
+        """Take one step. Raises ConfigError for what only a person can change, ContractError for a refusal."""
+        if step.do is UpDo.STOP:
+            raise ConfigError(step.why)
+        if step.do is UpDo.MAKE_KEYS:
+            for what, key in self.keys().items():
+                typer.echo(f"{what}'s key: {ensure_key(key.keystore, key.password_file)} in {key.keystore}")
+        elif step.do in (UpDo.ETHER, UpDo.TOKENS):
+            get_funds(self.session.suite, step)
+        elif step.do is UpDo.ASK:
+            terms, question = self.terms(facts, step.amount)
+            typer.echo(terms)
+            confirm(question)
+            write_atomic(self.agreement, f"{int(time.time())}\n".encode())
+        elif step.do is UpDo.WAIT:
+            typer.echo(step.why)
+            time.sleep(_PAUSED_SECONDS)
+        elif step.do is UpDo.WARM:
+            self.warm(step)
+        else:
+            what, key = next(iter(self.keys().items()))
+            account = open_key(key.keystore, key.password_file, f"{what} key")
+            client = ChainClient(self.session.client.provider.urls, self.session.client.chain_id, account)
+            typer.echo(f"{step.why}: {self.send(facts, step, Suite(client, self.session.deployment, check=False))}")
+            client.close()
+
+    def warm(self, step: UpStep) -> None:
+        raise NotImplementedError
 
     @property
-    def pool(self) -> int:
-        assert self.profile.pool is not None, "open_up_profile checked it"
-        return self.profile.pool
+    def agreement(self) -> Path:
+        """A file that says that the pool's terms were agreed to."""
+        return self.profile.home / f"agreed-{self.pool}-{self.pool_of(self.session.state()).config_hash.hex()[:16]}"
 
-    @property
-    def node_key(self) -> ProfileKey:
-        if self.profile.node is None:
+    def pool_of(self, state: State) -> Pool:
+        if self.pool not in state.pools:
+            raise ConfigError(f"there is no pool {self.pool} on this deployment", "correct `pool` in the profile")
+        return state.pools[self.pool]
+
+    def run(self, dry_run: bool, as_json: bool) -> None:
+        """Do all of it, or say what is next. Exits with the process's code unless that is 0."""
+        if dry_run:
+            step = self.next_step(self.facts())
+            shown = {"dry_run": True, "next": step.do.value, "why": step.why, "amount": step.amount}
+            emit(shown, as_json, lambda: f"next: {step.do.value}: {step.why}\ndry run: nothing was done")
+            return
+        check_machine(self.profile)
+        try:
+            self.prepare()
+            code = self.work()
+        finally:
+            if self.process is not None:
+                self.process.stop()
+        if code:
+            raise typer.Exit(code)
+
+    def _attend(self, process: UpProcess, report: Callable[[], str], due: Callable[[], str] = lambda: "") -> int:
+        """Run the process, and print its report whenever that changes."""
+        shown = ""
+
+        def tell() -> None:
+            nonlocal shown
+            try:
+                line = report()
+            except MusterError as error:
+                line = f"trouble: {error}; the process goes on by itself"
+            if line != shown:
+                shown = line
+                typer.echo(line)
+
+        return process.run(tell, _REPORT_SECONDS, due)
+
+
+class NodeUp(Up[NodeFacts]):
+    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least); `invite`: the file of an
+    invite."""
+
+    def __init__(self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None) -> None:
+        super().__init__(profile, yes)
+        if profile.node is None:
             raise ConfigError("the profile names no key of the node", "add a table [node], or: muster init operator")
-        return self.profile.node
+        self.wanted, self.node_key, self.invite = wanted, profile.node, None
+        if invite is not None and not self.node_key.keystore.exists():
+            raise MusterError("an invite is for a node that has a key", "run this without --invite first")
+        if invite is not None:
+            self.invite = load_invite(invite, self.session, self.pool, address_of(self.node_key.keystore))
 
-    # ---- Looking
+    def keys(self) -> dict[str, ProfileKey]:
+        return {"operator": self.profile.key, "node": self.node_key}
+
+    def next_step(self, facts: NodeFacts) -> UpStep:
+        return next_node_step(facts)
 
     def facts(self) -> NodeFacts:
-        """What chain and files say now."""
         if not (self.profile.key.keystore.exists() and self.node_key.keystore.exists()):
             return NodeFacts(self.pool)
         operator, node = address_of(self.profile.key.keystore), address_of(self.node_key.keystore)
         client, state = self.session.client, self.session.state()
-        pool = state.pools.get(self.pool)
-        if pool is None:
-            raise ConfigError(f"there is no pool {self.pool} on this deployment", "correct `pool` in the profile")
-        known, price = state.nodes.get(node), client.gas_price()
-        return NodeFacts(
-            self.pool,
+        price = client.gas_price()
+        return node_facts(
+            state,
+            self.pool_of(state),
             operator,
             node,
-            agreed=self.yes or self._agreement(pool.config_hash).exists(),
+            agreed=self.yes or self.agreement.exists(),
             operator_wei=client.balance(operator),
             operator_needs=ONBOARDING_GAS * price,
             node_wei=client.balance(node),
             node_needs=WORKING_GAS * price,
             tokens=self.session.suite.token.balance_of(operator),
-            registered_to=known.operator if known else "",
-            stake=known.stake if known else 0,
-            least=pool.terms.minStake,
             wanted=self.wanted,
-            standing=standing_of(state.accounts.get((self.pool, node))),
-            pool_status=pool.status,
-            invite_only=pool.terms.inviteOnly,
             invited=self.invite is not None,
-            elsewhere=known.pool if known and known.pool not in (0, self.pool) else 0,
         )
 
-    def _agreement(self, config_hash: bytes) -> Path:
-        return self.profile.home / f"agreed-{self.pool}-{config_hash.hex()[:16]}"
-
-    # ---- Acting
-
-    def prepare(self) -> NodeFacts:
-        """Take every step until the node can work; the facts then. Raises ConfigError if it cannot be."""
-        while True:
-            facts = self.facts()
-            step = next_node_step(facts)
-            if step.do is UpDo.RUN:
-                return facts
-            self.take(facts, step)
-
-    def take(self, facts: NodeFacts, step: UpStep) -> None:
-        """One step. Raises ConfigError for what only a person can change, ContractError for a refusal."""
-        keys = (("operator", self.profile.key), ("node", self.node_key))
-        if take_shared(step, self.session.suite, keys):
-            return
-        if step.do is UpDo.ASK:
-            self._ask(step.amount)
-        elif step.do is UpDo.WAIT:
-            typer.echo(step.why)
-            time.sleep(_PAUSED_SECONDS)
-        else:
-            self._send(facts, step)
-
     def pool_config(self) -> PoolConfig:
-        """The pool's configuration document. Raises UnreachableError, IntegrityError."""
+        """Return the pool's configuration document. Raises UnreachableError, IntegrityError."""
         pool = self.session.state().pools[self.pool]
         return fetch_pool_config(self.profile.service or pool.service_url, pool.config_hash)
 
-    def _ask(self, stake: int) -> None:
-        from cli.plan import confirm
-        from cli.views import terms_for_node
-
-        state, now = self.session.state(), self.session.client.now()
-        pool = state.pools[self.pool]
+    def terms(self, facts: NodeFacts, amount: int) -> tuple[str, str]:
         config = self.pool_config()
         check_scoring(config)
-        typer.echo(terms_for_node(state, pool, config, stake, now))
-        confirm("Register, stake and join under these terms?")
-        write_atomic(self._agreement(pool.config_hash), f"{int(time.time())}\n".encode())
+        state, now = self.session.state(), self.session.client.now()
+        terms = terms_for_node(state, state.pools[self.pool], config, amount, now)
+        return terms, "Register, stake and join under these terms?"
 
-    def _send(self, facts: NodeFacts, step: UpStep) -> None:
-        operator = self._as(open_key(self.profile.key.keystore, self.profile.key.password_file, "operator key"))
-        call: ContractCall[Receipt]
+    def send(self, facts: NodeFacts, step: UpStep, suite: Suite) -> str:
         if step.do is UpDo.REGISTER:
-            expiry = operator.client.now() + _CONSENT_SECONDS
+            expiry = suite.client.now() + _CONSENT_SECONDS
             node = open_key(self.node_key.keystore, self.node_key.password_file, "node key")
-            consent = operator.stakes.sign_consent(node, facts.operator, expiry)
-            call = operator.stakes.register_node(facts.node, step.amount, expiry, consent)
+            consent = suite.stakes.sign_consent(node, facts.operator, expiry)
+            call = suite.stakes.register_node(facts.node, step.amount, expiry, consent)
         elif step.do is UpDo.DEPOSIT:
-            call = operator.stakes.deposit(facts.node, step.amount)
+            call = suite.stakes.deposit(facts.node, step.amount)
         elif self.invite is not None and facts.invite_only:
-            call = operator.pools.join_with_invite(self.pool, facts.node, self.invite.expiry, self.invite.signature)
+            call = suite.pools.join_with_invite(self.pool, facts.node, self.invite.expiry, self.invite.signature)
         else:
-            call = operator.pools.join(self.pool, facts.node)
+            call = suite.pools.join(self.pool, facts.node)
         receipt = call.send()
-        typer.echo(f"{step.why}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
-        operator.client.close()
-
-    def _as(self, account: "LocalAccount") -> Suite:
-        from chain.client import ChainClient
-
-        client = ChainClient(self.session.client.provider.urls, self.session.client.chain_id, account)
-        return Suite(client, self.session.deployment, check=False)
+        return f"block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}"
 
     def work(self) -> int:
-        """Run the worker until it ends, and report when something changes or is missing; return its exit code."""
         path = joined_config(self.profile, unattended=True)
         typer.echo(isolation_words(path))
-        process, shown = UpProcess("worker", self.profile, path), [""]
+        process = self.process = UpProcess("worker", self.profile, path)
 
-        def report() -> None:
-            from runtime.presence import last_line
-
-            try:
-                facts = self.facts()
-                step = next_node_step(facts)
-                state, now = self.session.state(), self.session.client.now()
-                lines = [earned_line(state, self.pool, facts.node, now, last_line(process.log_path))]
-                if step.do not in (UpDo.RUN, UpDo.STOP):
-                    lines.append(f"to do: {step.why}; run `muster node up` again to see to it")
-            except MusterError as error:
-                lines = [f"trouble: {error}; the worker goes on by itself"]
-            if lines != shown:
-                shown[:] = lines
-                typer.echo("\n".join(lines))
+        def report() -> str:
+            facts, state, now = self.facts(), self.session.state(), self.session.client.now()
+            step = next_node_step(facts)
+            line = earned_line(state, self.pool, facts.node, now, last_line(process.log_path))
+            if step.do in (UpDo.RUN, UpDo.STOP):
+                return line
+            return f"{line}\nto do: {step.why}; run `muster node up` again to see to it"
 
         process.start()
-        return process.run(report, _REPORT_SECONDS)
+        return self._attend(process, report)
 
 
-def load_invite(path: Path | None, up: NodeUp) -> "Invite | None":
-    """The invite in a file, checked against pool and owner. Raises ConfigError, IntegrityError."""
-    from cli.authorisations import Invite
-    from protocol.encoding import load_document
-
-    if path is None:
-        return None
-    if not up.node_key.keystore.exists():
-        raise MusterError("an invite is for a node that has a key", "run this without --invite first")
-    given, session = load_document(path, Invite), up.session
-    pools, node = session.suite.pools.address, address_of(up.node_key.keystore)
-    now, owner = session.client.now(), session.pool(up.pool).owner
-    wanted = Invite(chain_id=session.client.chain_id, contract=pools, pool=up.pool, node=node, expiry=now)
-    given.check(wanted, owner, path)
-    return given
-
-
-# ---- A validator
+def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) -> NodeFacts:
+    """Return what the chain's state says of a node and the pool that it is to join; `more`: other fields."""
+    known = state.nodes.get(node)
+    return NodeFacts(
+        pool.pool,
+        operator,
+        node,
+        registered_to=known.operator if known else "",
+        stake=known.stake if known else 0,
+        least=pool.terms.minStake,
+        standing=standing_of(state.accounts.get((pool.pool, node))),
+        pool_status=pool.status,
+        invite_only=pool.terms.inviteOnly,
+        elsewhere=known.pool if known and known.pool not in (0, pool.pool) else 0,
+        **more,
+    )
 
 
-@dataclass
-class ValidatorUp:
-    """One validator on its way to judging its profile's pool. The process is started as soon as it is to become
-    warm."""
+def earned_line(state: State, pool: int, node: str, now: int, newest: str = "") -> str:
+    """Return a node's files and pay so far, before the first file the `newest` line of its worker's log; `now` is chain
+    time."""
+    account, files = state.accounts.get((pool, node)), state.submissions_of(pool, node)
+    if account is None or not files:
+        return "no file handed in yet" + (f"; the worker says: {newest}" if newest else "")
+    count, rate = Counter(file.status for file in files), state.pools[pool].terms.rate
+    waiting, accepted = count[Status.PENDING], count[Status.ACCEPTED]
+    earned, claimable = account.units_awarded * rate, state.claimable_units(pool, node, now) * rate
+    return (
+        f"files: {accepted} accepted, {len(files) - waiting - accepted} refused, {waiting} being checked · earned "
+        f"{show_tokens(earned)} tokens, paid {show_tokens(account.paid)}, claimable {show_tokens(claimable)}"
+    )
 
-    profile: Profile
-    yes: bool = False
-    session: Session = field(init=False)
-    process: UpProcess | None = None
-    _since: str = ""
-    _said: tuple[str, float] = ("", 0.0)
 
-    def __post_init__(self) -> None:
-        self.session = open_session(self.profile.deployment, self.profile.rpc)
-        if not self.profile.voters:
+class ValidatorUp(Up[ValidatorFacts]):
+    """One validator. Its process is started as soon as it is to become warm."""
+
+    def __init__(self, profile: Profile, yes: bool = False) -> None:
+        super().__init__(profile, yes)
+        self._since, self._told = "", ("", 0.0)
+        if not profile.voters:
             raise ConfigError("the profile names no voting key", "add a table [[voters]], or: muster init validator")
 
-    @property
-    def pool(self) -> int:
-        assert self.profile.pool is not None, "open_up_profile checked it"
-        return self.profile.pool
+    def keys(self) -> dict[str, ProfileKey]:
+        return {"owner": self.profile.key} | {f"voter {n}": key for n, key in enumerate(self.profile.voters, 1)}
 
-    # ---- Looking
+    def next_step(self, facts: ValidatorFacts) -> UpStep:
+        return next_validator_step(facts)
+
+    @property
+    def ready(self) -> Path:
+        """The file that appears once the process can judge."""
+        return self.profile.home / READY
 
     def facts(self) -> ValidatorFacts:
-        """What chain, files and process say now."""
-        if not all(key.keystore.exists() for key in (self.profile.key, *self.profile.voters)):
+        if not all(key.keystore.exists() for key in self.keys().values()):
             return ValidatorFacts(self.pool)
-        owner = address_of(self.profile.key.keystore)
-        voters = [address_of(one.keystore) for one in self.profile.voters]
+        owner, *voters = (address_of(key.keystore) for key in self.keys().values())
         client, state = self.session.client, self.session.state()
-        pool = state.pools.get(self.pool)
-        if pool is None:
-            raise ConfigError(f"there is no pool {self.pool} on this deployment", "correct `pool` in the profile")
-        price, seats = client.gas_price(), [seat for seat in state.seats.values() if seat.active]
-        ours = {seat.voter: seat for seat in seats if seat.owner == owner}
+        pool, price = self.pool_of(state), client.gas_price()
+        seats = {seat.voter: seat for seat in state.seats.values() if seat.active and seat.voter in voters}
+        ours = {voter: seat.groups for voter, seat in seats.items() if seat.owner == owner}
+        seated = frozenset(voter for voter, groups in ours.items() if pool.validator_group in groups)
         return ValidatorFacts(
             self.pool,
             owner,
             tuple((voter, client.balance(voter)) for voter in voters),
-            agreed=self.yes or self._agreement.exists(),
+            agreed=self.yes or self.agreement.exists(),
             owner_wei=client.balance(owner),
             owner_needs=BONDING_GAS * len(voters) * price,
             voter_needs=WORKING_GAS * price,
             tokens=self.session.suite.token.balance_of(owner),
             bond=self.session.suite.seats.bond(),
-            seated=frozenset(voter for voter in voters if _judges(ours.get(voter), pool.validator_group)),
-            idle=frozenset(v for v in voters if v in ours and not _judges(ours[v], pool.validator_group)),
-            foreign=frozenset(seat.voter for seat in seats if seat.voter in voters and seat.owner != owner),
+            seated=seated,
+            idle=frozenset(ours) - seated,
+            foreign=frozenset(seats) - frozenset(ours),
             warm=self.process is not None and self.ready.exists(),
             pool_status=pool.status,
         )
 
-    @property
-    def ready(self) -> Path:
-        """Appears once the process can judge."""
-        return self.profile.home / READY
-
-    @property
-    def _agreement(self) -> Path:
-        return self.profile.home / f"agreed-{self.pool}"
-
-    # ---- Acting
-
-    def prepare(self) -> None:
-        """Take every step until all seats judge. Raises ConfigError if that cannot be."""
-        while (step := next_validator_step(facts := self.facts())).do is not UpDo.RUN:
-            self.take(facts, step)
-
-    def take(self, facts: ValidatorFacts, step: UpStep) -> None:
-        """One step. Raises ConfigError for what only a person can change, ContractError for a refusal."""
-        voters = ((f"voter {number}", key) for number, key in enumerate(self.profile.voters, 1))
-        if take_shared(step, self.session.suite, (("owner", self.profile.key), *voters)):
-            return
-        if step.do is UpDo.ASK:
-            self._ask(facts, step.amount)
-        elif step.do is UpDo.WARM:
-            self._warm(step)
-        else:
-            self._bond(step)
-
-    def _ask(self, facts: ValidatorFacts, bonds: int) -> None:
-        from cli.plan import confirm
-
-        pool, values = self.session.state().pools[self.pool], self.session.suite.params.values()
+    def terms(self, facts: ValidatorFacts, amount: int) -> tuple[str, str]:
+        pool, values = self.pool_of(self.session.state()), self.session.suite.params.values()
         terms = {
             "pool": self.pool,
-            "bond": f"{show_tokens(bonds)} tokens for {len(facts.voters)} seats",
+            "bond": f"{show_tokens(amount)} tokens for {counted(len(facts.voters), 'seat')}",
             "fee": f"{show_tokens(pool.terms.fee)} tokens per file and seat that votes with the outcome",
             "a vote against the outcome": f"costs {show_tokens(values['minorityPenalty'])} tokens",
             "a vote that is missing": f"costs {show_tokens(values['withheldPenalty'])} tokens: keep it running",
             "a planted file let pass": f"costs {show_tokens(values['canarySlash'])} tokens",
             "a vote is due": f"within {seconds(pool.terms.commitWindow)}",
         }
-        typer.echo(fields(terms))
-        confirm("Bond under these terms, once the process can judge?")
-        write_atomic(self._agreement, f"{int(time.time())}\n".encode())
+        return fields(terms), "Bond under these terms, once the process can judge?"
 
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
@@ -511,69 +477,51 @@ class ValidatorUp:
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 
-    def _warm(self, step: UpStep) -> None:
+    def warm(self, step: UpStep) -> None:
+        """Start the process, or wait for it. Why it is not ready yet is printed when that changes, and every minute."""
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")
-            self._since, self._said = time.strftime("%H:%M:%S"), ("", time.monotonic())
+            self._since, self._told = time.strftime("%H:%M:%S"), ("", time.monotonic())
             self.start()
-        else:
-            self.process.check()
-            self._say_why()
-            time.sleep(_WARM_SECONDS)
-
-    def _say_why(self) -> None:
-        """What the process, which tries again by itself, says of why it is not ready: when that changes, and every
-        minute."""
-        why, (said, when) = unserved_pools(self.profile.home).get(str(self.pool), ""), self._said
-        if why != said or time.monotonic() >= when + _REMIND_SECONDS:
-            self._said = why, time.monotonic()
+            return
+        self.process.check()
+        why, (told, when) = unserved_pools(self.profile.home).get(str(self.pool), ""), self._told
+        if why != told or time.monotonic() >= when + _REMIND_SECONDS:
+            self._told = why, time.monotonic()
             typer.echo(f"waiting for the process to be ready since {self._since}" + (f": {why}" if why else ""))
+        time.sleep(_WARM_SECONDS)
 
-    def _bond(self, step: UpStep) -> None:
-        client = ChainClient(
-            self.session.client.provider.urls,
-            self.session.client.chain_id,
-            open_key(self.profile.key.keystore, self.profile.key.password_file, "owner key"),
-        )
-        seats, state = Suite(client, self.session.deployment, check=False).seats, self.session.state()
-        wanted = state.pools[self.pool].validator_group
+    def send(self, facts: ValidatorFacts, step: UpStep, suite: Suite) -> str:
+        state = self.session.state()
+        group = state.pools[self.pool].validator_group
         if step.do is UpDo.BOND:
-            number = seats.open_seat(step.address, [wanted]).send()
+            number = suite.seats.open_seat(step.address, [group]).send()
         else:
             number = next(seat.seat for seat in state.seats.values() if seat.active and seat.voter == step.address)
-            seats.opt_in(number, wanted).send()
-        typer.echo(f"{step.why}: seat {number}, from the next epoch on")
-        client.close()
+            suite.seats.opt_in(number, group).send()
+        return f"seat {number}, from the next epoch on"
 
     def work(self) -> int:
-        """Run the process until it ends, and report what the seats earned whenever that changes; return its exit code.
-        Asked to stop, it first opens the votes that are due."""
+        """Asked to stop, the process first opens the votes that are due."""
         if self.process is None:
             self.start()
-        process, shown = self.process, [""]
+        assert self.process is not None
 
-        def report() -> None:
-            try:
-                line = seats_line(self.session.state(), self.facts().owner)
-            except MusterError as error:
-                line = f"trouble: {error}; the process goes on by itself"
-            if line != shown[0]:
-                shown[0] = line
-                typer.echo(line)
+        def report() -> str:
+            owner = address_of(self.profile.key.keystore)
+            seats = [seat for seat in self.session.state().seats.values() if seat.owner == owner]
+            fees, lost = (show_tokens(sum(getattr(seat, name) for seat in seats)) for name in ("earned", "penalised"))
+            active = counted(sum(seat.active for seat in seats), "seat")
+            return f"{active} active · fees {fees} tokens, penalties {lost} tokens"
 
-        assert process is not None
-        return process.run(report, _REPORT_SECONDS, self.votes_due)
+        return self._attend(self.process, report, self.votes_due)
 
     def votes_due(self) -> str:
         """Return which votes of this owner's seats are not opened yet, in words; empty when none is."""
         state, owner = self.session.state(), address_of(self.profile.key.keystore)
         seats = [seat.seat for seat in state.seats.values() if seat.owner == owner and not seat.closed]
-        due = [one for seat in seats for one in open_rounds(state, seat) if not one["revealed"]]
+        due = [vote for seat in seats for vote in open_rounds(state, seat) if not vote["revealed"]]
         if not due:
             return ""
         lost = show_tokens(self.session.suite.params.values()["withheldPenalty"])
         return f"{counted(len(due), 'vote')} not opened yet; each that is missing costs {lost} tokens"
-
-
-def _judges(seat: Seat | None, wanted: int) -> bool:
-    return seat is not None and wanted in seat.groups

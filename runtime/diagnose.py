@@ -359,7 +359,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "stake_low": ("pool", "muster node join --stake"),
     "stake_frozen": ("pool", "see `muster node status` for the file; dispute it in time if you are wronged"),
     "ejected": ("pool", "`muster why` says why; the rest of the stake can be withdrawn"),
-    "seat_out": ("pool", "muster validator bond, or bond another"),
+    "seat_out": ("pool", "muster validator judge --voter ADDRESS bonds another"),
     "key_stale": ("pool", "muster pool set-service, or start the service with the key that is named"),
     "process_gone": ("service", "see its log and exit code; start it"),
     "process_in_trouble": ("service", "its log names what and the cure"),

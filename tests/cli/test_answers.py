@@ -210,7 +210,7 @@ def test_a_validator_is_answered_five_questions() -> None:
         "seat 5 lost 0.00000001 tokens at file 0 of pool 1: it accepted a file that was reject: weights"
     ]
     todo = flat(answers.todo)
-    assert "seat 5 lacks 0.00000001 tokens of its bond: muster validator bond --seat 5" in todo
+    assert "seat 5 lacks 0.00000001 tokens of its bond: muster validator judge --seat 5" in todo
     assert "take the bond of seat 6: muster validator leave --seat 6" in todo
     assert "gas for fewer than 10 lanes is left" in todo
 

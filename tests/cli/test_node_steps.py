@@ -101,7 +101,7 @@ def test_whatever_is_there_it_ends_at_work_or_at_a_reason(facts: NodeFacts) -> N
         ({"standing": Standing.EJECTED}, "ejected"),
         ({"standing": Standing.REMOVED}, "removed"),
         ({"pool_status": "closing"}, "takes no more work"),
-        ({"elsewhere": 2, "standing": Standing.NOT_JOINED}, "muster node leave --pool 2"),
+        ({"elsewhere": 2, "standing": Standing.NOT_JOINED}, "in pool 2; leave it first: muster node leave"),
         ({"invite_only": True, "standing": Standing.NOT_JOINED}, "--invite"),
     ],
 )

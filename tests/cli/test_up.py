@@ -87,7 +87,7 @@ def test_what_a_bond_risks_is_shown_before_it_is_asked_for(
     home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("cli.plan.confirm", asked.append)
+    monkeypatch.setattr("cli.up.confirm", asked.append)
     way = ValidatorUp(open_up_profile("validator", service.url, None))
     for expected in (UpDo.MAKE_KEYS, UpDo.ASK):
         step = next_validator_step(facts := way.facts())
