@@ -23,7 +23,7 @@ from cli.init import make_profile
 from cli.output import counted, emit, fields, seconds
 from cli.plan import confirm
 from cli.pool_document import fetch_pool_config
-from cli.process import UpProcess, isolation_words, joined_config
+from cli.process import UpProcess, isolation_words, write_config
 from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.session import Session, ask_access, check_access, open_session
 from cli.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
@@ -361,7 +361,7 @@ class NodeUp(Up[NodeFacts]):
         return f"block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}"
 
     def work(self) -> int:
-        path = joined_config(self.profile, unattended=True)
+        path = write_config(self.profile, "worker", unattended=True)
         typer.echo(isolation_words(path))
         process = self.process = UpProcess("worker", self.profile, path)
 
@@ -471,7 +471,7 @@ class ValidatorUp(Up[ValidatorFacts]):
 
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
-        path = joined_config(self.profile, unattended=True)
+        path = write_config(self.profile, "validator", unattended=True)
         for told in (self.ready, self.profile.home / UNSERVED):
             told.unlink(missing_ok=True)
         self.process = UpProcess("validator", self.profile, path)

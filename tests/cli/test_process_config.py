@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.process import joined_config, profile_config
+from cli.process import profile_config, write_config
 from cli.profile import load_profile, profile_path
 from cli.up import open_up_profile
 from orchestrator.config import OrchestratorConfig
@@ -49,7 +49,7 @@ def test_what_the_profile_says_of_a_process_goes_before(service: StubService) ->
     path.write_text(path.read_text().replace('password_file = "keys/node.password"\n', ""))
     assert load_document(profile_config("worker"), WorkerConfig).node.password_file is None
     with pytest.raises(ConfigError, match="has no password file"):
-        joined_config(open_up_profile("operator", None, None), unattended=True)
+        write_config(open_up_profile("operator", None, None), "worker", unattended=True)
 
 
 def owner_profile(folder: Path, suite: Deployed, **changes: Any) -> Path:

@@ -9,7 +9,6 @@ from typer.main import get_command
 
 from cli.main import app
 from cli.pool_ref import PoolRef
-from cli.process import _listening
 from cli.profile import Profile, ProfileKey, _command_defaults, option_values
 from protocol.errors import ConfigError
 
@@ -59,9 +58,16 @@ def test_a_second_pool_does_not_take_over_the_service_of_the_first(tmp_path: Pat
     assert not service.keys() & _command_defaults(create, second, "create").keys()
 
 
-def test_what_a_seat_judges_is_not_taken_from_a_profile(tmp_path: Path) -> None:
-    bond = get_command(app).commands["validator"].commands["bond"]  # type: ignore[attr-defined]
-    assert "pool" not in _command_defaults(bond, option_values(owner(tmp_path, pool=1)), "bond")
+def test_a_seat_judges_the_profiles_pool_unless_a_group_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = get_command(app).commands["validator"].commands["judge"]  # type: ignore[attr-defined]
+    values = option_values(owner(tmp_path, pool=1))
+    for words, named in ((["--stop"], True), (["--group", "qwen"], False), (["--group=qwen"], False)):
+        monkeypatch.setattr("sys.argv", ["muster", "validator", "judge", *words])
+        found = _command_defaults(judge, values, "judge")
+        assert ("pool" in found) is named
+        assert not named or found["pool"]() == ["1@https://pool.example"]
 
 
 def test_a_service_url_that_is_none_leaves_the_pools_number(tmp_path: Path) -> None:
@@ -70,8 +76,8 @@ def test_a_service_url_that_is_none_leaves_the_pools_number(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("url", "listening"),
+    ("url", "port"),
     [("http://127.0.0.1:8123", {"port": 8123}), ("https://pool.example:8443", {}), ("http://pool.example", {})],
 )
-def test_a_service_without_a_proxy_listens_where_its_url_says(url: str, listening: dict[str, int]) -> None:
-    assert _listening(url) == listening
+def test_a_service_without_a_proxy_listens_where_its_url_says(url: str, port: dict[str, int]) -> None:
+    assert listening(url) == port
