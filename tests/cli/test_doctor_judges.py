@@ -8,10 +8,11 @@ import pytest
 
 from cli import checks
 from cli.checks import GIB, WHY, Check, RpcLook, judge_rpc
-from cli.doctor import Examination, examine, judge_speed
+from cli.doctor import Examination, examine
 from cli.hardware import Gpu
 from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey
+from cli.speeds import judge_speed
 from tests.cli.muster import CLOSED, make_key
 from tests.conftest import TOKEN, Deployed
 
