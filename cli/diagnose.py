@@ -23,7 +23,7 @@ from protocol.files import user_cache, write_atomic
 from runtime import diagnose
 from runtime.diagnose import Alarm, ServiceFacts, ServiceView, WatchLimits, free_bytes, surroundings
 from runtime.keystore import address_of
-from runtime.presence import crash_message, last_line, last_sign, runs, stalled
+from runtime.presence import crash_message, last_line, last_sign, log_of, runs, stalled
 
 if TYPE_CHECKING:
     from chain.indexer.records import Submission
@@ -94,22 +94,22 @@ def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Status
     return StatusPart("service", found)
 
 
-def look_at_process(home: Path | None, role: str) -> StatusPart:
-    """Look at the process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
+def look_at_process(home: Path | None) -> StatusPart:
+    """Look at a process on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
     finished files that wait to be handed in; of a validator `unserved`, why pools cannot be judged, by their
     numbers, `retained`, the files that it retains for juries, and `engines`, with what it judges."""
     from validator.config import ENGINES, RETAINED
 
     if home is None:
         return StatusPart("process", None, "it is not known where its home is: muster init")
-    path, retained, engines = home / "logs" / f"{role}.log", _document(home / RETAINED), _document(home / ENGINES)
+    retained, engines = _document(home / RETAINED), _document(home / ENGINES)
     try:
         kept: Facts = {name: int(retained[name]) for name in ("files", "bytes", "oldest")}
         kept |= {name: printable(str(retained[name]), 500) for name in ("where", "problem")}
     except (ValueError, KeyError, TypeError):
         kept = {}
     facts = {
-        "log": last_line(path),
+        "log": last_line(log_of(home)),
         "unsubmitted": len(list(home.glob("*/journal/*.json"))),
         "unserved": unserved_pools(home),
         "retained": kept,
@@ -117,7 +117,7 @@ def look_at_process(home: Path | None, role: str) -> StatusPart:
     }
     if runs(home):
         return StatusPart("process", facts)
-    seen = last_sign(home, path)
+    seen = last_sign(home)
     why = "it does not run on this machine" if seen else "it was never started on this machine"
     if seen and (message := crash_message(home)):
         why += f"; its last message: {message}"
@@ -146,9 +146,11 @@ def home_of(role: Role, address: str) -> Path | None:
     profile = find_profile(role)
     if profile is None:
         return None
-    keys = (profile.node,) if role == "operator" else (profile.key, *profile.voters)
+    keys, home = (profile.key, *profile.voters), profile.home / "validator"
+    if role == "operator":
+        keys, home = (profile.node,) if profile.node else (), profile.home / "worker"
     try:
-        return profile.home if any(key and address_of(key.keystore) == address for key in keys) else None
+        return home if any(address_of(key.keystore) == address for key in keys) else None
     except MusterError:
         return None
 
@@ -166,7 +168,7 @@ def look_at(
     chain's facts."""
     of = node or seats_of or ""
     service, home = look_at_service(url, endpoint, of), home_of(role, who)
-    process = look_at_process(home, "worker" if role == "operator" else role)
+    process = look_at_process(home)
     config = chain.facts.get("config", "") if chain.facts else ""
     around, finished = look_around(service, url, home, config, node, seats_of)
     health = look_at_service(url, HEALTH).facts if url and not service.down else None

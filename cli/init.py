@@ -92,7 +92,8 @@ def make_profile(
         service=access.url if access else owned.url,
         rpc=rpc or (",".join(access.rpc) if access else None),
         home=(home or platformdirs.user_data_path("muster") / role).absolute(),
-        cache=user_cache("weights"),
+        # An isolated worker can write to its cache, which a validator must not trust.
+        cache=user_cache("node-weights" if role == "operator" else "weights"),
         **{name: file.absolute() for name, file in files.items() if file is not None},
     )
     with explained(f"write {path}", "check the folder, or set MUSTER_PROFILE"):

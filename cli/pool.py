@@ -409,7 +409,7 @@ def status(look: PoolReading) -> None:
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
     home = home_of(pool)
     around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
-    looks = {role: look_at_process(home / role, role) for role in ("orchestrator", "trainer")} if home else {}
+    looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
     missing = "" if service.down else pool_without_null_model(url, known)
     found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)

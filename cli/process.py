@@ -25,6 +25,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.files import explained, write_atomic
 from runtime.entry import Exit
 from runtime.keystore import address_of
+from runtime.presence import log_of
 from runtime.supervisor import Child, Supervisor
 from sandbox.policy import Wanted
 from storage.s3 import S3Settings
@@ -51,7 +52,8 @@ def profile_config(process: str) -> Path:
 
 def write_config(profile: Profile, process: str, unattended: bool = False) -> Path:
     """Write what the profile says of a process, anew at every start; `unattended`: nobody is there to be asked for a
-    password. An owner's processes have homes of their own within the profile's."""
+    password. Every process has a home of its own within the profile's: an isolated one can write to it, and must not
+    be able to change its configuration or its log."""
     path = profile.home / f"{process}.json"
     values = _values(profile, process, unattended) | getattr(profile, process)
     with explained(f"write {path}", "check `home` in the profile"):
@@ -63,8 +65,9 @@ def _values(profile: Profile, process: str, unattended: bool) -> dict[str, Any]:
     deployment, pool = _needed(profile, "deployment"), _needed(profile, "pool")
     s3 = load_document(_needed(profile, "s3"), S3Settings) if profile.role == "owner" else None
     session, service = open_session(deployment, profile.rpc), profile.service
+    common: dict[str, Any] = {"home": str(profile.home / process), "deployment": str(deployment), "pool": pool}
     with closing(session.client):
-        common = {"deployment": str(deployment), "rpc": list(session.client.provider.urls), "pool": pool}
+        common["rpc"] = list(session.client.provider.urls)
         if profile.role == "owner":
             config = PoolConfig.load(_needed(profile, "pool_config"))
         else:
@@ -72,7 +75,7 @@ def _values(profile: Profile, process: str, unattended: bool) -> dict[str, Any]:
             service = service or session.state().pools[pool].service_url or _needed(profile, "service")
             config = fetch_pool_config(service, session.suite.court.terms_of(pool).configHash)
     if s3 is not None:
-        common |= {"home": str(profile.home / process), "s3": s3.model_dump(mode="json")}
+        common["s3"] = s3.model_dump(mode="json")
     if process == "orchestrator":
         return common | {
             "pool_config": str(profile.pool_config),
@@ -82,7 +85,6 @@ def _values(profile: Profile, process: str, unattended: bool) -> dict[str, Any]:
             **listening(service),
         }
     computing = {
-        "home": str(profile.home),
         "cache": str(profile.cache),
         "orchestrator": service or _needed(profile, "service"),
         "allow_private_sources": profile.allow_private_sources,
@@ -123,7 +125,7 @@ class UpProcess:
     def __init__(self, role: str, profile: Profile, config: Path) -> None:
         argv = [sys.executable, "-P", "-m", f"{role}.main", "--config", str(config)]
         env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"} | torch_environment(profile.engine.threads)
-        self.log_path = profile.home / "logs" / f"{role}.log"
+        self.log_path = log_of(profile.home / role)
         final = frozenset({Exit.DONE, Exit.EJECTED})
         self._child = Child(role, argv, self.log_path, env, max_restarts=20, final_exits=final)
         self._supervisor = Supervisor(lambda line: typer.echo(line))

@@ -428,7 +428,7 @@ class ValidatorUp(Up[ValidatorFacts]):
     @property
     def ready(self) -> Path:
         """The file that appears once the process can judge."""
-        return self.profile.home / READY
+        return self.profile.home / "validator" / READY
 
     def facts(self) -> ValidatorFacts:
         if not all(key.keystore.exists() for key in self.keys().values()):
@@ -472,7 +472,7 @@ class ValidatorUp(Up[ValidatorFacts]):
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
         path = write_config(self.profile, "validator", unattended=True)
-        for told in (self.ready, self.profile.home / UNSERVED):
+        for told in (self.ready, self.ready.with_name(UNSERVED)):
             told.unlink(missing_ok=True)
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
@@ -485,7 +485,7 @@ class ValidatorUp(Up[ValidatorFacts]):
             self.start()
             return
         self.process.check()
-        why, (told, when) = unserved_pools(self.profile.home).get(str(self.pool), ""), self._told
+        why, (told, when) = unserved_pools(self.ready.parent).get(str(self.pool), ""), self._told
         if why != told or time.monotonic() >= when + _REMIND_SECONDS:
             self._told = why, time.monotonic()
             typer.echo(f"waiting for the process to be ready since {self._since}" + (f": {why}" if why else ""))

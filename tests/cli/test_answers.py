@@ -27,7 +27,7 @@ from cli.views import node_view, open_rounds, pool_view, seat_view
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
 from runtime.diagnose import Facts, WatchLimits, surroundings
-from runtime.presence import STALLED, last_line
+from runtime.presence import CRASH_MESSAGE, STALLED, last_line, log_of
 from tests.cli.muster import CLOSED, Muster
 from tests.cli.test_views import NODE, OWNER, drawn, make_state, make_sub
 from tests.conftest import Deployed
@@ -374,23 +374,25 @@ def test_a_service_that_is_down_or_not_named_is_a_part_that_is_down() -> None:
 
 
 def test_a_running_process_holds_its_lock(tmp_path: Path) -> None:
-    home = tmp_path / "operator"
-    assert "not known" in look_at_process(None, "worker").down
-    assert "never started" in look_at_process(home, "worker").down
+    home = tmp_path / "operator" / "worker"
+    assert "not known" in look_at_process(None).down
+    assert "never started" in look_at_process(home).down
     (home / "chain" / "journal").mkdir(parents=True)
     (home / "chain" / "journal" / "1.json").write_text("{}")
-    (home / "logs").mkdir()
-    (home / "logs" / "worker.log").write_text("one\n\x1b[31mtwo\n")
+    log_of(home).parent.mkdir()
+    log_of(home).write_text("one\n\x1b[31mtwo\n")
     lock = FileLock(home / "chain" / "events.sqlite.lock")
     lock.acquire()
-    running = look_at_process(home, "worker")
+    running = look_at_process(home)
     assert running.down == ""
     assert running.facts == {"log": "?[31mtwo", "unsubmitted": 1, "unserved": {}, "retained": {}, "engines": []}
     lock.release()
-    stopped = look_at_process(home, "worker")
+    stopped = look_at_process(home)
     assert "does not run" in stopped.down
     assert abs(stopped.seen - time.time()) < 60
-    assert last_line(tmp_path / "none") == ""
+    assert "its last message: ?[31mtwo" in stopped.down
+    (home / CRASH_MESSAGE).symlink_to(log_of(home))
+    assert last_line(tmp_path / "none") == last_line(home / CRASH_MESSAGE) == "", "an isolated process made the link"
 
 
 def test_the_commands_answer_while_chain_and_service_are_down(shared_suite: Deployed, tmp_path: Path) -> None:

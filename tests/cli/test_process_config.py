@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.process import profile_config, write_config
-from cli.profile import load_profile, profile_path
+from cli.process import UpProcess, profile_config, write_config
+from cli.profile import find_profile, load_profile, profile_path
 from cli.up import open_up_profile
 from orchestrator.config import OrchestratorConfig
 from protocol.encoding import load_document
@@ -38,6 +38,15 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
     validator = load_document(profile_config("validator"), ValidatorConfig)
     assert (len(validator.voters), validator.engine.dtype) == (1, "bfloat16")
     assert validator.home != worker.home
+    # An isolated worker can write to its home and cache: it must not reach its configuration, log or key there, nor
+    # the weights that a validator judges with.
+    profile = find_profile("operator")
+    assert profile is not None
+    log = UpProcess("worker", profile, profile_config("worker")).log_path
+    for path in (profile_config("worker"), log, worker.node.keystore):
+        assert not path.is_relative_to(worker.home)
+        assert not path.is_relative_to(worker.cache)
+    assert not validator.cache.is_relative_to(worker.cache)
 
 
 @pytest.mark.usefixtures("home", "pool")

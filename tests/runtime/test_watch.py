@@ -23,6 +23,7 @@ from protocol.errors import ConfigError
 from protocol.version import VERSION
 from runtime import watch
 from runtime.diagnose import WatchConfig, Webhook
+from runtime.presence import log_of
 from runtime.watch import (
     CLEAR_AFTER,
     EVENTS,
@@ -161,8 +162,8 @@ def test_a_process_that_is_killed_is_named_by_the_next_look(
     deployed: Deployed, service: FailingService, tmp_path: Path
 ) -> None:
     home = tmp_path / "worker"
-    (home / "logs").mkdir(parents=True)
-    (home / "logs" / "worker.log").write_text("INFO claim\nERROR the GPU has fallen off the bus\n")
+    log_of(home).parent.mkdir(parents=True)
+    log_of(home).write_text("INFO claim\nERROR the GPU has fallen off the bus\n")
     watcher = Watcher(watch_config(deployed, service, tmp_path, process=home))
 
     def raised() -> set[str]:

@@ -101,6 +101,25 @@ def test_a_key_in_a_folder_that_the_worker_reads_is_refused() -> None:
     assert worker_policy(config(node=inside), Mode.PLAIN).folder == Path("/srv/worker"), "it hides nothing anyway"
 
 
+def test_a_configuration_that_the_worker_could_rewrite_is_refused() -> None:
+    """It could turn its own isolation off for the next start."""
+    with pytest.raises(
+        ConfigError, match=r"worker\.json is in /srv/worker, which the isolated worker can read and change"
+    ):
+        worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker/worker.json"))
+    assert worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker.json")).mounts
+
+
+def test_images_are_copied_through_no_link_of_an_earlier_worker(tmp_path: Path) -> None:
+    given = config(home=str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home" / ".cache").symlink_to(tmp_path / "elsewhere")
+    make("python")
+    _bring_images(given)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_paths_start_where_the_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = config(home="home", cache="cache", deployment="d.json", node={"keystore": "k.json", "password_file": "p"})
