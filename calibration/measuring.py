@@ -36,7 +36,7 @@ from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Rollout
 from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
-from runtime.logs import start_logging
+from runtime.entry import start_logging
 from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:

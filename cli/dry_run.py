@@ -7,22 +7,19 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from calibration.dry_run import Draw as Draw
-from calibration.dry_run import DryRunFile, Judged, judge_file, make_file
+from calibration.dry_run import DryRunFile, Judged
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views import MEANING
 from protocol.amounts import TOKEN, show_tokens
-from protocol.config import ChecksConfig, PoolConfig
+from protocol.config import ChecksConfig
 from protocol.errors import MusterError, first_line
 from protocol.lifetime import die_with_parent
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Measurement
-from runtime.logs import start_logging
-from runtime.process import EngineConfig
+from runtime.entry import start_logging
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +27,7 @@ _END_SECONDS = 10.0
 
 
 def alone(what: str, seconds: float, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `function` returns or raises in a new process with this one's environment. `what` names it in errors: it
+    """Return or raise what `function` does in a new process with this one's environment. `what` names it in errors: it
     fails with a MusterError if it takes more than `seconds`, or its process dies."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -70,22 +67,6 @@ def _told(sender: Connection, parent: int, function: Callable[..., Any], args: A
         answer = None, MusterError(first_line(error), "check the path, its permissions and the room on its disk")
     sender.send(answer)
     sender.close()
-
-
-LONGEST_SECONDS = 4 * 3600.0
-
-
-def make_alone(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> DryRunFile:
-    """`make_file` in a process of its own. Raises MusterError."""
-    return alone(f"making a file with {engine.name}", LONGEST_SECONDS, make_file, config, engine, weights, work)
-
-
-def judge_alone(
-    config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: DryRunFile, draw: Draw
-) -> Judged:
-    """`judge_file` in a process of its own. Raises MusterError."""
-    what = f"judging with {engine.name}"
-    return alone(what, LONGEST_SECONDS, judge_file, config, engine, weights, work, made, draw)
 
 
 _CURES = {
@@ -144,50 +125,48 @@ def _figure(name: str, measured: Measurement, limit: Measurement) -> dict[str, A
 
 
 def dry_run_text(view: dict[str, Any]) -> str:
-    """The same for people."""
-    head = fields(
-        {
-            "file": f"{view['rows']} rollouts, {view['units']} output tokens of policy step {view['step']}, "
-            f"{view['bytes']} bytes",
-            "made": f"in {seconds(view['made_seconds'])} with {_engine(view['worker'])}",
-            "judged": f"in {seconds(view['judged_seconds'])} with {_engine(view['verifier'])}, "
-            f"{view['audited']} rollouts audited",
-        }
+    """Return the same for people."""
+    maker, judge = (
+        f"{seconds(view[took])} with {view[who]['name']} {view[who]['version']}, "
+        f"{view[who]['dtype']} on {view[who]['device']}"
+        for took, who in (("made_seconds", "worker"), ("judged_seconds", "verifier"))
     )
-    body = table(["check", "says", "figure", "measured", "limit", "of the limit"], _rows(view["findings"]))
-    return "\n\n".join([head, body, "\n".join(_outcome(view))])
-
-
-def _rows(findings: list[dict[str, Any]]) -> list[list[str]]:
+    head = {
+        "file": f"{view['rows']} rollouts, {view['units']} output tokens of policy step {view['step']}, "
+        f"{view['bytes']} bytes",
+        "made": f"in {maker}",
+        "judged": f"in {judge}, {view['audited']} rollouts audited",
+    }
     rows = []
-    for finding in findings:
+    for finding in view["findings"]:
         first = [finding["check"], finding["code"]]
-        for figure in finding["figures"] or [None]:
-            rows.append([*first, *(_cells(figure) if figure else ["", "", "", ""])])
-            first = ["", ""]
-    return rows
+        rows += [
+            [*(first if number == 0 else ["", ""]), *_cells(figure)]
+            for number, figure in enumerate(finding["figures"] or [None])
+        ]
+    lines = [f"verdict: {view['verdict']}: {view['meaning']}"]
+    lines += [f"  {finding['check']}: {finding['note']}" for finding in view["findings"] if finding["note"]]
+    if view["accepted"]:
+        hourly, when = f"{view['pay_per_hour'] / TOKEN:.2f}", seconds(view["payable_after"])
+        lines.append(
+            f"would have been paid: {show_tokens(view['pay'])} tokens, {when} after acceptance; {hourly} an hour at "
+            "this pace"
+        )
+    else:
+        lost = show_tokens(view["at_stake"])
+        lines.append(f"would have been paid: nothing; a refused file costs the stake, {lost} or more")
+        lines.append(f"what to do: {view['cure']}")
+    body = table(["check", "says", "figure", "measured", "limit", "of the limit"], rows)
+    return "\n\n".join([fields(head), body, "\n".join(lines)])
 
 
-def _cells(figure: dict[str, Any]) -> list[str]:
+def _cells(figure: dict[str, Any] | None) -> list[str]:
+    if figure is None:
+        return ["", "", "", ""]
+    measured, limit = (
+        f"{value:.4g}" if isinstance(value := figure[name], int | float) else str(value)
+        for name in ("measured", "limit")
+    )
     way = "at least " if figure["figure"] == "least_probability" else "below "
     share = "" if figure["share"] is None else f"{figure['share']:.1%}" if figure["share"] < 1000 else "> 1000"
-    return [figure["figure"], _number(figure["measured"]), way + _number(figure["limit"]), share]
-
-
-def _number(value: Measurement) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
-
-
-def _outcome(view: dict[str, Any]) -> list[str]:
-    lines = [f"verdict: {view['verdict']}: {view['meaning']}"]
-    lines += [f"  {one['check']}: {one['note']}" for one in view["findings"] if one["note"]]
-    if view["accepted"]:
-        pay, hourly = show_tokens(view["pay"]), f"{view['pay_per_hour'] / TOKEN:.2f}"
-        when = seconds(view["payable_after"])
-        return [*lines, f"would have been paid: {pay} tokens, {when} after acceptance; {hourly} an hour at this pace"]
-    lost = f"would have been paid: nothing; a refused file costs the stake, {show_tokens(view['at_stake'])} or more"
-    return [*lines, lost, f"what to do: {view['cure']}"]
-
-
-def _engine(info: dict[str, str]) -> str:
-    return f"{info['name']} {info['version']}, {info['dtype']} on {info['device']}"
+    return [figure["figure"], measured, way + limit, share]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from runtime.process import EngineConfig
 
 app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
-_CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
+_CONSENT_SECONDS, _PAPER_SECONDS, _LONGEST_SECONDS = 3600, 86_400, 4 * 3600.0
 
 
 # ---- Working
@@ -100,7 +100,8 @@ def dry_run(
     """Make one file from the pool's weights and judge it as validators would, without key, stake or sending.
 
     Exit code 1 if it would be refused."""
-    from cli.dry_run import Draw, dry_run_text, dry_run_view, judge_alone, make_alone
+    from calibration.dry_run import Draw, judge_file, make_file
+    from cli.dry_run import alone, dry_run_text, dry_run_view
     from cli.profile import find_profile
     from cli.up import check_scoring
     from protocol.files import user_cache
@@ -124,9 +125,10 @@ def dry_run(
     finally:
         client.close()
     typer.echo(f"making {config.work.rows} rollouts with {maker.name}, {maker.dtype} on {maker.device}", err=True)
-    made = make_alone(config, maker, weights, work)
+    made = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
     typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
-    judged = judge_alone(config, judge, weights, work, made, draw)
+    what = f"judging with {judge.name}"
+    judged = alone(what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, draw)
     view = dry_run_view(work, made, judged, terms, config.checks)
     emit(view, look.json, lambda: dry_run_text(view))
     if not view["accepted"]:

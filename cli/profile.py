@@ -245,8 +245,8 @@ def name_model_folder(path: Path, folder: Path) -> None:
 
 
 _ROLE_OF: "dict[str, Role]" = {"node": "operator", "validator": "validator", "pool": "owner"}
+# Commands that take no defaults: they make profiles or networks, or act with keys of their own
 _WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "deploy", "governance"})
-"""Commands that take no defaults: they make profiles or networks, or act with keys of their own."""
 
 
 def profile_defaults(app: typer.Typer) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from engines.runtime import torch_environment
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
-from runtime.entry import run_role
-from runtime.logs import start_logging
+from runtime.entry import run_role, start_logging
 from runtime.process import Daemon, make_home, start
 from sandbox import launch
 from sandbox.bubblewrap import python_mounts
@@ -27,8 +26,7 @@ from worker.config import WorkerConfig
 from worker.signer import SOCKET, SignerServer, SigningRules
 
 log = logging.getLogger("muster.isolation")
-INSIDE = "MUSTER_ISOLATED"
-"""Set for a worker that is inside already."""
+INSIDE = "MUSTER_ISOLATED"  # set for a worker that is inside already
 _CACHE = ".cache"
 _PROCESSES, _OPEN_FILES = 4096, 65536
 
