@@ -8,7 +8,7 @@ from typing import Any
 from chain.contracts import DRAW_REACH
 from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
 from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
-from cli.output import clock, fields, seconds, table
+from cli.output import clock, counted, fields, seconds, table
 from protocol.amounts import TOKEN, show_tokens
 from protocol.config import PoolConfig
 from protocol.errors import printable
@@ -471,7 +471,7 @@ def earnings(state: State, pool: Pool, now: int) -> str:
         return "unknown: nobody's work was accepted here in the last hour"
     since = max(now - _HOUR, pool.steps[0].time if pool.steps else now - _HOUR)
     hourly = statistics.median(units.values()) * pool.terms.rate * _HOUR // max(1, now - since)
-    return f"{hourly / TOKEN:.2f} tokens an hour, by the last hour of {len(units)} working nodes (median)"
+    return f"{hourly / TOKEN:.2f} tokens an hour, by the last hour of {counted(len(units), 'working node')} (median)"
 
 
 def penalty_cause(penalty: dict[str, Any]) -> str:

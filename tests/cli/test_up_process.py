@@ -68,6 +68,15 @@ def test_a_process_that_dies_is_started_again_until_it_is_done(
     assert said.count("worker restarted") == 2
 
 
+def test_why_it_died_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up = process(tmp_path, "import os, sys\nif os.path.exists('once'): sys.exit(0)\nopen('once', 'w')\n"
+                 "print('muster: another process works in /home/m')\nsys.exit(2)")  # fmt: skip
+    up._child.argv = ["env", "-C", str(tmp_path), *up._child.argv]
+    up.start()
+    assert up.run(lambda: None, 10.0) == 0
+    assert "worker died (exit 2): muster: another process works in /home/m; restart in" in capsys.readouterr().out
+
+
 def test_an_ejected_worker_is_not_started_again(tmp_path: Path) -> None:
     up, starts = counted(tmp_path, Exit.EJECTED)
     up.start()

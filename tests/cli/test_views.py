@@ -6,7 +6,19 @@ import pytest
 
 from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
 from chain.indexer.state import State, group_number
-from cli.views import account_view, due, node_view, pool_phase, pool_view, reason, seat_view, standing, waiting
+from cli.views import (
+    account_view,
+    due,
+    earnings,
+    node_view,
+    penalty_cause,
+    pool_phase,
+    pool_view,
+    reason,
+    seat_view,
+    standing,
+    waiting,
+)
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
@@ -148,6 +160,27 @@ def test_a_seat_shows_its_votes_and_penalties() -> None:
     view = seat_view(state, seat, 0)
     assert (view["groups"], view["pools"]) == (["pool 1", f"group {group_number('qwen3')}"], [1])
     assert (view["drawn"], view["voted"], [p["amount"] for p in view["penalties"]]) == (1, 1, [7])
+
+
+@pytest.mark.parametrize(
+    ("penalty", "words"),
+    [
+        ({"code": Code.REJECT_WEIGHTS, "opened": True}, "it accepted a file that was reject: weights"),
+        ({"code": 0, "opened": True}, "a vote against the outcome"),
+        ({"code": 0, "opened": False}, "no vote was opened in time"),
+        ({"code": 0, "opened": None}, "a vote against the outcome, or none in time"),
+    ],
+)
+def test_a_vote_that_was_wrong_and_one_that_was_late_are_told_apart(penalty: dict[str, Any], words: str) -> None:
+    assert penalty_cause(penalty) == words
+
+
+def test_earnings_are_said_in_hundredths_of_a_token() -> None:
+    state = make_state(make_sub(code=Code.ACCEPT, decided_time=9000, final_time=9100, units=386_569_553_571))
+    assert earnings(state, state.pools[1], 9500) == (
+        "3865.70 tokens an hour, by the last hour of 1 working node (median)"
+    )
+    assert "unknown" in earnings(state, state.pools[1], 20_000)
 
 
 def test_a_pool_says_what_it_is_doing() -> None:
