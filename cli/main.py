@@ -43,7 +43,7 @@ RUN, OWN, VERIFY, LOCAL, ADVANCED = "Run", "Own", "Verify", "Local", "Advanced"
 
 def _version(asked: bool) -> None:
     if asked:
-        from protocol.version import VERSION
+        from protocol import VERSION
 
         typer.echo(f"muster {VERSION}")
         raise typer.Exit

@@ -9,7 +9,7 @@ from enum import Enum
 
 from chain.indexer.state import Standing
 from cli.output import counted
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 
 
 class UpDo(Enum):

@@ -28,8 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from chain import abi
 from chain.deployment import Deployment
 from chain.transactions import price_limit
-from protocol import announcements, signing
+from protocol import signing
 from protocol.accounts import LocalAccount
+from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT, MAX_SECONDS, SKEW_SECONDS
 from protocol.encoding import parse_json
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.http import signing as requests
@@ -121,9 +122,9 @@ class SigningRules:
             if not abs(int(cast(int, at)) - time.time()) <= _CLOCK_SECONDS:
                 raise SignatureRefused("a request of another time", "")
             return
-        if (domain.name, struct) == (announcements.DOMAIN, announcements.STRUCT):
+        if (domain.name, struct) == (ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT):
             pool, url, until = values
-            reach = announcements.MAX_SECONDS + announcements.SKEW_SECONDS
+            reach = MAX_SECONDS + SKEW_SECONDS
             if (pool, url) == (self._pool, self._public_url) and int(cast(int, until)) <= time.time() + reach:
                 return
         raise SignatureRefused(f"a message {struct.partition('(')[0]} of {domain.name}", "")
