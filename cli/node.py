@@ -71,8 +71,8 @@ def up(
 
         run(config)
         return
-    from cli.process import with_isolation
-    from cli.up import NodeUp, open_up_profile
+    from cli.up.process import with_isolation
+    from cli.up.run import NodeUp, open_up_profile
 
     profile = with_isolation(open_up_profile("operator", pool.url if pool else None, rpc), isolation)
     NodeUp(profile, stake or 0, yes, invite).run(dry_run, json)
@@ -101,9 +101,9 @@ def dry_run(
 
     Exit code 1 if it would be refused."""
     from calibration.dry_run import Draw, judge_file, make_file
-    from cli.dry_run import alone, dry_run_text, dry_run_view
     from cli.profile import find_profile
-    from cli.up import check_scoring
+    from cli.up.dry_run import alone, dry_run_text, dry_run_view
+    from cli.up.run import check_scoring
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
@@ -211,9 +211,9 @@ def join(
 ) -> None:
     """Register a node, stake for it and join a pool, as its operator: whatever of this is missing."""
     from cli.authorisations import Consent
-    from cli.steps import node_refusal
-    from cli.up import load_invite, node_facts
-    from cli.views import judging_seats, seats_line
+    from cli.status.views import judging_seats, seats_line
+    from cli.up.run import load_invite, node_facts
+    from cli.up.steps import node_refusal
     from protocol.encoding import load_document
     from runtime.keystore import address_of
 
@@ -384,9 +384,9 @@ def status(
     """Answer whether the network sees the node, what it does, earned, was refused, and what to do next.
 
     It answers what it can when chain, service or process are down, and says which is, since when."""
-    from cli.answers import node_answers
-    from cli.diagnose import look_at, look_at_chain
-    from cli.views import files_text
+    from cli.status.answers import node_answers
+    from cli.status.look import look_at, look_at_chain
+    from cli.status.views import files_text
     from protocol.api.endpoints import NODE
 
     states: list[State] = []
@@ -419,7 +419,7 @@ def status(
 
 def chain_facts(session: "Session", state: "State", node: str, pool: int | None) -> dict[str, Any]:
     """Return what `node_answers` wants of the chain; `pool`: the one that is meant, else the node's."""
-    from cli.views import node_view
+    from cli.status.views import node_view
 
     now = session.client.now()
     view = node_view(state, node, now, pool)
@@ -440,7 +440,7 @@ def chain_facts(session: "Session", state: "State", node: str, pool: int | None)
 
 def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down: str) -> None:
     """What judges published of each refused file that is shown; `down`: why the service cannot be asked, if so."""
-    from cli.diagnose import explain
+    from cli.status.look import explain
 
     for account in view["accounts"]:
         for shown in account["submissions"][-last:]:

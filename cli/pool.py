@@ -207,7 +207,7 @@ def _remember(pool: int) -> str:
 def take_from_local_chain(session: "Session", budget: int, service_key: str | None, dry_run: bool) -> None:
     """Give owner and service what they lack of tokens and gas, where that costs nothing; elsewhere the plan says
     what is missing. A dry run gives the owner as much, since it could not be simulated else."""
-    from cli.up import LocalFaucet
+    from cli.up.run import LocalFaucet
 
     faucet, owner = LocalFaucet.of(session.suite), session.account.address
     if faucet is None:
@@ -266,7 +266,7 @@ app.command("calibrate", _CALIBRATE)(calibrate)
 @app.command("serve", "muster pool serve")
 def serve(config: ProcessConfigOption = None) -> None:
     """Run the pool's service: leases, upload tickets, attestations, the dashboard."""
-    from cli.process import profile_config
+    from cli.up.process import profile_config
     from orchestrator.main import run
 
     run(config or profile_config("orchestrator"))
@@ -287,7 +287,7 @@ def train(
     if sft is not None:
         run_sft(sft)
         return
-    from cli.process import profile_config
+    from cli.up.process import profile_config
 
     run(config or profile_config("trainer"))
 
@@ -364,7 +364,7 @@ def report(
 @app.command("list", "muster pool list")
 def list_pools(look: Reading) -> None:
     """List every pool of the deployment: phase, step, seats, nodes, and where its service answers."""
-    from cli.views import pool_phase, pool_view
+    from cli.status.views import pool_phase, pool_view
     from protocol.errors import printable
 
     session = look.open()
@@ -396,10 +396,10 @@ def status(look: PoolReading) -> None:
     """Answer whether the pool is seen, what it does, what was paid and refused, and what to do next.
 
     It answers what it can when chain or service are down, and says which is, since when."""
-    from cli.answers import StatusLook, StatusPart, pool_answers
-    from cli.diagnose import look_around, look_at_chain, look_at_process, look_at_service
     from cli.pool_document import pool_without_null_model
-    from cli.views import pool_text
+    from cli.status.answers import StatusLook, StatusPart, pool_answers
+    from cli.status.look import look_around, look_at_chain, look_at_process, look_at_service
+    from cli.status.views import pool_text
     from protocol.api.endpoints import STATUS
 
     chain = look_at_chain(look, (look.pool,), lambda session: chain_facts(session, look.number(session)))
@@ -422,7 +422,7 @@ def status(look: PoolReading) -> None:
 
 def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
     """Return what `pool_answers` wants of the chain. Raises ConfigError if there is no such pool."""
-    from cli.views import picked, pool_view, reason
+    from cli.status.views import picked, pool_view, reason
 
     state, now = session.state(), session.client.now()
     view = pool_view(state, pool, now)

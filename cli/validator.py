@@ -56,7 +56,7 @@ def up(
 
         run(config)
         return
-    from cli.up import ValidatorUp, open_up_profile
+    from cli.up.run import ValidatorUp, open_up_profile
 
     ValidatorUp(open_up_profile("validator", pool.url if pool else None, rpc), yes).run(dry_run, json)
 
@@ -160,7 +160,7 @@ def claim(
     seat: Annotated[int | None, typer.Option(min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
     """Settle every vote that is due: fees go to the seat's owner, penalties are taken."""
-    from cli.views import due, jury_duties, seats_of
+    from cli.status.views import due, jury_duties, seats_of
 
     session = by.open()
     state, now, court, juries = session.state(), session.client.now(), session.suite.court, session.suite.juries
@@ -223,9 +223,9 @@ def status(
     """Answer whether the network sees the seats, what they do, earned, lost, and what to do next.
 
     It answers what it can when chain, service or process are down, and says which is, since when."""
-    from cli.answers import seats_answers
-    from cli.diagnose import look_at, look_at_chain
-    from cli.views import seats_text
+    from cli.status.answers import seats_answers
+    from cli.status.look import look_at, look_at_chain
+    from cli.status.views import seats_text
     from protocol.api.endpoints import VALIDATOR
 
     chain = look_at_chain(look, (address,), lambda session: chain_facts(session, session.state(), address))
@@ -240,7 +240,7 @@ def status(
 
 def chain_facts(session: "Session", state: "State", address: str) -> dict[str, Any]:
     """Return what `seats_answers` wants of the chain."""
-    from cli.views import open_rounds, seat_view, seats_of
+    from cli.status.views import open_rounds, seat_view, seats_of
 
     now, seats = session.client.now(), seats_of(state, address)
     views = [seat_view(state, seat, now) for seat in seats]

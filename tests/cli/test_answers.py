@@ -9,8 +9,7 @@ import pytest
 from filelock import FileLock
 
 from chain.indexer.records import Lane, Seat, Slash, Step
-from cli import diagnose
-from cli.answers import (
+from cli.status.answers import (
     QUESTIONS,
     FiveAnswers,
     NodeStage,
@@ -22,8 +21,8 @@ from cli.answers import (
     pool_answers,
     seats_answers,
 )
-from cli.diagnose import LastSeen, look_around, look_at_process, look_at_service
-from cli.views import node_view, open_rounds, pool_view, seat_view
+from cli.status.look import LastSeen, look_around, look_at_process, look_at_service
+from cli.status.views import node_view, open_rounds, pool_view, seat_view
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
 from runtime.diagnose import Facts, WatchLimits, surroundings
@@ -441,7 +440,7 @@ def test_a_full_disk_and_a_device_that_hangs_are_named(
     home = tmp_path / "operator"
     assert around(service, home=home) == "", "a home that is not there yet"
     home.mkdir()
-    monkeypatch.setattr(diagnose, "free_bytes", lambda path: GIB)
+    monkeypatch.setattr("cli.status.look.free_bytes", lambda path: GIB)
     lock = FileLock(home / "events.sqlite.lock")
     lock.acquire()
     (home / STALLED).write_text(f"{time.time() - 9:.0f} a step of the model does not end")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.indexer.state import Standing
-from cli.steps import NodeFacts, UpDo, UpStep
-from cli.steps import next_node_step as next_step
+from cli.up.steps import NodeFacts, UpDo, UpStep
+from cli.up.steps import next_node_step as next_step
 
 NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10, node_needs=5)
 READY = replace(

@@ -9,8 +9,8 @@ from typer.main import get_command
 
 from cli.main import app
 from cli.pool_ref import PoolRef
-from cli.process import listening
 from cli.profile import Profile, ProfileKey, _command_defaults, option_values
+from cli.up.process import listening
 from protocol.errors import ConfigError
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
-from cli.dry_run import alone, dry_run_text, dry_run_view
 from cli.node import engines
 from cli.pool_config import load_terms
+from cli.up.dry_run import alone, dry_run_text, dry_run_view
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId

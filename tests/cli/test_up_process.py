@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from chain.indexer.state import State
-from cli.process import UpProcess
 from cli.profile import Profile, ProfileKey
-from cli.up import earned_line
+from cli.up.process import UpProcess
+from cli.up.run import earned_line
 from protocol.errors import MusterError
 from runtime.entry import Exit
 
@@ -33,7 +33,7 @@ SLEEPING = "import time\nprint('up', flush=True)\ntime.sleep(300)\n"
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The loop takes signals for itself; afterwards they are as before. It looks ten times as often as usual."""
-    monkeypatch.setattr("cli.process._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("cli.up.process._POLL_SECONDS", 0.1)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.steps import UpDo, UpStep, ValidatorFacts
-from cli.steps import next_validator_step as next_step
+from cli.up.steps import UpDo, UpStep, ValidatorFacts
+from cli.up.steps import next_validator_step as next_step
 
 NOTHING = ValidatorFacts(1, bond=100, owner_needs=10, voter_needs=5)
 

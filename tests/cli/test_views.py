@@ -6,7 +6,7 @@ import pytest
 
 from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
 from chain.indexer.state import State, group_number
-from cli.views import (
+from cli.status.views import (
     account_view,
     due,
     earnings,

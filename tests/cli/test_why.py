@@ -3,7 +3,7 @@
 import pytest
 
 from chain.indexer.records import Lane
-from cli.views import MEANING, why_text, why_view
+from cli.status.views import MEANING, why_text, why_view
 from protocol.verdict import Code
 from tests.cli.test_views import COMMITS, VOTES, drawn, make_state, make_sub
 

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from calibration.dry_run import DryRunFile, Judged
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
-from cli.views import MEANING
+from cli.status.views import MEANING
 from protocol.config import ChecksConfig
 from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import MusterError, first_line

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from cli.output import clock, counted, seconds
-from cli.views import penalty_cause, pool_phase
+from cli.status.views import penalty_cause, pool_phase
 from protocol import VERSION, behind
 from protocol.encoding import show_tokens
 from protocol.errors import printable
@@ -203,7 +203,7 @@ def _standing(chain: Facts) -> str:
 
 
 def node_answers(look: StatusLook) -> FiveAnswers:
-    """Answer for a node. The chain's facts: `view` (of cli.views.node_view, or None: not registered), `now` (chain
+    """Answer for a node. The chain's facts: `view` (of views.node_view, or None: not registered), `now` (chain
     time), `wei`, `gas_price`, and of the pool that is meant `pool` (0: none), `status`, `least` stake. The service's:
     its `NodeEntry`. The process's: `log`, `unsubmitted`."""
     view = look.chain.facts["view"] if look.chain.facts else None
@@ -301,7 +301,7 @@ def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
 
 
 def seats_answers(look: StatusLook) -> FiveAnswers:
-    """Answer for an owner or voter of seats. The chain's facts: `seats` (of cli.views.seat_view), `now` (chain time),
+    """Answer for an owner or voter of seats. The chain's facts: `seats` (of views.seat_view), `now` (chain time),
     `epoch`, `bond` (of a full seat), `gas_price`, `voters` (address → wei), `open` (rounds that are not settled: pool,
     lane, seat, committed, revealed). The service's: its `ValidatorView`. The process's: `log`, `unserved`, `retained`,
     `engines`."""
@@ -426,7 +426,7 @@ def pool_answers(look: StatusLook, gone: Mapping[str, str], no_null_model: str =
     """Answer for a pool. `gone`: the owner's processes that do not run on this machine, by their roles, with their last
     messages; `no_null_model`: why no node challenge can convict in the pool, or empty.
 
-    The chain's facts: `view` (of cli.views.pool_view), `free` (base units, not reserved and not owed), `file` (base
+    The chain's facts: `view` (of views.pool_view), `free` (base units, not reserved and not owed), `file` (base
     units of the largest file), `now` and `settle_at` (chain time), `refused` (the newest refused files: sequence, node,
     reason), `slashed` (the newest slashes: sequence, who, amount). The service's: its `RunStatus`."""
     run = None if look.service.down else look.service.facts

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.answers import Facts, StatusLook, StatusPart
 from cli.hardware import existing
 from cli.profile import Role, find_profile
 from cli.session import AnswersOtherwiseError, NotKnownError, Session, ask_service, look_for_chain
+from cli.status.answers import Facts, StatusLook, StatusPart
 from protocol.api.endpoints import HEALTH, OBJECTS, Get
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
