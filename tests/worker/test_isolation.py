@@ -96,7 +96,7 @@ def test_a_path_that_no_mount_can_have_is_named() -> None:
 
 def test_a_key_in_a_folder_that_the_worker_reads_is_refused() -> None:
     inside = {"keystore": "/srv/worker/keys/node.json"}
-    with pytest.raises(ConfigError, match=r"/srv/worker/keys/node\.json is in /srv/worker.*move the key file"):
+    with pytest.raises(ConfigError, match=r"/srv/worker/keys/node\.json is in /srv/worker.*move the file"):
         worker_policy(config(node=inside), Mode.BUBBLEWRAP)
     assert worker_policy(config(node=inside), Mode.PLAIN).folder == Path("/srv/worker"), "it hides nothing anyway"
 
