@@ -1,6 +1,5 @@
 """`muster node`: what a node's operator does, from trying the machine to taking the stake back."""
 
-import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,6 @@ import typer
 from cli.options import (
     Commands,
     DryRunOption,
-    EngineOptions,
     JsonOption,
     NodeOption,
     Paying,
@@ -32,15 +30,10 @@ if TYPE_CHECKING:
     from chain.contracts import ContractCall
     from chain.indexer.state import State
     from cli.authorisations import Consent
-    from cli.profile import Profile
     from cli.session import Session
-    from protocol.config import PoolConfig
-    from protocol.seeds import Work
-    from runtime.pool_client import PoolClient
-    from runtime.process import EngineConfig
 
 app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
-_CONSENT_SECONDS, _PAPER_SECONDS, _LONGEST_SECONDS = 3600, 86_400, 4 * 3600.0
+_CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
 
 
 # ---- Working
@@ -84,14 +77,6 @@ def dry_run(
     worker: Annotated[
         str | None, typer.Option(metavar="ENGINE:DTYPE:DEVICE", help="What makes the file; the profile's if missing.")
     ] = None,
-    verifier: Annotated[
-        str | None, typer.Option(metavar="ENGINE:DTYPE:DEVICE", help="What judges it; transformers if missing.")
-    ] = None,
-    address: Annotated[
-        str | None, address_option("--address", "Node whose problems to draw; a made-up one if missing.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads that compute.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder for weights; the profile's if missing.")] = None,
     allow_private_sources: Annotated[
         bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
@@ -100,92 +85,19 @@ def dry_run(
     """Make one file from the pool's weights and judge it as validators would, without key, stake or sending.
 
     Exit code 1 if it would be refused."""
-    from calibration.dry_run import Draw, judge_file, make_file
     from cli.profile import find_profile
-    from cli.up.dry_run import alone, dry_run_text, dry_run_view
-    from cli.up.run import check_scoring
+    from cli.up.dry_run import dry_run_text, make_and_judge
     from protocol.files import user_cache
-    from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
 
     profile = find_profile("operator")
     folder = cache or (profile.cache if profile else user_cache("weights"))
     private = allow_private_sources or bool(profile and profile.allow_private_sources)
-    client = PoolClient(look.observer(EngineConfig(), user_cache("dry-run"), folder, private), None)
-    try:
-        work = next_work(client, address)
-        pool = client.config.pool
-        terms = client.state.pools[pool].terms
-        config = client.pool_config(20.0)
-        check_scoring(config)
-        maker, judge = engines(config, profile, worker, verifier, threads, batch)
-        typer.echo("fetching the pool's current weights", err=True)
-        weights = client.weights(work)
-        draw = Draw(len(client.state.submissions_of(pool)), secrets.token_bytes(32), terms.auditRate)
-    finally:
-        client.close()
-    typer.echo(f"making {config.work.rows} rollouts with {maker.name}, {maker.dtype} on {maker.device}", err=True)
-    made = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
-    typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
-    what = f"judging with {judge.name}"
-    judged = alone(what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, draw)
-    view = dry_run_view(work, made, judged, terms, config.checks)
+    observer = look.observer(EngineConfig(), user_cache("dry-run"), folder, private)
+    view = make_and_judge(observer, profile, worker)
     emit(view, look.json, lambda: dry_run_text(view))
     if not view["accepted"]:
         raise typer.Exit(1)
-
-
-def next_work(client: "PoolClient", node: str | None) -> "Work":
-    """Return the file that `node` (or one that is made up now) would make next. Raises ConfigError if the pool has no
-    weights, MusterError while no step's seed is confirmed."""
-    from eth_utils.address import to_checksum_address
-
-    from protocol.identity import WorkId
-    from protocol.seeds import Work
-
-    state, pool = client.refresh(), client.pool()
-    if pool is None:
-        have = f"pools are 1 to {max(state.pools)}" if state.pools else "there is no pool yet"
-        raise ConfigError(f"there is no pool {client.config.pool} on this deployment", f"{have}; check --pool")
-    if not pool.steps:
-        what = f"pool {pool.pool} has published no weights yet"
-        raise ConfigError(what, "run this again once its trainer has published policy step 0")
-    seeds = client.seeds(pool.terms.maxLag)
-    if not seeds:
-        raise MusterError(f"no policy step of pool {pool.pool} has a confirmed seed yet", "try again in a few blocks")
-    step = max(seeds)
-    node = node or to_checksum_address(secrets.token_bytes(20))
-    account = state.accounts.get((pool.pool, node))
-    work_id = WorkId(client.pool_id, node, step, account.counter if account else 0)
-    return Work(work_id, seeds[step], pool.steps[step].manifest)
-
-
-def engines(
-    config: "PoolConfig",
-    profile: "Profile | None",
-    worker: str | None,
-    verifier: str | None,
-    threads: int | None,
-    batch: int | None,
-) -> tuple["EngineConfig", "EngineConfig"]:
-    """(the one that makes the file, the one that judges it): the pool's dtype unless another is written; what is not
-    named is the profile's, and sets the environment that both are started in. Raises ConfigError."""
-    from calibration.dry_run import usual_verifier
-    from calibration.plan import EngineSpec
-    from cli.profile import ProfileEngine
-    from engines.runtime import vllm_installed
-    from runtime.process import EngineConfig
-
-    own, dtype = profile.engine if profile else ProfileEngine(), config.model.dtype
-    name = own.name if own.name != "auto" else "vllm" if vllm_installed() else "transformers"
-    given = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
-    threads, batch = threads or own.threads, batch or own.batch
-    EngineOptions(threads=threads).set_threads()
-    made = EngineConfig.model_validate(vars(given) | {"threads": threads, "batch": batch})
-    if verifier is None:
-        return made, usual_verifier(made, dtype)
-    other = EngineSpec.parse(verifier, dtype, "--verifier")
-    return made, EngineConfig.model_validate(vars(other) | {"threads": threads, "batch": batch})
 
 
 # ---- Membership

@@ -5,25 +5,37 @@ An engine keeps global state and memory; both are gone when its process ends.
 
 import multiprocessing
 import os
+import secrets
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
-from calibration.dry_run import DryRunFile, Judged
+import typer
+from eth_utils.address import to_checksum_address
+
+from calibration.dry_run import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
+from calibration.plan import EngineSpec
 from chain.indexer.records import Terms
+from cli.options import EngineOptions
 from cli.output import fields, seconds, table
+from cli.profile import Profile, ProfileEngine
 from cli.status.views import MEANING
-from protocol.config import ChecksConfig
+from cli.up.run import check_scoring
+from engines.runtime import vllm_installed
+from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import TOKEN, show_tokens
-from protocol.errors import MusterError, first_line
+from protocol.errors import ConfigError, MusterError, first_line
 from protocol.files import die_with_parent
+from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Measurement
 from runtime.entry import start_logging
+from runtime.pool_client import PoolClient
+from runtime.process import EngineConfig, ProcessConfig
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_END_SECONDS = 10.0
+_END_SECONDS, _LONGEST_SECONDS = 10.0, 4 * 3600.0
 
 
 def alone(what: str, seconds: float, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -67,6 +79,56 @@ def _told(sender: Connection, parent: int, function: Callable[..., Any], args: A
         answer = None, MusterError(first_line(error), "check the path, its permissions and the room on its disk")
     sender.send(answer)
     sender.close()
+
+
+def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str | None) -> dict[str, Any]:
+    """Make one file as `worker` (ENGINE:DTYPE:DEVICE, the profile's if missing) and judge it; return what came of it.
+    Raises ConfigError, MusterError."""
+    client = PoolClient(observer, None)
+    try:
+        work = next_work(client)
+        terms, config = client.state.pools[observer.pool].terms, client.pool_config(20.0)
+        check_scoring(config)
+        maker, judge = engines(config, profile, worker)
+        typer.echo("fetching the pool's current weights", err=True)
+        weights = client.weights(work)
+        draw = Draw(len(client.state.submissions_of(observer.pool)), secrets.token_bytes(32), terms.auditRate)
+    finally:
+        client.close()
+    typer.echo(f"making {config.work.rows} rollouts with {maker.name}, {maker.dtype} on {maker.device}", err=True)
+    made = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
+    typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
+    what = f"judging with {judge.name}"
+    judged = alone(what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, draw)
+    return dry_run_view(work, made, judged, terms, config.checks)
+
+
+def next_work(client: PoolClient) -> Work:
+    """Return the file that a node of the newest step would make first. Raises ConfigError if the pool has no weights,
+    MusterError while no step's seed is confirmed."""
+    state, pool = client.refresh(), client.pool()
+    if pool is None:
+        have = f"pools are 1 to {max(state.pools)}" if state.pools else "there is no pool yet"
+        raise ConfigError(f"there is no pool {client.config.pool} on this deployment", f"{have}; check --pool")
+    if not pool.steps:
+        what = f"pool {pool.pool} has published no weights yet"
+        raise ConfigError(what, "run this again once its trainer has published policy step 0")
+    seeds = client.seeds(pool.terms.maxLag)
+    if not seeds:
+        raise MusterError(f"no policy step of pool {pool.pool} has a confirmed seed yet", "try again in a few blocks")
+    step, node = max(seeds), to_checksum_address(secrets.token_bytes(20))
+    return Work(WorkId(client.pool_id, node, step, 0), seeds[step], pool.steps[step].manifest)
+
+
+def engines(config: PoolConfig, profile: Profile | None, worker: str | None) -> tuple[EngineConfig, EngineConfig]:
+    """Return the engine that makes the file and the one that judges it; the pool's dtype unless another is written,
+    what is not named is the profile's. Sets the environment that both are started in. Raises ConfigError."""
+    own, dtype = profile.engine if profile else ProfileEngine(), config.model.dtype
+    name = own.name if own.name != "auto" else "vllm" if vllm_installed() else "transformers"
+    given = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
+    EngineOptions(threads=own.threads).set_threads()
+    maker = EngineConfig.model_validate(vars(given) | {"threads": own.threads, "batch": own.batch})
+    return maker, usual_verifier(maker, dtype)
 
 
 _CURES = {
