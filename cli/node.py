@@ -335,7 +335,8 @@ def chain_facts(session: "Session", state: "State", node: str, pool: int | None)
 
     now = session.client.now()
     view = node_view(state, node, now, pool)
-    meant = state.pools.get(pool or (view["pool"] if view else 0))
+    accounts = view["accounts"] if view else []  # of a node that is in no pool, the last one is meant
+    meant = state.pools.get(pool or (view["pool"] if view else 0) or (accounts[-1]["pool"] if accounts else 0))
     wei = session.client.balance(node)
     return {
         "view": view | {"wei": wei} if view else None,

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from cli.output import clock, counted, seconds
-from cli.status.views import penalty_cause, pool_phase
+from cli.status.views import penalty_cause, pool_phase, seats_line
 from protocol import VERSION, behind
 from protocol.encoding import show_tokens
 from protocol.errors import printable
@@ -434,10 +434,10 @@ def pool_answers(look: StatusLook, gone: Mapping[str, str], no_null_model: str =
     status = view.get("status", "")
 
     def seen(_: Facts) -> list[str]:
-        seats, url = view["seats"], printable(view["service"]["url"], 200)
+        url = printable(view["service"]["url"], 200)
         return [
             f"the chain: pool {look.who} is {status}, members: {counted(_members(view), 'node')}; "
-            f"{seats['count']} of {seats['needed']} needed seats judge it",
+            + seats_line(view["seats"]),
             f"the chain: its service is announced at {url}" if url else "the chain: no URL of its service is announced",
         ]
 

@@ -326,7 +326,8 @@ def files_text(account: dict[str, Any], last: int) -> str:
         [f["sequence"], f["step"], f["counter"], f["units"], f["status"], f["reason"] or f["waiting"]] for f in shown
     ]
     evidence = [f"file {f['sequence']}: {line}" for f in shown for line in f.get("evidence", ())]
-    return "\n".join([f"pool {account['pool']}:", table(headers, rows, empty="no submissions yet"), *evidence])
+    head = f"pool {account['pool']}: {account['standing']}"
+    return "\n".join([head, table(headers, rows, empty="no submissions yet"), *evidence])
 
 
 def pool_text(view: dict[str, Any]) -> str:
@@ -341,7 +342,8 @@ def pool_text(view: dict[str, Any]) -> str:
 
 def seats_line(seats: dict[str, Any]) -> str:
     """Return how many seats judge a pool, from its view."""
-    return f"{seats['count']} of {seats['needed']} needed judge {seats['group']}, of {seats['owners']} owners"
+    owners = counted(seats["owners"], "owner")
+    return f"{seats['count']} of {seats['needed']} needed seats judge {seats['group']}, of {owners}"
 
 
 def seats_text(epoch: int, views: list[dict[str, Any]]) -> str:

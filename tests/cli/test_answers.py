@@ -288,7 +288,9 @@ def pool_look() -> StatusLook:
 
 def test_an_owner_is_answered_five_questions() -> None:
     answers = pool_answers(pool_look(), {})
-    assert answers.seen[0] == "the chain: pool 1 is open, members: 1 node; 0 of 11 needed seats judge it"
+    assert (
+        answers.seen[0] == "the chain: pool 1 is open, members: 1 node; 0 of 11 needed seats judge pool 1, of 0 owners"
+    )
     assert answers.doing == [
         "working on policy step 0",
         "the service: training, policy step 3 of 6, files: 1 leased, 2 pending, 3 accepted",

@@ -130,7 +130,7 @@ def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
     stage.muster.ok("pool", "set-service", "--count-seats", "--pool", 1, *owner.options)
     text = stage.muster.ok("pool", "status", "--pool", 1).out
     assert "waiting for its owner to publish policy step 0" in text
-    assert "11 of 11 needed judge pool 1, of 1 owners" in text
+    assert "11 of 11 needed seats judge pool 1, of 1 owner" in text
     stage.muster.ok("pool", "pause", *owner.options, "--pool", 1)
     assert "paused" in stage.muster.ok("pool", "list").out
     stage.muster.ok("pool", "pause", "--end", *owner.options, "--pool", 1)
@@ -155,7 +155,7 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     invited = ("--invite", stage.invite("node"))
     assert "consent is missing" in stage.muster.refused(*order, "--node", node.address, *invited, "--yes")
     stage.muster.ok(*order, *with_key, *invited, "--dry-run")
-    assert "11 of 11 needed judge pool 1" in stage.muster.ok(*order, *with_key, *invited, "--yes").out
+    assert "11 of 11 needed seats judge pool 1" in stage.muster.ok(*order, *with_key, *invited, "--yes").out
     member = ("node", "join", "--pool", 1, *operator.options, "--node", node.address)
     assert "is in pool 1 already" in stage.muster.refused(*member, "--yes")
     stage.muster.ok(*member, "--stake", "0.5", "--yes")

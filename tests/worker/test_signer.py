@@ -244,11 +244,12 @@ def test_refusals_fill_no_log_and_write_no_escapes(
     made: Signing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(signer, "_REQUESTS_A_MINUTE", 10**6)
-    path = "/\x1b]0;owned\x07" + "x" * 5000
+    name = "\x1b]0;owned\x07" + "x" * 5000
+    domain = [name, "1", Suite.chain_id, signing.checked_address(POOLS)]
+    line = json.dumps({"domain": domain, "struct": "A(uint256 b)", "values": [1]}).encode() + b"\n"
     with caplog.at_level("WARNING"):
         for _ in range(60):
-            with pytest.raises(SignatureRefused):
-                sign_request(made.remote, SCOPE, "POST", path, b"{}", time.time())
+            assert said(made, line)["refused"].startswith("a message A of ?]0;owned?xx")
     lines = [record.getMessage() for record in caplog.records]
     assert 0 < len(lines) <= signer._LINES_A_MINUTE
     assert all(line.isprintable() and len(line) < 300 for line in lines)
