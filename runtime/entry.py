@@ -50,8 +50,7 @@ def start_logging() -> None:
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
-    for talkative in ("httpx", "alembic"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def run_main(main: Callable[[], int | None], name: str = "muster", interrupted: str = "interrupted") -> NoReturn:
