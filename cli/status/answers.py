@@ -168,8 +168,8 @@ class NodeStage(Enum):
         "muster node leave"
     )
     EJECTED = (
-        "the node is out for good; a new one needs a new key. What is left of the stake, {stake} tokens: "
-        "muster node leave"
+        "the node is out for good; a new one needs a new key. {stake} tokens of its stake are left: once they are "
+        "unlocked, muster node leave takes them back"
     )
     REMOVED = "ask the pool's owner why it removed the node; the stake of {stake} tokens: muster node leave"
     LEFT_LOCKED = "the stake of {stake} tokens unlocks {free}: run muster node leave again then"
@@ -183,9 +183,10 @@ def node_stage(chain: Facts, finished: bool) -> NodeStage:
     if view is None:
         return NodeStage.UNREGISTERED
     standing = _standing(chain)
-    for word, stage in (("ejected", NodeStage.EJECTED), ("removed", NodeStage.REMOVED)):
-        if standing.startswith(word) and (view["pool"] or view["stake"]):
-            return stage
+    if standing.startswith("ejected"):
+        return NodeStage.EJECTED
+    if standing.startswith("removed") and (view["pool"] or view["stake"]):
+        return NodeStage.REMOVED
     if view["pool"]:
         over = finished or chain["status"] not in _TAKES_WORK
         return NodeStage.RUN_OVER if over and view["pool"] == chain["pool"] else NodeStage.MEMBER
