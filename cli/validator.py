@@ -97,27 +97,27 @@ def judge(
     groups = judged_groups(session, pool or [], group or [], required=seat is None)
     if not stop:
         refuse_slow_pools(session, groups)
-    owned = [one for one in session.state().seats.values() if one.owner == owner and one.active]
+    owned = [own for own in session.state().seats.values() if own.owner == owner and own.active]
     planned: list[PlannedTransaction] = []
 
     def plan(title: str, call: "ContractCall[Any]") -> None:
         planned.append(PlannedTransaction(title, call))
 
-    for one in owned:
-        if seat is not None and one.seat not in seat:
+    for own in owned:
+        if seat is not None and own.seat not in seat:
             continue
-        top_up = seats.top_up(one.seat)
+        top_up = seats.top_up(own.seat)
         if top_up.base_units and not stop:
-            plan(f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {one.seat}", top_up)
-        if new_voter not in (None, one.voter):
-            plan(f"seat {one.seat} votes with key {new_voter}", seats.set_voter(one.seat, str(new_voter)))
+            plan(f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {own.seat}", top_up)
+        if new_voter not in (None, own.voter):
+            plan(f"seat {own.seat} votes with key {new_voter}", seats.set_voter(own.seat, str(new_voter)))
         for chosen in groups:
-            if (chosen in one.groups) == stop:
-                call = seats.opt_out(one.seat, chosen) if stop else seats.opt_in(one.seat, chosen)
-                plan(f"seat {one.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}", call)
+            if (chosen in own.groups) == stop:
+                call = seats.opt_out(own.seat, chosen) if stop else seats.opt_in(own.seat, chosen)
+                plan(f"seat {own.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}", call)
     if not stop and seat is None:
         for key in voter or ([] if owned else [owner]):
-            if key not in {one.voter for one in owned}:
+            if key not in {own.voter for own in owned}:
                 bond = seats.open_seat(key, groups)
                 plan(f"bond {show_tokens(bond.base_units)} tokens for a seat with voting key {key}", bond)
     if not planned:
@@ -126,13 +126,13 @@ def judge(
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         opened = [
             seats.event(receipt, "SeatOpened").args
-            for receipt, one in zip(receipts, planned, strict=True)
-            if one.call.label == "Seats.openSeat"
+            for receipt, step in zip(receipts, planned, strict=True)
+            if step.call.label == "Seats.openSeat"
         ]
         lines = [f"seat {args['seat']} can be drawn from epoch {args['activeFrom']} on" for args in opened]
         return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
 
-    free = not any(one.call.base_units for one in planned)
+    free = not any(step.call.base_units for step in planned)
     act(session, planned, replace(by, yes=by.yes or free), outcome, owner=owner, groups=groups)
 
 
