@@ -26,6 +26,7 @@ from protocol.http.transport import bounded_transport, exchange
 from protocol.verdict import Code
 from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms, undecided
 from runtime.process import start
+from runtime.threads import essential
 
 log = logging.getLogger("muster.watch")
 EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "case_opened", "case_decided")
@@ -265,7 +266,7 @@ class Watcher:
 
     def run(self) -> int:
         close = serve_gauges(self.config.listen, self)
-        threading.Thread(target=self._post, name="webhooks", daemon=True).start()
+        essential("webhooks", self._post).start()
         log.info("watching pool %d every %.0f s", self.config.pool, self.config.every_seconds)
         try:
             while not self._stop.is_set():
