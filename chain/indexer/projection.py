@@ -119,19 +119,15 @@ def _with_archive(state: State, archive: Archive) -> State:
 
 
 def _is_final(state: State, lane: Lane) -> bool:
-    files = state.files_of(lane)
+    files, keys = state.files_of(lane), [(lane.pool, sequence) for sequence in lane.sequences]
     return (
         lane.ended(state.head)
         and all(file.is_final(state.time) and not file.disputed for file in files)
         and not any(one.duties for one in lane.rounds if one.settled)
         and not any(state.accounts[file.pool, file.node].frozen for file in files)
-        and all(_concluded(state, (file.pool, file.sequence)) for file in files)
+        and all((key not in state.disputes or state.disputes[key].resolved) for key in keys)
+        and all((key not in state.canaries or state.canaries[key].concluded) for key in keys)
     )
-
-
-def _concluded(state: State, key: FileKey) -> bool:
-    dispute, canary = state.disputes.get(key), state.canaries.get(key)
-    return (dispute is None or dispute.resolved) and (canary is None or canary.concluded)
 
 
 def _final_lane(state: State, lane: Lane) -> FinalLane:
