@@ -196,31 +196,37 @@ class Projection:
         the source does not deliver the same events twice.
         """
         with self._lock:
-            batch = self.source.poll()
-            rolled_back = batch.rollback_to is not None
-            self._generation += rolled_back
-            rebuild = self._rebuild or rolled_back
-            self._rebuild = True
-            if batch.rollback_to is not None:
-                self._recent = [event for event in self._recent if event.block <= batch.rollback_to]
-                self._replay = self._replay or batch.rollback_to < self._checkpoint.head
-            self._recent += batch.events
-            if self._replay:
-                self._archive.clear()
-                state = self._replayed()
-            elif rebuild:
-                state = _advanced(self._checkpoint, self._recent)
-            else:
-                state = _advanced(self._state, batch.events) if batch.events else replace(self._state)
-            state.head = batch.head
-            self._rebuild = self._replay = False
-            changed = rebuild or bool(batch.events)
-            state.version = self._state.version + changed
-            state.generation = self._generation
-            self._state = state
-            if state.head - FINAL_BLOCKS >= self._checkpoint.head + FINAL_BLOCKS:
-                self._state = self._settled(state.head - FINAL_BLOCKS, state)
-            return changed
+            batch, changed = self.source.poll(), False
+            while batch.more:
+                changed |= self._take(batch)
+                batch = self.source.poll()
+            return self._take(batch) or changed
+
+    def _take(self, batch: Batch) -> bool:
+        rolled_back = batch.rollback_to is not None
+        self._generation += rolled_back
+        rebuild = self._rebuild or rolled_back
+        self._rebuild = True
+        if batch.rollback_to is not None:
+            self._recent = [event for event in self._recent if event.block <= batch.rollback_to]
+            self._replay = self._replay or batch.rollback_to < self._checkpoint.head
+        self._recent += batch.events
+        if self._replay:
+            self._archive.clear()
+            state = self._replayed()
+        elif rebuild:
+            state = _advanced(self._checkpoint, self._recent)
+        else:
+            state = _advanced(self._state, batch.events) if batch.events else replace(self._state)
+        state.head = batch.head
+        self._rebuild = self._replay = False
+        changed = rebuild or bool(batch.events)
+        state.version = self._state.version + changed
+        state.generation = self._generation
+        self._state = state
+        if state.head - FINAL_BLOCKS >= self._checkpoint.head + FINAL_BLOCKS:
+            self._state = self._settled(state.head - FINAL_BLOCKS, state)
+        return changed
 
     def _replayed(self) -> State:
         stored = self._archive.load()
