@@ -25,6 +25,10 @@ _GRAINS = r"-?(0|[1-9][0-9]{0,77})"
 MAX_FIELDS = 64  # Fields of an object in a request
 
 
+def _base_units(value: object) -> object:
+    return int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value
+
+
 def at_most(count: int) -> BeforeValidator:
     """Return a validator that refuses a dictionary of more entries before any is validated; `max_length` alone
     validates all first."""
@@ -56,7 +60,7 @@ Rows = Annotated[list[T], FailFast()]
 """A list that is refused at its first invalid item: pydantic would keep an error for every one of millions."""
 Amount = Annotated[
     int,
-    BeforeValidator(lambda value: int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value),
+    BeforeValidator(_base_units),
     PlainSerializer(str, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "base units, in decimal"}),
 ]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from protocol.delta.bits import SEGMENT
+from protocol.delta.codes import SEGMENT
 from protocol.delta.tensors import Bytes, DeltaError, FieldReader, decode_tensor, encode_tensor, varint
 from protocol.encoding import canonical_json
 
