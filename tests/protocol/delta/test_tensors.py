@@ -93,7 +93,7 @@ def test_noise_behind_a_sound_head_is_refused() -> None:
 
 
 # One group, of which every element has token 0; states that stay as they began; a word of further bits too many.
-FURTHER = bytes([STEPS, 28, 1, 0, 1, 0x80, 32, *bytes([0, 0, 1, 0] * 4), 0, 1, 1, 0, 0, 0])
+FURTHER = bytes([STEPS, 27, 1, 0, 1, 0x80, 32, *bytes([0, 0, 1, 0] * 4), 0, 1, 1, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
