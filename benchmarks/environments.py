@@ -139,7 +139,7 @@ def types(folder: Path, count: int) -> Iterator[tuple[str, Callable[[], Environm
         yield called, partial(EnvironmentConfig, name=called)
     for task_type in ROWS:
         yield task_type, cache(partial(_data_file, folder, task_type, count))
-    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, program.read().encode()))
+    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, program.template().encode()))
 
 
 def _data_file(folder: Path, task_type: str, count: int) -> EnvironmentConfig:
@@ -236,7 +236,7 @@ def starts(rounds: int) -> dict[str, Any]:
     """From asking for a program that does nothing to its end, in processes that wait for programs."""
     pool = SandboxPool("python", AT_ONCE)
     pool.start(AT_ONCE)
-    processes = [psutil.Process(process.pid) for process in pool._idle]
+    processes = [psutil.Process(process.process.pid) for process in pool._idle]
     empty = SandboxProgram("pass")
 
     def one(_: int) -> float:
@@ -265,7 +265,7 @@ def mathematics_cost(rounds: int) -> dict[str, Any]:
     """Processor time of a check, and its share of generation's."""
     pool = shared_pool("mathematics")
     pool.start()
-    process = psutil.Process(pool._idle[-1].pid)
+    process = psutil.Process(pool._idle[-1].process.pid)
     own, before = time.process_time(), _used([process])
     for _ in range(rounds):
         mathematics._compare.cache_clear()

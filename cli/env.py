@@ -35,7 +35,7 @@ def new(
     if file.exists() and not force:
         raise ConfigError(f"{file} exists", "choose another name, or pass --force")
     with explained(f"write {file}", "check the folder"):
-        write_atomic(file, program.read().encode())
+        write_atomic(file, program.template().encode())
     emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster env check {file}")
 
 

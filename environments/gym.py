@@ -13,32 +13,29 @@ import importlib
 import importlib.metadata
 import json
 import math
-import operator
 import os
 import random
 import re
-import select
 import subprocess
 import sys
 import threading
-import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 
 import protocol
-from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, tagged_answer, take_threshold
+from environments.base import Declaration, Problem, check_seed, content_hash, credited, tagged_answer, take_threshold
 from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
+from sandbox.exchange import exchange, whole_line
 
 REVIEWED_VERSION = "0.1.25"
 
@@ -86,32 +83,19 @@ APART = {
 OFFERED = frozenset({*REUSE, *REBUILD, *APART})
 
 
-# Loading the library. Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here
-# asks for: 0.7 of the 1.0 s of CPU that loading takes. So cellpylib finds stand-ins while it is imported; the first
-# plot would import the real modules.
-
-
-_PLOTS = "matplotlib"
-_PARTS = ("pyplot", "animation", "collections")
-_SOLID = "mpl_toolkits.mplot3d"
-"""For its `Axes3D`, which is called for one kind of plot."""
-
-
-class LateModule(ModuleType):
-    """Stands for a module of its name, which is imported when something in it is looked up."""
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.__name__), name)
-
-
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
-    if "cellpylib" not in sys.modules and _PLOTS not in sys.modules:
-        with _undrawn(), suppress(ImportError):  # what is missing reasoning_gym says below
+    # Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here asks for: 0.7 of the
+    # 1.0 s of CPU that loading takes.
+    plots = ("", ".pyplot", ".animation", ".collections")
+    unused = [f"matplotlib{part}" for part in plots] + ["mpl_toolkits.mplot3d"]
+    if not {"cellpylib", "matplotlib"} & sys.modules.keys():
+        sys.modules |= {name: MagicMock() for name in unused}
+        with suppress(ImportError):  # reasoning_gym reports what is missing
             importlib.import_module("cellpylib")
+        for name in unused:
+            del sys.modules[name]
     from reasoning_gym.factory import DATASETS
 
     for name, module in list(sys.modules.items()):
@@ -128,34 +112,9 @@ def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
     return start
 
 
-@contextmanager
-def _undrawn() -> Iterator[None]:
-    plots = LateModule(_PLOTS)
-    put = {_PLOTS: plots, **{f"{_PLOTS}.{part}": LateModule(f"{_PLOTS}.{part}") for part in _PARTS}}
-    for part in _PARTS:
-        setattr(plots, part, put[f"{_PLOTS}.{part}"])
-    solid = put[_SOLID] = LateModule(_SOLID)
-    solid.__dict__["Axes3D"] = lambda *given: importlib.import_module(_SOLID).Axes3D(*given)
-    sys.modules.update(put)
-    try:
-        yield
-    finally:
-        for name in put:
-            if sys.modules.get(name) is put[name]:
-                del sys.modules[name]
-
-
 # Agreement with the reference. A scorer that takes any four numbers for the puzzle's, `nan` for every number, or a
 # shifted target for a shifted box would reward knowing the scorer. Such a scorer sees an answer only if one of these
 # functions accepts it. Each takes an answer and the reference, and reads hostile text.
-
-
-_OPERATIONS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 
 
 def _same_word(answer: str, reference: str) -> bool:
@@ -177,7 +136,7 @@ def _same_probability(answer: str, reference: str) -> bool:
 def _same_list(answer: str, reference: str) -> bool:
     """Of numbers, as numbers or as texts."""
     try:
-        given, right = ([float(one) for one in json.loads(text.replace("'", '"'))] for text in (answer, reference))
+        given, right = ([float(item) for item in json.loads(text.replace("'", '"'))] for text in (answer, reference))
     except (ValueError, TypeError, OverflowError, RecursionError):
         return False
     return given == right
@@ -198,10 +157,16 @@ def _value(formula: ast.expr) -> Fraction:
     match formula:
         case ast.Constant(value=int(number)):
             return Fraction(number)
-        case ast.UnaryOp(op=ast.USub(), operand=one):
-            return -_value(one)
-        case ast.BinOp(left=left, op=does, right=right) if type(does) in _OPERATIONS:
-            return _OPERATIONS[type(does)](_value(left), _value(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _value(left) + _value(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _value(left) - _value(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _value(left) * _value(right)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _value(left) / _value(right)
     raise ValueError(f"{type(formula).__name__} is no part of a sum of products")
 
 
@@ -256,8 +221,8 @@ _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
     "string_insertion": (_LIST, 4096),
 }
 GUARDED = frozenset(_FORMS)
+# Of brackets and of signs in a row: parsers of different Python versions give up at different depths
 MAX_DEPTH = 64
-"""Of brackets and of signs in a row: parsers of different Python versions give up at different depths."""
 _SIGNS = re.compile(rf"[-+~]{{{MAX_DEPTH}}}")
 
 
@@ -281,27 +246,33 @@ def portable(answer: str) -> str:
     """
     if answer.isascii():
         return answer
-    return "".join(one if unicodedata.ucd_3_2_0.category(one) != "Cn" else "\ufffd" for one in answer)
+    return "".join("\ufffd" if unicodedata.ucd_3_2_0.category(letter) == "Cn" else letter for letter in answer)
 
 
 # Problems and scores, in this process
 
 
 RESERVED = ("seed", "size")
-_TRIES = 16
-_STRIDE = 0x9E3779B97F4A7C15
+_TRIES, _STRIDE = 16, 0x9E3779B97F4A7C15
 
 
 class GymGenerator:
-    """Raises ConfigError for a dataset that is not offered, another version of the package, or wrong parameters."""
+    """One dataset. Raises ConfigError for one that is not offered, another version of the package, or wrong
+    parameters."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
         self.name = f"reasoning_gym/{dataset}"
         check_offered(self.name, dataset)
         self._dataset_class, config_class = datasets()[dataset]
-        self._config = _config(self.name, config_class, params)
+        known = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
+        for key in params:
+            if key not in known:
+                raise ConfigError(
+                    f"{self.name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(known))}"
+                )
         self._rebuild, self._apart = dataset in REBUILD, dataset in APART
         try:
+            self._config = config_class(**params, seed=0, size=1)
             self._dataset = self._dataset_class(self._config)
             self.problem(0)
         except Exception as error:  # generators check their parameters in many ways
@@ -311,18 +282,17 @@ class GymGenerator:
         """Return the problem of a seed, or of the first that follows from it where the generator gives up on it (one
         seed in some thousands of `maze`, say): everybody finds the same one. Raise ValueError for no unsigned 64-bit
         number, and what the generator raises if it gives up on all of them."""
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
-        for place in range(_TRIES - 1):
+        check_seed(seed)
+        for attempt in range(_TRIES - 1):
             try:
-                return self._made((seed + place * _STRIDE) % (1 << 64))
+                return self._generate((seed + attempt * _STRIDE) % (1 << 64))
             except (OSError, MemoryError, RecursionError):  # this machine's, not the seed's
                 raise
             except Exception:  # generators give up in many ways
                 continue
-        return self._made((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
+        return self._generate((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
 
-    def _made(self, seed: int) -> Problem:
+    def _generate(self, seed: int) -> Problem:
         if self._apart:  # only in a process of its own: whoever else is in this one may count on the global state
             random.seed(seed)
             np.random.seed(seed % (1 << 32))
@@ -361,65 +331,6 @@ def check_offered(name: str, dataset: str) -> None:
         )
 
 
-def _config(name: str, config_class: type[Any], params: dict[str, Any]) -> Any:
-    fields = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
-    for key in params:
-        if key not in fields:
-            raise ConfigError(f"{name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(fields))}")
-    try:
-        return config_class(**params, seed=0, size=1)
-    except Exception as error:
-        raise ConfigError(f"{name} refuses its parameters: {first_line(error)}", "mend `params`") from None
-
-
-__all__ = ["RESERVED", "THRESHOLD", "GymEnvironment"]
-
-MAX_ANSWER_CHARS = 4096
-MAX_SECONDS = 5.0
-LICENCE = "Apache-2.0"
-
-
-class Generator(Protocol):
-    """A dataset in this process or in another."""
-
-    def problem(self, seed: int) -> Problem: ...
-    def score(self, problem: Problem, answer_text: str) -> float: ...
-
-
-class GymEnvironment:
-    """One dataset of reasoning_gym with its parameters.
-
-    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
-    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
-    """
-
-    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._dataset, self._name = dataset, f"reasoning_gym/{dataset}"
-        check_offered(self._name, dataset)
-        own = dict(params)
-        self._threshold = take_threshold(own)
-        self._generator: Generator = (GymApart if dataset in APART else GymGenerator)(dataset, own)
-
-    @property
-    def declared(self) -> Declaration:
-        content = content_hash("reasoning_gym")
-        return Declaration(self._name, REVIEWED_VERSION, content, LICENCE, MAX_ANSWER_CHARS, MAX_SECONDS)
-
-    @property
-    def rows(self) -> int:
-        return 0
-
-    def problem(self, seed: int) -> Problem:
-        return self._generator.problem(seed)
-
-    def score(self, problem: Problem, answer_text: str) -> float:
-        answer = tagged_answer(answer_text)
-        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
-            return 0.0
-        answer = answer if answer == problem.answer else portable(answer)
-        return credited(self._generator.score(problem, answer), self._threshold)
-
-
 # Datasets in a process of their own, with hash seed 0 and a global random state that nobody else uses
 
 
@@ -433,24 +344,27 @@ class GymApart:
     parameters; problems and scores raise ScoringUnavailable where the process fails twice."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._of = {"dataset": dataset, "params": params}
+        self._dataset = {"dataset": dataset, "params": params}
         self.problem(0)
 
     def problem(self, seed: int) -> Problem:
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
-        return Problem(**PROCESS.ask(self._of | {"seed": seed}))
+        check_seed(seed)
+        return Problem(**PROCESS.ask(self._dataset | {"seed": seed}))
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        return float(PROCESS.ask(self._of | {"problem": asdict(problem), "answer": answer_text}))
+        return float(PROCESS.ask(self._dataset | {"problem": vars(problem), "answer": answer_text}))
 
 
 class GymProcess:
-    """`environments.gym`, started on first use: one question at a time, from any thread."""
+    """`python -m environments.gym`, started on first use: one question at a time, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def ask(self, question: dict[str, Any]) -> Any:
         """Raise ConfigError for wrong parameters, ScoringUnavailable."""
@@ -458,7 +372,9 @@ class GymProcess:
         for _ in range(2):
             with self._lock:
                 try:
-                    return self._exchange(question)
+                    if self._process is None:
+                        self._start()
+                    return self._exchange(json.dumps(question).encode() + b"\n", ANSWER_SECONDS)
                 except OSError as error:
                     failure = str(error)
                     self.close()
@@ -470,29 +386,15 @@ class GymProcess:
     def close(self) -> None:
         """End the process; the next question starts another."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with suppress(OSError):
+                        stream.close()
 
-    @property
-    def pid(self) -> int | None:
-        """Of the process, if it runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    def _exchange(self, question: dict[str, Any]) -> Any:
-        """Return the answer to a question. Raise OSError where the process ends, hangs or answers nonsense."""
-        process = self._process or self._start()
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(question).encode() + b"\n")
-        process.stdin.flush()
-        return _said(_line(process, ANSWER_SECONDS))
-
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         root = str(Path(protocol.__file__).parents[1])
         fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
         self._process = subprocess.Popen(
@@ -502,69 +404,90 @@ class GymProcess:
             stderr=subprocess.DEVNULL,
             env={"PATH": os.defpath, **fixed},
         )
-        _said(_line(self._process, START_SECONDS))
-        return self._process
+        self._exchange(b"", START_SECONDS)
 
-
-def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """Return one line that the process writes within so many seconds."""
-    assert process.stdout is not None
-    data, end, source = b"", time.monotonic() + seconds, process.stdout.fileno()
-    while not data.endswith(b"\n"):
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([source], [], [], left)[0]:
-            raise OSError(f"it gave no answer for {seconds:.0f} s")
-        part = os.read(source, 1 << 16)
-        if not part or len(data) > _MAX_ANSWER_BYTES:
-            raise OSError("it ended" if not part else "its answer does not end")
-        data += part
-    return data
-
-
-def _said(line: bytes) -> Any:
-    try:
-        answer = parse_json(line)
-        if "refused" in answer:
-            raise ConfigError(answer["refused"], answer["hint"])
-        return answer["value"]
-    except (ValueError, KeyError, TypeError):
-        raise OSError("its answer is not ours") from None
+    def _exchange(self, sent: bytes, seconds: float) -> Any:
+        """Return the process's answer. Raise OSError where it ends, hangs or answers nonsense."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = exchange(process.stdin, process.stdout, sent, whole_line, seconds, _MAX_ANSWER_BYTES)
+        try:
+            answer = parse_json(line)
+            if "refused" in answer:
+                raise ConfigError(answer["refused"], answer["hint"])
+            return answer["value"]
+        except (ValueError, KeyError, TypeError):
+            raise OSError("its answer is not ours") from None
 
 
 PROCESS = GymProcess()
 atexit.register(PROCESS.close)
 
 
-# The child, `python -m environments.gym`: it answers one question per line until its standard input ends. What
-# libraries print goes to standard error.
+# The environment
 
 
-_GENERATORS: dict[str, GymGenerator] = {}
+MAX_ANSWER_CHARS = 4096
+MAX_SECONDS = 5.0
 
 
-def answer(question: dict[str, Any]) -> Any:
-    key = json.dumps([question["dataset"], question["params"]], sort_keys=True)
-    if key not in _GENERATORS:
-        _GENERATORS[key] = GymGenerator(question["dataset"], question["params"])
+class GymEnvironment:
+    """One dataset of reasoning_gym with its parameters.
+
+    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
+    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
+    """
+
+    rows = 0
+
+    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
+        self._dataset, name = dataset, f"reasoning_gym/{dataset}"
+        check_offered(name, dataset)
+        own = dict(params)
+        self._threshold = take_threshold(own)
+        self._generator = GymApart(dataset, own) if dataset in APART else GymGenerator(dataset, own)
+        content = content_hash("reasoning_gym")
+        self.declared = Declaration(name, REVIEWED_VERSION, content, "Apache-2.0", MAX_ANSWER_CHARS, MAX_SECONDS)
+
+    def problem(self, seed: int) -> Problem:
+        return self._generator.problem(seed)
+
+    def score(self, problem: Problem, answer_text: str) -> float:
+        answer = tagged_answer(answer_text)
+        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
+            return 0.0
+        answer = answer if answer == problem.answer else portable(answer)
+        return credited(self._generator.score(problem, answer), self._threshold)
+
+
+# The process: it answers one question per line until its standard input ends. What libraries print goes to standard
+# error.
+
+
+@cache
+def _generator(dataset: str, params: str) -> GymGenerator:
+    return GymGenerator(dataset, json.loads(params))
+
+
+def _answer(question: dict[str, Any]) -> Any:
+    generator = _generator(question["dataset"], json.dumps(question["params"]))
     if "seed" in question:
-        return vars(_GENERATORS[key].problem(question["seed"]))
-    return _GENERATORS[key].score(Problem(**question["problem"]), question["answer"])
+        return vars(generator.problem(question["seed"]))
+    return generator.score(Problem(**question["problem"]), question["answer"])
 
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-
-    def say(document: dict[str, Any]) -> None:
-        out.write(json.dumps(document) + "\n")
-        out.flush()
-
-    say({"value": "ready"})
+    print('{"value": "ready"}', file=out, flush=True)
     for line in sys.stdin.buffer:
         try:
-            say({"value": answer(json.loads(line))})
+            answer = {"value": _answer(json.loads(line))}
         except ConfigError as error:
-            say({"refused": error.what, "hint": error.hint})
+            answer = {"refused": error.what, "hint": error.hint}
+        print(json.dumps(answer), file=out, flush=True)
 
 
 if __name__ == "__main__":
