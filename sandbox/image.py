@@ -44,8 +44,8 @@ RECIPES = (
     ),
     ImageRecipe(
         "mathematics",
-        "4f57a24bea37fb77db8e13f5d744c8016a8aaa022956a8d89d9a177078c4769f",
-        "ce368f43d4e38e715e703757e06ab71333cea9f1555f0807dc5b341672a44675",
+        "60f50254499952f0d45273f3a20d3b874cbb98c6d2e7207217d701e31952d1a9",
+        "9c38d14a5514cc35631b00f18690784f90e0557df94bea9340ae716627ef73ea",
         packages=("mpmath", "sympy"),
         own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
         imports=("muster_mathematics",),

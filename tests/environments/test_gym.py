@@ -357,6 +357,30 @@ def test_what_only_fools_the_scorer_is_not_paid(dataset: str, params: dict[str, 
     assert {task.score(*one) for one in fooled} == {0.0}
 
 
+@pytest.mark.parametrize(
+    ("dataset", "answers"),
+    [
+        ("advanced_geometry", ("{}e0", "{} or not", "({}, {})")),
+        ("fraction_simplification", ("{}%", "{} or 1/2", "{}+0")),
+        ("gsm_symbolic", ("-{}", "{}%", "It is not {}", "{} or 7", "{} cm")),
+        ("kakurasu", ("-{}", "not {}", "{}%")),
+        ("letter_jumble", ("{} or not", "{}\n{}")),
+        ("polynomial_equations", ("{}x", "{}, {}", "{}\nor {}")),
+        ("sokoban", ("not {}", "{}!")),
+        ("spell_backward", ("{}s", "{} or not", "{}{}")),
+        ("survo", ("{} cm", "not {}")),
+        ("time_intervals", ("-{}", "{} or not", "{}%", "{} {}")),
+        ("word_sorting", ("{}, {}", "{}, zebra")),
+    ],
+)
+def test_what_a_scorer_overlooks_is_not_paid(dataset: str, answers: tuple[str, ...]) -> None:
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}"))
+    for problem in map(task.problem, range(2 if dataset == "sokoban" else 6)):
+        assert task.score(problem, f" {problem.answer}\n") == 1.0
+        wrong = [answer.replace("{}", problem.answer) for answer in answers if problem.answer]
+        assert [answer for answer in wrong if task.score(problem, answer) > 0.0] == []
+
+
 @pytest.mark.parametrize("dataset", ["number_sorting", "puzzle24", "polynomial_multiplication"])
 def test_the_reference_in_other_words_is_paid(dataset: str) -> None:
     task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}"))
