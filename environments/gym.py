@@ -152,7 +152,7 @@ def _same_number(answer: str, reference: str) -> bool:
 
 def _no_longer(answer: str, reference: str) -> bool:
     """What a scorer that compares position by position would not see."""
-    given, right = (re.split(r"[\s,]+", text.strip()) for text in (answer, reference))
+    given, right = (re.split(r"[ \t\r\n,]+", text.strip()) for text in (answer, reference))
     return len(given) <= len(right) and (len(right) > 1 or len(answer.strip()) <= len(reference))
 
 
