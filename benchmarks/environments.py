@@ -29,7 +29,7 @@ from attacks.hostile import ANSWERS, DECEITS, hostile
 from environments import program
 from environments.base import Environment
 from environments.checking import HOSTILE_PROBLEMS, EnvironmentCheck, check_environment, sample_seeds
-from environments.gym import OFFERED
+from environments.gym import offered
 from environments.registry import load_environment
 from environments.scorers import code, mathematics
 from protocol.environments import EnvironmentConfig
@@ -134,7 +134,7 @@ def summary(checks: list[EnvironmentCheck], wanted: int) -> dict[str, Any]:
 
 def types(folder: Path, count: int) -> Iterator[tuple[str, Callable[[], EnvironmentConfig]]]:
     """Each type's name and how to make its configuration; the files that they are lie in the folder by their hash."""
-    for name in sorted(OFFERED):
+    for name in sorted(offered()):
         called = f"reasoning_gym/{name}"
         yield called, partial(EnvironmentConfig, name=called)
     for task_type in ROWS:

