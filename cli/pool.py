@@ -29,7 +29,7 @@ from cli.options import (
 )
 from cli.output import clock, emit, fields, seconds, table
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from cli.session import Session
     from protocol.config import PoolConfig
-    from trainer.bench import BenchReport
+    from trainer.reports.bench import BenchReport
 
 app = Commands(help="Own a pool: configure, create, serve, train, close.", no_args_is_help=True)
 _ETHER = 10**18
@@ -162,7 +162,7 @@ def create(
     session.client.simulate(session.suite.params.call("checkTerms", values.as_tuple()))
     for problem in [*contradictions(document, values, budget), *world_problems(document, _model_folder())]:
         raise ConfigError(problem.what, f"{problem.hint} (see: muster pool check)")
-    unbonding = session.suite.params.unbonding_of(values.as_tuple())
+    unbonding = session.suite.params.check_terms(values.as_tuple())
     call = session.suite.pools.create_pool(values, budget)
     title = f"create pool “{document.name}” and escrow {show_tokens(budget)} tokens"
     number = session.suite.pools.pool_count() + 1  # another's pool, if one is made meanwhile, takes no service of ours

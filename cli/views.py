@@ -9,8 +9,8 @@ from chain.contracts import DRAW_REACH
 from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
 from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
 from cli.output import clock, fields, seconds, table
-from protocol.amounts import TOKEN, show_tokens
 from protocol.config import PoolConfig
+from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import printable
 from protocol.verdict import LANE, Code, code_at, unpack
 
@@ -286,7 +286,7 @@ def seat_standing(seat: Seat) -> str:
 
 def memberships_of(state: State, seat: int) -> Iterator[tuple[Lane, Round, int]]:
     """Every committee the seat was drawn into: lane, round, member."""
-    for _, lane in sorted(state.lanes.items()):
+    for lane in (lane for pool in sorted(state.pools) for lane in state.lanes_of(pool)):
         for round_ in lane.rounds:
             if seat in round_.seats:
                 yield lane, round_, round_.seats.index(seat)

@@ -15,11 +15,11 @@ from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUna
 from protocol.rollout_file.rows import MalformedFile
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
-from trainer.batch import Group
-from trainer.data import Loader
+from trainer.data.batch import Group
+from trainer.data.files import Loader
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
-from trainer.step_metrics import StepMetrics
+from trainer.reports.step_metrics import StepMetrics
 
 METRICS = (
     "loss", "entropy", "grad_norm", "clip_low", "clip_high", "kl", "learning_rate", "mismatch", "tokens",

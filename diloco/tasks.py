@@ -18,14 +18,14 @@ from diloco.partition import owner, split_evenly
 from diloco.store import Saving
 from diloco.tensors import F32, Tensors
 from protocol.errors import MusterError
-from trainer.batch import Group
 from trainer.checkpoint import PendingCheckpoint
+from trainer.data.batch import Group
 from trainer.distributed import BroadcastCalls
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, whole
+from trainer.reports.step_metrics import StepMetrics
 from trainer.sft import Example, SftLearner, SftMetrics
-from trainer.step_metrics import StepMetrics
 
 POSITION = "documents"
 """The metric by which workers report how many documents of the stream they have passed."""

@@ -20,10 +20,9 @@ from environments.gym import AGREEING, APART, GUARDED, GymEnvironment, offered
 from environments.lookup import LookupEnvironment
 from environments.prompts import prompt_text
 from environments.registry import CONFORMANCE_SHA256
-from protocol.config import ModelConfig
+from protocol.config import ModelConfig, candidate_seed
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError
-from protocol.problems import candidate_seed
 
 # Print it and registry.CONFORMANCE_SHA256 with `python -m environments.conformance` after a change of what scores
 QUICK_SHA256 = "486fade67a02f1f0dee52eb1dc6e6baebffb970d7ef36584f90795e4ea7eebc1"

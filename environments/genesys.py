@@ -22,8 +22,8 @@ from environments.gym import GymEnvironment
 from environments.parquet import is_parquet, unpack
 from environments.row_formats import python_literal
 from environments.scorers import code, mathematics
+from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.encoding import parse_json
-from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 from protocol.files import explained, file_sha256, write_atomic
 

@@ -25,9 +25,8 @@ from environments.base import (
     take_threshold,
 )
 from environments.turns import MOST_TOOLS, PARAMETERS, are_tools, take_turns
-from protocol.config import PoolConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.encoding import parse_json
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, printable
 from protocol.files import read_bounded
 from protocol.verdict import LANE

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from environments.scorers.latex import nesting
+from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.encoding import parse_json
-from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.errors import IntegrityError, printable
 
 _OTHER_KINDS = {

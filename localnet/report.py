@@ -21,14 +21,14 @@ from orchestrator.dashboard.results import (
     VerdictDifference,
     save_results,
 )
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
 
 
 def safeguards(state: State, pool: int) -> Safeguards:
     """Read from events alone."""
-    lanes = [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool]
+    lanes = state.lanes_of(pool)
     late = [file for file in state.submissions_of(pool) if file.status is Status.LATE]
     return Safeguards(
         attested=sum(lane.attested.bit_count() for lane in lanes),

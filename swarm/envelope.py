@@ -17,13 +17,11 @@ from pydantic import Field, field_validator, model_validator
 from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.config import MAX_ENVIRONMENTS, EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import Document, canonical_json, tagged_hash, words
-from protocol.environments import MAX_ENVIRONMENTS, EnvironmentConfig
 from protocol.errors import MusterError
 from protocol.rollout_file import merkle
 from protocol.signing import check_signer, open_canonical
-from protocol.training import TrainConfig
 
 MAX_ENVELOPE_BYTES = 32 << 20
 """Every member holds a whole envelope in memory, together with what it parses to."""
@@ -254,7 +252,7 @@ def open_envelope(data: bytes, limits: EnvelopeLimits) -> Envelope:
     envelope of this swarm that is signed by the member it names."""
     signed = open_canonical(data, SignedEnvelope, limits.file_bytes, "an envelope of this swarm", MalformedEnvelope)
     _check_sizes(signed.envelope, limits)
-    check_signer(signed.envelope, signed.signature, signed.envelope.member, MalformedEnvelope)
+    check_signer(signed.envelope.signed_digest, signed.signature, signed.envelope.member, MalformedEnvelope)
     return signed.envelope
 
 

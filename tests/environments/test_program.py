@@ -10,8 +10,7 @@ import pytest
 from environments.base import NO_PROBLEM, Problem
 from environments.program import MAX_ANSWER_CHARS, ProgramEnvironment, slowest_program, template, too_slow
 from environments.registry import content_path, load_environment
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.verdict import LANE
 

@@ -1,0 +1,89 @@
+"""Advantages from the rewards of one problem's samples, in float64, and which groups have a signal."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import AdvantageName
+from trainer.data.batch import Group, GroupSettings, TrainRollout
+
+Rewards = NDArray[np.float64]
+Advantage = Callable[[Rewards], Rewards]
+"""Rewards of a group [G], which are not all equal, so G ≥ 2 → advantages [G]."""
+
+_DEVIATION_FLOOR = 1e-4
+
+
+def centred(rewards: Rewards) -> Rewards:
+    """Return R − mean (Dr. GRPO, 2503.20783): no division, so that easy and hard problems are not weighted up."""
+    return rewards - np.mean(rewards)
+
+
+def normalised(rewards: Rewards) -> Rewards:
+    """Return (R − mean) / (deviation + 1e-4), the sample's deviation (GRPO, 2402.03300)."""
+    return centred(rewards) / (np.std(rewards, ddof=1) + _DEVIATION_FLOOR)
+
+
+def leave_one_out(rewards: Rewards) -> Rewards:
+    """Return R − mean of the others (RLOO, 2402.14740): a baseline that does not depend on the sample itself."""
+    return centred(rewards) * (rewards.size / (rewards.size - 1))
+
+
+def maxrl(rewards: Rewards) -> Rewards:
+    """Return (R − mean) / mean (MaxRL, 2602.02710): maximises ln p(correct) rather than p, so rarely solved problems
+    count more. For rewards that are never negative."""
+    mean = np.mean(rewards)
+    return centred(rewards) / mean if mean > 0 else np.zeros_like(rewards)
+
+
+ADVANTAGES: dict[AdvantageName, Advantage] = {
+    "mean": centred,
+    "normalised": normalised,
+    "leave_one_out": leave_one_out,
+    "maxrl": maxrl,
+}
+
+
+def group_advantages(rewards: Rewards, advantage: Advantage) -> Rewards:
+    """Return the advantages [G] of any group: zeros where it is empty, has one sample, or all rewards are equal."""
+    if rewards.size == 0 or bool(np.all(rewards == rewards[0])):
+        return np.zeros_like(rewards)
+    return advantage(rewards)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Samples with signal, and how many groups had some or none."""
+
+    samples: tuple[TrainRollout, ...]
+    used: int
+    dropped: int
+
+
+def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
+    """Drop groups without advantages and give the samples of the others theirs; `advantage` is for groups whose
+    environment has no estimator of its own."""
+    samples: list[TrainRollout] = []
+    used = dropped = 0
+    for group in groups:
+        values = _advantages(group, advantage)
+        if not values.any():
+            dropped += 1
+            continue
+        used += 1
+        samples += [replace(sample, advantage=float(value)) for sample, value in zip(group, values, strict=True)]
+    return Selection(tuple(samples), used, dropped)
+
+
+def count_signals(groups: Iterable[Group], advantage: Advantage) -> int:
+    """Return how many groups have a signal."""
+    return sum(bool(_advantages(group, advantage).any()) for group in groups)
+
+
+def _advantages(group: Group, advantage: Advantage) -> Rewards:
+    settings = group[0].settings if group else GroupSettings()
+    chosen = ADVANTAGES[settings.advantage] if settings.advantage else advantage
+    rewards = np.asarray([sample.reward for sample in group], dtype=np.float64)
+    return settings.scale * group_advantages(rewards, chosen)

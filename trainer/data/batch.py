@@ -1,0 +1,355 @@
+"""From rollouts to tensors: which sequences share a packed row, which rank trains it, and how attention sees it.
+
+Rows hold whole sequences without padding. Numbers of sequences in what is packed are called indices.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from protocol.config import AdvantageName
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
+
+# A shorter sequence joins a group whose longest it reaches to three quarters, or nearly: a call costs like some tokens.
+_SIMILAR_SHARE, _SIMILAR_SLACK = 0.75, 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who made a rollout: a node, with an engine (its build) and the weights of a policy step."""
+
+    node: str
+    engine: str
+    policy_step: int
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """What the rollouts of one environment have of their own: its name, the estimator of advantages (None: the run's),
+    and what multiplies them."""
+
+    environment: str = ""
+    advantage: AdvantageName | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainRollout:
+    """One completion. `reward` is the trainer's own (float32), never the file's.
+
+    `output`: the sampled tokens, EOS included, the only ones that are trained on. `inserted`: what an environment of
+    several turns put between them, which the model reads. `logprobs`: ln p of each output token under the policy that
+    generated it, or empty where unknown. `advantage` is known once its group is complete. `target`: the length that was
+    asked for (0: none). `source`: None where it does not matter. `settings` are the same for all of a group.
+    """
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    reward: float
+    task_reward: float = 0.0
+    logprobs: tuple[float, ...] = ()
+    advantage: float = 0.0
+    target: int = 0
+    source: Source | None = None
+    settings: GroupSettings = GroupSettings()
+    inserted: Inserted = ()
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.output) + sum(len(tokens) for _, tokens in self.inserted)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The whole sequence as the model reads it."""
+        return (*self.prompt, *interleaved(self.output, self.inserted))
+
+    @property
+    def predictors(self) -> list[int]:
+        """For each output token, the position of the token before it in that sequence."""
+        return [len(self.prompt) - 1 + position for position in sampled_places(len(self.output), self.inserted)]
+
+
+Group = tuple[TrainRollout, ...]
+"""All completions of one problem by one submission."""
+
+
+@dataclass(frozen=True)
+class WorkEstimate:
+    """Floating-point operations of one forward pass: `linear` for each token, and for each pair of a token and one that
+    it sees, (window, operations) of all layers with that window; a window of 0 reaches back to the beginning."""
+
+    linear: float
+    attention: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def of(cls, model: Any) -> "WorkEstimate":
+        """Estimate a transformers model from its matrices (embeddings only look up, the head multiplies) and its heads.
+        Of experts as many count as a token visits."""
+        config = model.config.get_text_config()
+        heads = int(getattr(config, "num_attention_heads", 0) or 0)
+        width = int(getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0))
+        head = int(config.vocab_size) * int(config.hidden_size)
+        layers = Counter(_windows(config))
+        attention = tuple((window, 4.0 * count * heads * width) for window, count in sorted(layers.items()))
+        return cls(2.0 * (_matrix_weights(model, config) + head), attention)
+
+    def of_sequence(self, length: int) -> float:
+        """Return the operations for a sequence of `length` tokens, each of which sees itself and what comes before."""
+        seen = 0.0
+        for window, operations in self.attention:
+            span = min(length, window) if window else length
+            seen += operations * (span - span * span / (2 * length))
+        return length * (self.linear + seen)
+
+    def training(self, lengths: Iterable[int]) -> float:
+        """Return the operations of forward and backward pass, without what is computed twice to save memory."""
+        return 3.0 * sum(map(self.of_sequence, lengths))
+
+
+def _windows(config: Any) -> list[int]:
+    """How far each layer sees."""
+    window = int(getattr(config, "sliding_window", None) or 0)
+    if getattr(config, "use_sliding_window", True) is False:
+        window = 0
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * int(config.num_hidden_layers)
+    return [window if kind == "sliding_attention" else 0 for kind in kinds]
+
+
+def _matrix_weights(model: Any, config: Any) -> float:
+    """Weights of the layers' matrices that one token multiplies with."""
+    experts = next((n for key in ("num_experts", "num_local_experts") if (n := getattr(config, key, None))), 0)
+    share = config.num_experts_per_tok / experts if experts else 1.0
+    total = 0.0
+    for name, parameter in model.named_parameters():
+        if parameter.ndim >= 2 and "embed" not in name and "lm_head" not in name:
+            total += parameter.numel() * (share if ".experts." in name else 1.0)
+    return total
+
+
+Plan = list[list[tuple[int, ...]]]
+"""For each rank its rows in order, each the indices of its sequences, longest first; an empty row is a dummy."""
+
+
+def plan_rows(
+    lengths: Sequence[int], capacity: int, ranks: int, work: Callable[[int], float], together: bool = True
+) -> Plan:
+    """Return every index of `lengths` exactly once, in rows of at most `capacity` tokens (a longer sequence has its own
+    row).
+
+    Every rank gets equally many rows, and its k-th row costs about what the others' k-th do by `work` (of a length):
+    ranks wait for one another at every row. `together` False puts each sequence in its own row.
+    """
+    if ranks < 1 or capacity < 1 or any(length < 1 for length in lengths):
+        raise ValueError("ranks, capacity and every length must be at least 1")
+    costs = [work(length) for length in lengths]
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    rows = _fill_rows(order, lengths, capacity) if together else [[index] for index in order]
+    if together and rows:
+        count = min(len(order), -(-len(rows) // ranks) * ranks)
+        rows = _level_rows(order, lengths, costs, capacity, count) or rows
+    return _assign_rows(rows, costs, ranks)
+
+
+def idle_share(plan: Plan, lengths: Sequence[int], work: Callable[[int], float]) -> float:
+    """Return the share of the ranks' time spent waiting for the slowest of each round of rows; 0 for an empty plan."""
+    costs = [[sum(work(lengths[index]) for index in row) for row in rows] for rows in plan]
+    spent = len(plan) * sum(max(round_) for round_ in zip(*costs, strict=True))
+    return 1.0 - sum(map(sum, costs)) / spent if spent else 0.0
+
+
+def _fill_rows(order: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Best fit decreasing: few rows, of which nearly all are full."""
+    rows: list[list[int]] = []
+    free: list[tuple[int, int]] = []  # (tokens left, row), sorted
+    for index in order:
+        at = bisect_left(free, (lengths[index], -1))
+        if at < len(free):
+            left, row = free.pop(at)
+        else:
+            left, row = capacity, len(rows)
+            rows.append([])
+        rows[row].append(index)
+        left -= lengths[index]
+        if left > 0:
+            free.insert(bisect_left(free, (left, -1)), (left, row))
+    return rows
+
+
+def _level_rows(
+    order: Sequence[int], lengths: Sequence[int], costs: Sequence[float], capacity: int, count: int
+) -> list[list[int]] | None:
+    """The costliest first, always into the cheapest of `count` rows that has room; None where one finds no room."""
+    rows: list[list[int]] = [[] for _ in range(count)]
+    tokens = [0] * count
+    heap = [(0.0, row) for row in range(count)]
+    for index in order:
+        full = []
+        while heap and tokens[heap[0][1]] and tokens[heap[0][1]] + lengths[index] > capacity:
+            full.append(heapq.heappop(heap))
+        if not heap:
+            return None
+        cost, row = heapq.heappop(heap)
+        rows[row].append(index)
+        tokens[row] += lengths[index]
+        for entry in (*full, (cost + costs[index], row)):
+            heapq.heappush(heap, entry)
+    return rows
+
+
+def _assign_rows(rows: list[list[int]], costs: Sequence[float], ranks: int) -> Plan:
+    """Rows of like cost at the same time; within a round the costlier one to the rank that has had less."""
+    cost = [sum(costs[index] for index in row) for row in rows]
+    ordered = sorted(range(len(rows)), key=lambda row: (-cost[row], row))
+    plan: Plan = [[] for _ in range(ranks)]
+    spent = [0.0] * ranks
+    for start in range(0, len(ordered), ranks):
+        round_ = ordered[start : start + ranks]
+        for at, rank in enumerate(sorted(range(ranks), key=lambda rank: (spent[rank], rank))):
+            row = round_[at] if at < len(round_) else None
+            plan[rank].append(() if row is None else tuple(rows[row]))
+            spent[rank] += 0.0 if row is None else cost[row]
+    return plan
+
+
+@dataclass(frozen=True)
+class AttentionGroups:
+    """Sequences of like length side by side, padded on the right to the longest of their group.
+
+    packed_index: [P] int64, the packed token at each padded position (some token of its sequence where padding is).
+    padded_index: [L] int64, the padded position of each packed token. shapes: (sequences, length) of each group.
+    """
+
+    packed_index: Tensor
+    padded_index: Tensor
+    shapes: tuple[tuple[int, int], ...]
+
+    @property
+    def padded(self) -> bool:
+        return self.packed_index.numel() > self.padded_index.numel()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Padded tokens of each group."""
+        return [count * length for count, length in self.shapes]
+
+
+class PackedLayout:
+    """Sequences of these `lengths` one after another in a row of L tokens, on a device."""
+
+    def __init__(self, lengths: Sequence[int], device: torch.device | str = "cpu") -> None:
+        if not lengths or min(lengths) < 1:
+            raise ValueError("a packed row holds at least one sequence, and no empty ones")
+        self.lengths, self.device = tuple(lengths), torch.device(device)
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """[1, L] int64: from 0 in every sequence."""
+        return torch.cat([torch.arange(length) for length in self.lengths]).unsqueeze(0).to(self.device)
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """[S + 1] int32: where each sequence begins, and the end of the last."""
+        return torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=self.device)
+
+    @cached_property
+    def groups(self) -> AttentionGroups:
+        """Neighbours of like length together: few groups where the row is ordered by length."""
+        starts = [0, *accumulate(self.lengths)]
+        packed, padded, shapes, offset = [], [], [], 0
+        for first, last in _similar_runs(self.lengths):
+            longest = max(self.lengths[first:last])
+            for number in range(first, last):
+                length = self.lengths[number]
+                within = torch.arange(longest)
+                packed.append(starts[number] + within.clamp(max=length - 1))
+                padded.append(offset + within[:length])
+                offset += longest
+            shapes.append((last - first, longest))
+        return AttentionGroups(torch.cat(packed).to(self.device), torch.cat(padded).to(self.device), tuple(shapes))
+
+
+def _similar_runs(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive (first, last + 1) whose lengths are alike enough for one padded call."""
+    runs, first, low, high = [], 0, lengths[0], lengths[0]
+    for number, length in enumerate(lengths):
+        low, high = min(low, length), max(high, length)
+        if low < _SIMILAR_SHARE * high - _SIMILAR_SLACK:
+            runs.append((first, number))
+            first, low, high = number, length, length
+    return [*runs, (first, len(lengths))]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """One packed row: S sequences, L tokens, N output tokens.
+
+    samples: the sequences' indices in what was packed. tokens: [1, L] int64. rows: [N] int64, the token before each
+    output token, whose hidden state predicts it. targets: [N] int64, the output tokens. advantages: [N] float32.
+    sampled: [N] float32, ln p in the rollout file, None unless every sample of the step has it. sequence: [N] int64,
+    0 … S−1, ascending. A dummy, which keeps this rank in step with others that have work, has one token, no outputs.
+    """
+
+    samples: tuple[int, ...]
+    layout: PackedLayout
+    tokens: Tensor
+    rows: Tensor
+    targets: Tensor
+    advantages: Tensor
+    sampled: Tensor | None
+    sequence: Tensor
+
+    def __post_init__(self) -> None:
+        if self.tokens.shape != (1, self.layout.tokens):
+            raise ValueError(f"tokens are {list(self.tokens.shape)}, their layout says [1, {self.layout.tokens}]")
+        for name in ("rows", "targets", "advantages", "sampled", "sequence"):
+            value = getattr(self, name)
+            if value is not None and value.shape != self.targets.shape:
+                raise ValueError(f"{name} are {list(value.shape)}, not aligned with {list(self.targets.shape)} targets")
+
+    @property
+    def outputs(self) -> int:
+        """N."""
+        return self.targets.numel()
+
+
+def micro_batch(samples: Sequence[TrainRollout], indices: Sequence[int], device: torch.device) -> MicroBatch:
+    """Return the row that holds those of all `samples` at these indices, in this order; a dummy for no indices."""
+    chosen = [samples[index] for index in indices]
+    layout = PackedLayout([sample.length for sample in chosen] or [1], device)
+    tokens = [token for sample in chosen for token in sample.tokens] or [0]
+    rows: list[int] = []
+    start = 0
+    for sample in chosen:
+        if not sample.prompt:
+            raise ValueError("a sample without a prompt: nothing predicts its first token")
+        rows += [start + position for position in sample.predictors]
+        start += sample.length
+    sizes = torch.tensor([len(sample.output) for sample in chosen], dtype=torch.int64)
+    known = all(sample.logprobs for sample in samples)
+    sampled = torch.tensor([value for sample in chosen for value in sample.logprobs], dtype=torch.float32)
+    return MicroBatch(
+        samples=tuple(indices),
+        layout=layout,
+        tokens=torch.tensor([tokens]).to(device),
+        rows=torch.tensor(rows, dtype=torch.int64).to(device),
+        targets=torch.tensor([token for sample in chosen for token in sample.output], dtype=torch.int64).to(device),
+        advantages=torch.tensor([sample.advantage for sample in chosen]).repeat_interleave(sizes).to(device),
+        sampled=sampled.to(device) if known else None,
+        sequence=torch.arange(len(chosen)).repeat_interleave(sizes).to(device),
+    )

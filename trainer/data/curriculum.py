@@ -1,0 +1,118 @@
+"""Makes the curriculum mask that goes with each policy step of a pool with a curriculum."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from chain.indexer.records import Submission
+from chain.indexer.state import State
+from protocol.config import PoolConfig
+from protocol.curriculum import MASK_FILE, Difficulty, ProblemTries, count_tries, tries_from_json, tries_to_json
+from protocol.errors import IntegrityError, MusterError, unwritten
+from protocol.files import write_atomic
+from protocol.rollout_file.rows import Rollout
+from runtime.curriculum import StepNotSeenError, counted_files, expected_mask, read_tries, undisputed
+from storage.keys import MissingObjectError
+from storage.weights.fetch import OpenObject
+
+log = logging.getLogger("muster.trainer")
+
+
+class AwaitedFileError(MusterError):
+    """The bucket lacks a final file, but not for long enough to leave it out."""
+
+
+class MaskWriter:
+    """Writes the masks of one pool. Without a curriculum it does nothing.
+
+    Each final file is read once, and its tries kept in `folder` as long as they may count. One that the bucket lacks
+    for `patience` seconds is left out, and the mask names it. A step's mask waits until the step before it is
+    `confirmations` deep: files count by that step's time."""
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        pool: int,
+        refresh: Callable[[], State],
+        open_object: OpenObject,
+        folder: Path,
+        confirmations: int,
+        patience: float,
+    ) -> None:
+        self._config, self._pool, self._refresh, self._open = config, pool, refresh, open_object
+        self._path, self._confirmations, self._patience = folder / "solve-rates.json", confirmations, patience
+        self._tries: dict[str, Sequence[ProblemTries]] = {}
+        self._missing_since: dict[str, float] = {}
+        if config.curricula:
+            with suppress(OSError, ValueError, TypeError, AttributeError):  # damaged: the bucket has it all
+                stored = json.loads(self._path.read_bytes())
+                self._tries = {name: tries_from_json(rows) for name, rows in stored.items()}
+
+    def on_read(self, sub: Submission, rollouts: Sequence[Rollout]) -> None:
+        """Count the tries of a file that was read for another reason."""
+        if self._config.curricula:
+            rows = [(rollout.problem_seed, rollout.task_reward) for rollout in rollouts]
+            self._tries[sub.sha256.hex()] = count_tries(self._config, rows)
+
+    def read_ahead(self) -> None:
+        """Read one file that will count and was not read for training, if there is one."""
+        if not self._config.curricula:
+            return
+        state = self._refresh()
+        next_step = len(state.pools[self._pool].steps)
+        counted = counted_files(state, self._config, self._pool, next_step)
+        since = min((sub.final_time for sub in counted), default=-1)
+        for sub in undisputed(state, self._pool):
+            name = sub.sha256.hex()
+            if sub.final_time >= since and name not in self._tries and name not in self._missing_since:
+                with suppress(MusterError):
+                    self._read(sub)
+                return
+
+    def write(self, step: int, folder: Path) -> None:
+        """Put the mask of a policy step into its folder, unless it is there. Raises MusterError where that has to
+        wait."""
+        if not self._config.curricula or (folder / MASK_FILE).is_file():
+            return
+        state = self._refresh()
+        steps = state.pools[self._pool].steps
+        if step > len(steps) or (step and steps[step - 1].block + self._confirmations > state.head):
+            raise StepNotSeenError(f"policy step {step - 1} is not confirmed, and files count by its time", "wait")
+        mask = expected_mask(state, self._config, self._pool, step, self._read)
+        try:
+            # Aside first: what a kill leaves must not lie among the files of the step.
+            draft = folder.with_name(f".{folder.name}.mask")
+            write_atomic(draft, mask.encoded(self._config))
+            os.replace(draft, folder / MASK_FILE)
+            self._store_tries(state, step)
+        except OSError as error:
+            raise MusterError(unwritten(error)) from None
+        for index, environment in self._config.curricula.items():
+            hard, easy = (mask.count(index, difficulty) for difficulty in (Difficulty.HARD, Difficulty.EASY))
+            log.info("step %d: of %d problems of %s, %d are masked as too hard, %d as too easy",
+                     step, environment.kept, environment.called, hard, easy)  # fmt: skip
+
+    def _read(self, sub: Submission) -> Sequence[ProblemTries] | None:
+        name = sub.sha256.hex()
+        if name not in self._tries:
+            try:
+                self._tries[name] = read_tries(self._config, self._open, sub)
+            except (MissingObjectError, IntegrityError) as error:
+                since = self._missing_since.setdefault(name, time.monotonic())
+                if time.monotonic() - since < self._patience:
+                    raise AwaitedFileError(f"final file {sub.sequence} waits: {error.what}", error.hint) from None
+                log.warning("final file %d is left out of the solve rates: %s", sub.sequence, error)
+                return None
+        return self._tries[name]
+
+    def _store_tries(self, state: State, step: int) -> None:
+        """Store what may count again; forget the rest."""
+        since = min((sub.final_time for sub in counted_files(state, self._config, self._pool, step)), default=-1)
+        wanted = {sub.sha256.hex() for sub in state.submissions_of(self._pool) if sub.final_time >= since}
+        self._tries = {name: tries for name, tries in self._tries.items() if name in wanted}
+        document = {name: tries_to_json(tries) for name, tries in self._tries.items()}
+        write_atomic(self._path, json.dumps(document).encode())

@@ -1,0 +1,128 @@
+"""The owner's process of a data pool: publishes the model as it is, and closes the pool once it has what it buys.
+
+It keeps nothing that chain, bucket and the model's folder do not hold, so a kill at any moment costs a repetition at
+most. A node may work for steps that are published after it joined: for late nodes the same weights are published again
+as the next policy step.
+"""
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+from chain.indexer.records import Pool
+from chain.indexer.state import State
+from protocol.api.work import HeartbeatRequest
+from protocol.errors import ConfigError
+from protocol.files import drop_old, write_folder
+from runtime.orchestrator_client import Heartbeats, heartbeat
+from trainer.config import TrainerConfig
+from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
+from trainer.exits import EXIT_DONE, EXIT_STOPPED
+from trainer.model.base_model import base_model
+from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
+from trainer.pool.canaries import CanaryPlan
+from trainer.pool.publish import StepPublisher
+from trainer.train import TrainerServices
+
+log = logging.getLogger("muster.trainer")
+_CLOSED = ("closing", "settled")
+
+
+class DataBuyer:
+    """Runs one data pool. `run` returns one of the codes of trainer/exits.py. Raises ConfigError for settings that only
+    training uses."""
+
+    def __init__(self, config: TrainerConfig, services: TrainerServices, placement: Placement | None = None) -> None:
+        self.config, self.services = config, services
+        self.pool_config = pool = services.client.pool_config()
+        if pool.data is None:
+            raise ConfigError(f"pool {config.pool} trains", "start its trainer")
+        if config.decoy is not None:
+            raise ConfigError("a data pool has no canaries", "remove `decoy` from the trainer's configuration")
+        if placement is not None and placement.ranks.world > 1:
+            raise ConfigError("a data pool trains nothing", "set `parallel.ranks` to 1")
+        self.wanted_rollouts = pool.data.rollouts
+        self.base = config.base or base_model(pool.model, pool.environments[0], config.seed)
+        self.publisher = StepPublisher(
+            services.client,
+            services.bucket,
+            services.account,
+            pool.model.dtype,
+            pool.weights,
+            CanaryPlan.of(services.account, config.pool, None),
+        )
+        self.stopping = threading.Event()
+        self._stall = StallTimeout(config.stall_seconds, config.newcomer_seconds)
+        self._phase, self._step, self._blocked_by = "starting", 0, ""
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def run(self) -> int:
+        heartbeats = Heartbeats(self.services.orchestrator, self._heartbeat, self.config.heartbeat_seconds)
+        waiting = Waiting(self.stopping, self.config.poll_seconds, lambda: None)
+        heartbeats.start()
+        try:
+            what = f"{self.wanted_rollouts} rollouts that are accepted for good"
+            over = waiting.until(what, self._poll, why=lambda: self._blocked_by)
+            return EXIT_STOPPED if over is None else EXIT_DONE
+        finally:
+            self.publisher.encoder.close()
+            heartbeats.stop()
+            self.services.client.close()
+
+    def _poll(self) -> bool | None:
+        """Act on the chain's state once; True if the pool is over. Raises MusterError: what may be temporary is retried
+        at the next poll."""
+        state = self.services.client.refresh()
+        pool = state.pools[self.config.pool]
+        if pool.status in _CLOSED:
+            self._phase = "finished"
+            return True
+        self._step = max(0, pool.step)
+        now = self.services.client.client.now()
+        accepted = final_rollouts(state, self.config.pool, now)
+        self._phase = f"{accepted} of {self.wanted_rollouts} rollouts are accepted for good"
+        if accepted >= self.wanted_rollouts:
+            log.info("%s: closing the pool", self._phase)
+            self.services.client.suite.pools.close_pool(self.config.pool).send()
+        elif not pool.steps or self._late_nodes_due(state, pool, now):
+            self._publish(pool)
+        able = eligible_nodes(state, self.config.pool, "")
+        self._blocked_by = f"{accepted} are" if able else self._stall.why
+        return None
+
+    def _late_nodes_due(self, state: State, pool: Pool, now: int) -> bool:
+        """Whether nodes that joined late get a step to work for: sooner where nobody else may work."""
+        stalled = self._stall.check(state, self.config.pool, "", 0)
+        due = now >= pool.steps[-1].time + self.config.newcomer_seconds
+        return stalled or (due and nodes_waiting(state, self.config.pool, ""))
+
+    def _publish(self, pool: Pool) -> None:
+        """Publish the model's weights as the pool's next policy step."""
+        manifests, step = [one.manifest for one in pool.steps], len(pool.steps)
+        self._phase = f"publishing step {step}"
+        first, folder = self.publisher.encoder.folder(0), self.publisher.encoder.folder(step)
+        if not first.is_dir():
+            Policy(self.base, self.pool_config.model.dtype, frozen=True).export(first)
+        if not folder.is_dir():
+            write_folder(folder, lambda aside: _link_files(first, aside))
+        self.publisher.ensure([*manifests, self.publisher.upload(step, manifests)])
+        others = [path for path in sorted(folder.parent.glob("step-*")) if path not in (first, folder)]
+        drop_old(others, self.config.keep_exports)
+
+    def _heartbeat(self) -> HeartbeatRequest:
+        return heartbeat("trainer", self.config.name, phase=self._phase, step=self._step, metrics={})
+
+
+def final_rollouts(state: State, pool: int, now: int) -> int:
+    """Return how many rollouts are in files whose acceptance nothing can change at chain time `now`."""
+    return sum(sub.rows for sub in state.accepted(pool) if sub.is_final(now))
+
+
+def _link_files(source: Path, target: Path) -> None:
+    """Hard-link the same files into another folder."""
+    for path in source.iterdir():
+        os.link(path, target / path.name)

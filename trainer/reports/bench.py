@@ -1,0 +1,192 @@
+"""`muster pool bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+money."""
+
+import contextlib
+import random
+import re
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from protocol.config import WorkConfig
+from trainer.data.batch import Group, TrainRollout, idle_share, plan_rows
+from trainer.learner import Learner
+from trainer.reports.step_metrics import data_sheet_flops
+
+_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def matrix_flops(
+    device: torch.device, dtype: torch.dtype, size: int = 0, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Return the best of a few products of square matrices, in operations a second of `clock`."""
+    size = size or (8192 if device.type == "cuda" else 1024)
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    best = 0.0
+    for _ in range(6):
+        _wait(device)
+        start = clock()
+        left @ right
+        _wait(device)
+        best = max(best, 2.0 * size**3 / (clock() - start))
+    return best
+
+
+class PeakMemory:
+    """The most memory in use since `reset`, in bytes: of a GPU what torch holds, else what the process has resident."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def reset(self) -> None:
+        """Forget the peak so far. Where the system cannot, it stays part of the next one."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            return
+        with contextlib.suppress(OSError):
+            _CLEAR.write_text("5")
+
+    def read(self) -> int:
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        found = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
+        kilobytes = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return kilobytes * 1024
+
+    def limit(self) -> int:
+        """Return what the device has for this process: all memory of a GPU, or what is free plus its own."""
+        if self._device.type == "cuda":
+            return int(torch.cuda.get_device_properties(self._device).total_memory)
+        return int(psutil.virtual_memory().available + psutil.Process().memory_info().rss)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+_SPREAD = 1.0
+
+
+def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int = 0) -> list[Group]:
+    """Return groups of at least `tokens` tokens altogether, in the shape of a pool's work: prompts up to a quarter of
+    the longest allowed, outputs log-normal around a sixth of the longest allowed and cut there: many short, some as
+    long as can be. Every group has a signal."""
+    dice = random.Random(seed)
+    groups: list[Group] = []
+    total = 0
+    while total < tokens:
+        prompt = _tokens(dice, vocabulary, dice.randint(1, max(1, work.max_prompt_tokens // 4)))
+        group = []
+        for number in range(max(2, work.samples_per_problem)):
+            length = int(work.max_new_tokens / 6 * dice.lognormvariate(0.0, _SPREAD))
+            output = _tokens(dice, vocabulary, min(work.max_new_tokens, max(1, length)))
+            group.append(TrainRollout(prompt, output, float(number % 2), logprobs=(-1.0,) * len(output)))
+        groups.append(tuple(group))
+        total += sum(one.length for one in group)
+    return groups
+
+
+def full_row(tokens: int, vocabulary: int) -> list[Group]:
+    """Return one group of two rollouts that fill a row of `tokens`."""
+    dice = random.Random(tokens)
+    halves = [_tokens(dice, vocabulary, max(2, tokens // 2)) for _ in range(2)]
+    return [tuple(TrainRollout(half[:1], half[1:], float(number)) for number, half in enumerate(halves))]
+
+
+def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]:
+    return tuple(dice.randrange(vocabulary) for _ in range(count))
+
+
+_HEADROOM = 0.9
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """Per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
+
+    `mfu`: operations that the step needs (forward and backward, nothing counted twice) per second, over the device's
+    peak, which is the data sheet's or, where `peak_measured`, what plain matrix products reach. `idle_share`: time
+    that ranks wait for one another by the estimate that packing levels. `bytes_per_token` is what another token in a
+    row costs, `row_tokens_fit` how many fit, 0 where that cannot be told.
+    """
+
+    device: str
+    dtype: str
+    ranks: int
+    parameters: int
+    rollouts: int
+    tokens: int
+    steps: int
+    seconds: float
+    tokens_per_second: float
+    mfu: float
+    peak_flops: float
+    peak_measured: bool
+    idle_share: float
+    row_tokens: int
+    peak_bytes: int
+    bytes_per_token: float
+    row_tokens_fit: int
+
+
+def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> BenchReport:
+    """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change."""
+    policy, placement = learner.policy, learner.placement
+    row_tokens, world = placement.memory.row_tokens, placement.ranks.world
+    vocabulary = policy.model.config.get_text_config().vocab_size
+    memory = PeakMemory(policy.device)
+    say("measuring memory with rows of two sizes")
+    half, whole = (_peak(learner, memory, size, vocabulary) for size in (row_tokens // 2, row_tokens))
+    per_token = max(0.0, (whole - half) / (row_tokens - row_tokens // 2))
+    groups = synthetic_groups(work, vocabulary, rows * row_tokens * world)
+    lengths = [one.length for group in groups for one in group]
+    memory.reset()
+    seconds = []
+    for number in range(steps + 1):
+        taken = learner.train_step(groups).seconds
+        say(f"step {number + 1} of {steps + 1}: {sum(lengths)} tokens in {taken:.2f} s")
+        seconds.append(taken)
+    median = statistics.median(seconds[1:])
+    known = data_sheet_flops(policy.device) if policy.dtype == torch.bfloat16 else None
+    flops = known or matrix_flops(policy.device, policy.dtype)
+    fit = int(row_tokens + (_HEADROOM * memory.limit() - whole) / per_token) if per_token else 0
+    plan = plan_rows(lengths, row_tokens, world, policy.work.of_sequence, policy.packs)
+    return BenchReport(
+        device=_name(policy.device),
+        dtype=str(policy.dtype).removeprefix("torch."),
+        ranks=world,
+        parameters=sum(parameter.numel() for parameter in policy.model.parameters()),
+        rollouts=len(lengths),
+        tokens=sum(lengths),
+        steps=steps,
+        seconds=round(median, 4),
+        tokens_per_second=round(sum(lengths) / median, 1),
+        mfu=round(policy.work.training(lengths) / median / (flops * world), 4),
+        peak_flops=flops,
+        peak_measured=known is None,
+        idle_share=round(idle_share(plan, lengths, policy.work.of_sequence), 4),
+        row_tokens=row_tokens,
+        peak_bytes=max(memory.read(), whole),
+        bytes_per_token=round(per_token, 1),
+        row_tokens_fit=max(0, fit),
+    )
+
+
+def _peak(learner: Learner, memory: PeakMemory, tokens: int, vocabulary: int) -> int:
+    """The most that a step on one row of `tokens` takes; the optimizer's state exists afterwards."""
+    groups = full_row(tokens, vocabulary)
+    learner.train_step(groups)
+    memory.reset()
+    learner.train_step(groups)
+    return memory.read()
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"

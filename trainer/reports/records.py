@@ -1,0 +1,229 @@
+"""The trainer's logs on disk, and its reports to the orchestrator."""
+
+import json
+import logging
+import math
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chain.indexer.records import Submission
+from protocol.api.work import SignedEvaluation, StepRequest
+from protocol.errors import MusterError
+from protocol.files import write_atomic
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.signed_client import ServiceError
+from trainer.reports.metrics import SCALARS, samples
+
+if TYPE_CHECKING:  # the local network reads these logs without PyTorch
+    from trainer.reports.step_metrics import StepMetrics
+
+log = logging.getLogger("muster.trainer")
+_MEANS = ("reward_mean", "task_reward_mean", "output_length_mean")
+_REPORTED = {*SCALARS, "idle_seconds", "files"} - {"step"}
+_RETRY_SECONDS = 5.0
+_TEMPORARY = frozenset({401, 403, 404, 408, 425, 429})
+
+
+def file_id(submission: Submission) -> str:
+    """Return what a file is consumed by: its SHA-256, which a reorganisation does not change (its sequence might)."""
+    return submission.sha256.hex()
+
+
+class Records:
+    """The logs of one trainer, read once and then only appended to.
+
+    `metrics.jsonl`: metrics and timings of each step. `trained.jsonl`: every consumed file with its step.
+    `refused.jsonl`: files that made a step unstable; delete a line to let the trainer try the file again.
+    `evaluations.jsonl`: every signed evaluation.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics_path, self.trained_path = folder / "metrics.jsonl", folder / "trained.jsonl"
+        self.refused_path, self.evaluations_path = folder / "refused.jsonl", folder / "evaluations.jsonl"
+        self._repaired: set[Path] = set()
+        self._metrics = read_records(self.metrics_path)
+        self._trained: dict[int, list[str]] = {}
+        for entry in read_records(self.trained_path):
+            self._trained.setdefault(entry["step"], []).append(entry["sha256"])
+
+    def write(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
+        """Append a step's records unless they are there: `files` before `document`, whose presence means all is. A step
+        that is trained again on other files replaces its earlier records."""
+        step, names = document["step"], [entry["sha256"] for entry in files]
+        known = self._trained.get(step, [])
+        if not set(known) <= set(names):
+            self._remove(step)
+            known = []
+        self._append(self.trained_path, [entry for entry in files if entry["sha256"] not in known])
+        self._trained[step] = names
+        if all(entry["step"] != step for entry in self._metrics):
+            self._append(self.metrics_path, [document])
+            self._metrics.append(document)
+
+    def refuse(self, sub: Submission, reason: str) -> None:
+        """Remember a file that must never be trained on."""
+        self._append(self.refused_path, [{"sha256": file_id(sub), "node": sub.node, "reason": reason}])
+
+    def add_evaluation(self, signed: SignedEvaluation) -> None:
+        """Append an evaluation; each step has one."""
+        self._append(self.evaluations_path, [signed.model_dump(mode="json")])
+
+    def evaluations(self) -> dict[int, SignedEvaluation]:
+        """Return every evaluation so far, by policy step."""
+        found = map(SignedEvaluation.model_validate, read_records(self.evaluations_path))
+        return {signed.evaluation.step: signed for signed in found}
+
+    def refused(self) -> set[str]:
+        """Return the SHA-256 of every refused file."""
+        return {entry["sha256"] for entry in read_records(self.refused_path)}
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the record of every step so far."""
+        return self._metrics
+
+    def trained_in(self, step: int) -> list[str]:
+        """Return the SHA-256 of the files that a step was trained on; empty if it has no records."""
+        return self._trained.get(step, [])
+
+    def _append(self, path: Path, entries: list[dict[str, Any]]) -> None:
+        if not entries:
+            return
+        if path not in self._repaired:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_torn_line(path)
+            self._repaired.add(path)
+        with path.open("a") as file:
+            file.write(_lines(entries))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _remove(self, step: int) -> None:
+        self._metrics = [entry for entry in self._metrics if entry["step"] != step]
+        write_records(self.metrics_path, self._metrics)
+        write_records(self.trained_path, [one for one in read_records(self.trained_path) if one["step"] != step])
+        self._trained.pop(step, None)
+
+
+def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:
+    """Return the line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited `waited`
+    seconds."""
+    unknown = {} if metrics.rollouts else dict.fromkeys(_MEANS)
+    return (
+        asdict(metrics)
+        | unknown
+        | {
+            "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
+            "time": round(time.time(), 3),
+            "consumed": [sub.sequence for sub in files],
+            "policy_steps": [sub.step for sub in files],
+        }
+    )
+
+
+def file_record(step: int, sub: Submission) -> dict[str, Any]:
+    """Return the line of `trained.jsonl` for a file that policy step `step` was trained on."""
+    return {"step": step, "sequence": sub.sequence, "sha256": file_id(sub), "node": sub.node, "policy_step": sub.step}
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a log; none where there is no file."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def write_records(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Replace a log by these lines."""
+    write_atomic(path, _lines(entries).encode())
+
+
+def _lines(entries: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries)
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut off a last line that a kill left incomplete, so that the next one does not join it. For the log's only
+    writer: what a reader takes for a torn line may still be written."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - 65536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            end = start + newline + 1 if newline >= 0 else start
+            if newline >= 0:
+                break
+        if end < size:
+            file.truncate(end)
+
+
+class Reports:
+    """Steps that the orchestrator has not confirmed yet. A step may be reported again: the last report counts."""
+
+    def __init__(self, service: OrchestratorClient, records: Records) -> None:
+        self.service, self.records = service, records
+        self._evaluations = records.evaluations()
+        self._waiting: dict[int, StepRequest] = {}
+        self._next_try = 0.0
+
+    @property
+    def evaluated(self) -> set[int]:
+        """Policy steps whose evaluation is recorded."""
+        return set(self._evaluations)
+
+    def evaluation(self, signed: SignedEvaluation) -> None:
+        """Record an evaluation and report its step again with it."""
+        step = signed.evaluation.step
+        self.records.add_evaluation(signed)
+        self._evaluations[step] = signed
+        self.add(step, next((entry for entry in self.records.metrics() if entry["step"] == step), {}))
+        self.flush()
+
+    def add(self, step: int, document: dict[str, Any]) -> None:
+        """Report a step as its record says; a metric that is not finite is left out."""
+        metrics = {sample.path: sample.value for sample in samples(document) if sample.name in _REPORTED}
+        if document.get("task_reward_mean") is not None:
+            metrics["reward"] = document["task_reward_mean"]
+        self._waiting[step] = StepRequest(
+            step=step,
+            consumed=document.get("consumed", []),
+            metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
+            timings=document.get("timings", {}),
+            evaluation=self._evaluations.get(step),
+        )
+
+    def catch_up(self) -> None:
+        """Report everything once more after a restart, since nobody knows what was confirmed."""
+        for entry in self.records.metrics():
+            self.add(entry["step"], entry)
+        if 0 in self._evaluations:
+            self.add(0, {})
+
+    def flush(self, patience: float = 0.0) -> None:
+        """Send what waits, for at most `patience` seconds beyond one try; an outage is logged and retried later."""
+        end = time.monotonic() + patience
+        while self._waiting and (patience or time.monotonic() >= self._next_try):
+            try:
+                for step in sorted(self._waiting):
+                    self._send(step)
+                return
+            except MusterError as error:
+                self._next_try = time.monotonic() + _RETRY_SECONDS
+                log.warning("the report of %d steps waits: %s", len(self._waiting), error.what)
+                if time.monotonic() >= end:
+                    return
+                time.sleep(1.0)
+
+    def _send(self, step: int) -> None:
+        """Deliver one report. One that is refused for its content is dropped: repeating it would not help."""
+        try:
+            self.service.report_step(self._waiting[step])
+        except ServiceError as error:
+            if error.status in _TEMPORARY or error.status >= 500:
+                raise
+            log.warning("the report of step %d is refused: %s", step, error.detail)
+        del self._waiting[step]

@@ -1,0 +1,195 @@
+"""What a training step reports about itself: sums over tokens on every rank, then one record.
+
+The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness.
+Between equal weights it is the engines' arithmetic; it grows with staleness, as the policy has moved on. A node that
+stands out among those of one staleness deserves a look."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.data.advantage import Selection
+from trainer.data.batch import Group, Source, TrainRollout
+from trainer.distributed import Ranks
+from trainer.loss import TokenBatch, TokenLoss, k3
+from trainer.model.sharding import Placement
+
+_LIMIT = 20.0  # of a log-ratio: beyond it e^x says no more
+
+
+@dataclass(frozen=True)
+class SourceMismatch:
+    """Over `tokens` trained tokens of a node's: `kl`, the estimated KL divergence of the trainer's policy (before the
+    step) from the node's, and `absolute`, the mean |difference| of log-probabilities."""
+
+    node: str
+    engine: str
+    staleness: int
+    tokens: int
+    kl: float
+    absolute: float
+
+
+class MismatchTotals:
+    """Sums for each sample of a step, on the device."""
+
+    def __init__(self, samples: int, device: torch.device) -> None:
+        self._sums = torch.zeros(samples, 3, dtype=torch.float64, device=device)
+
+    def add(self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor) -> None:
+        """Add a micro-batch: indices of its sequences among the `samples`; per token its `sequence`, and ln p of the
+        trainer before the step (`old`) and of the file (`sampled`), [N] each."""
+        ratio = torch.nan_to_num(old - sampled, nan=_LIMIT).clamp(-_LIMIT, _LIMIT)
+        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio)], dim=1)
+        index = torch.tensor(samples, dtype=torch.int64, device=sequence.device)[sequence]
+        self._sums.index_add_(0, index, parts.double())
+
+    def by_source(
+        self, samples: Sequence[TrainRollout], step: int, ranks: Ranks
+    ) -> tuple[float | None, tuple[SourceMismatch, ...]]:
+        """Return the divergence over all tokens (None where no file tells log-probabilities) and by source, largest
+        first, for a step that starts from policy `step`. Every rank must call it."""
+        sums = ranks.sum(self._sums).cpu()
+        by_source: dict[tuple[str, str, int], Tensor] = {}
+        for sample, one in zip(samples, sums, strict=True):
+            key = _key(sample.source, step)
+            by_source[key] = by_source.get(key, torch.zeros_like(one)) + one
+        found = [SourceMismatch(*key, int(n), kl / n, far / n) for key, one in by_source.items()
+                 for kl, far, n in [one.tolist()] if n]  # fmt: skip
+        kl, _, tokens = sums.sum(0).tolist()
+        return (kl / tokens if tokens else None), tuple(sorted(found, key=lambda one: -one.kl))
+
+
+def _key(source: Source | None, step: int) -> tuple[str, str, int]:
+    return (source.node, source.engine, step - source.policy_step) if source else ("", "", 0)
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
+
+    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: estimate against the
+    policy before the step; `mismatch`: the trainer's policy before the step against the workers' (None where files
+    do not tell), by source in `mismatches`; `trained_tokens`: of the samples with signal, prompts included; `flops`:
+    operations that training them takes; `seconds`: wall time of the step.
+    """
+
+    step: int
+    loss: float
+    reward_mean: float
+    task_reward_mean: float
+    entropy: float
+    grad_norm: float
+    clip_low: float
+    clip_high: float
+    kl: float
+    groups_used: int
+    groups_dropped: int
+    rollouts: int
+    tokens: int
+    output_length_mean: float
+    learning_rate: float
+    mismatch: float | None
+    mismatches: tuple[SourceMismatch, ...]
+    trained_tokens: int
+    flops: float
+    seconds: float
+
+
+class StepTotals:
+    """Adds up micro-batches without waiting for the device; gradient norms and learning rates of the updates."""
+
+    def __init__(self, samples: int, device: torch.device) -> None:
+        self._mismatch = MismatchTotals(samples, device)
+        self._sums = torch.zeros(6, dtype=torch.float64, device=device)
+        self.norms: list[float] = []
+        self.learning_rate = 0.0
+
+    @torch.no_grad()
+    def add(self, samples: Sequence[int], batch: TokenBatch, token_loss: TokenLoss, loss: torch.Tensor) -> None:
+        """Add a micro-batch of the `samples` with these indices, and its share of the loss."""
+        kl = k3(batch.logp, batch.old)
+        parts = (loss, batch.entropy.sum(), token_loss.clipped_low.sum(), token_loss.clipped_high.sum(), kl.sum())
+        self._sums += torch.stack([torch.full_like(loss, batch.logp.numel()), *parts]).double()
+        if batch.sampled is not None:
+            self._mismatch.add(samples, batch.sequence, batch.old, batch.sampled)
+
+    def updated(self, norm: float, learning_rate: float) -> None:
+        self.norms.append(norm)
+        self.learning_rate = learning_rate
+
+    def metrics(
+        self, step: int, groups: Sequence[Group], selection: Selection, ranks: Ranks, flops: float, seconds: float
+    ) -> StepMetrics:
+        """Return the record of the step, the same on every rank; each must call it."""
+        mismatch, mismatches = self._mismatch.by_source(selection.samples, step - 1, ranks)
+        tokens, loss, entropy, low, high, kl = ranks.sum(self._sums).tolist()
+        rollouts = [rollout for group in groups for rollout in group]
+        count, each = max(1, len(rollouts)), max(1.0, tokens)
+        return StepMetrics(
+            step=step,
+            loss=loss / max(1, len(self.norms)),
+            reward_mean=sum(one.reward for one in rollouts) / count,
+            task_reward_mean=sum(one.task_reward for one in rollouts) / count,
+            entropy=entropy / each,
+            grad_norm=math.nan if any(map(math.isnan, self.norms)) else max(self.norms, default=0.0),
+            clip_low=low / each,
+            clip_high=high / each,
+            kl=kl / each,
+            groups_used=selection.used,
+            groups_dropped=selection.dropped,
+            rollouts=len(rollouts),
+            tokens=int(tokens),
+            output_length_mean=sum(len(one.output) for one in rollouts) / count,
+            learning_rate=self.learning_rate,
+            mismatch=mismatch,
+            mismatches=mismatches,
+            trained_tokens=sum(one.length for one in selection.samples),
+            flops=flops,
+            seconds=seconds,
+        )
+
+
+_BF16_TERAFLOPS = {
+    "B200": 2250.0,
+    "H200": 989.4,
+    "H100 PCIe": 756.0,
+    "H100 NVL": 835.0,
+    "H100": 989.4,
+    "A100": 312.0,
+    "L40S": 362.0,
+    "A10G": 70.0,
+    "A10": 125.0,
+    "RTX 5090": 209.5,
+    "RTX 4090": 165.2,
+}
+"""Dense bfloat16 with fp32 accumulation, by the makers' data sheets; the first entry whose words are all in the
+device's name counts."""
+
+
+def data_sheet_flops(device: torch.device) -> float | None:
+    """Return the bfloat16 operations per second of a GPU by its data sheet; None for any other device."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    for known, teraflops in _BF16_TERAFLOPS.items():
+        if all(word in name for word in known.split()):
+            return teraflops * 1e12
+    return None
+
+
+def peak_flops(placement: Placement, tflops: float | None = None) -> float | None:
+    """Return the operations per second of all ranks together: `tflops` (10^12) each, or by the data sheet of a known
+    GPU; None where neither is known."""
+    each = tflops * 1e12 if tflops is not None else data_sheet_flops(torch.device(placement.device))
+    return each * placement.ranks.world if each is not None else None
+
+
+def throughput(tokens: int, flops: float, seconds: float, peak: float | None) -> dict[str, float | None]:
+    """Return for a step's record: tokens (prompts included) per second, and the share of `peak` that its `flops`
+    were."""
+    used = flops / seconds / peak if peak and seconds > 0 else None
+    return {"tokens_per_second": tokens / seconds if seconds > 0 else None, "mfu": used}
