@@ -44,8 +44,8 @@ RECIPES = (
     ),
     ImageRecipe(
         "mathematics",
-        "60f50254499952f0d45273f3a20d3b874cbb98c6d2e7207217d701e31952d1a9",
-        "9c38d14a5514cc35631b00f18690784f90e0557df94bea9340ae716627ef73ea",
+        "4e411e77ec49b436f285d6dbb704a7e8538541df7a9c272ea611656c97d02b78",
+        "015f505af5058a63cd9a8e592b1e2b11befa1c5385c2f2ce6b3d67f61ffbe5e4",
         packages=("mpmath", "sympy"),
         own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
         imports=("muster_mathematics",),

@@ -166,7 +166,7 @@ class _Comparison:
         from what they are elsewhere. What is whole is last, where factorials are quick in many digits."""
         letters, pairs = sorted(one.free_symbols | other.free_symbols, key=str), []
         self._points = list[Any]()
-        for point, (size, sign) in enumerate(((1, 1), (1, -1), (40, 0), (40, 0), (1, 0), (0, 1))):
+        for point, (size, sign) in enumerate(((1, 1), (1, -1), (1000, 1), (1000, -1), (1, 0), (0, 1))):
             values = {}
             for letter in letters:
                 drawn = int.from_bytes(hashlib.sha256(f"{self._seed} {point} {letter}".encode()).digest()[:4], "big")
