@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,7 @@ import tomlkit
 
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, PairMeasurements, subject, summarise, weights_hash
-from calibration.plan import EngineSpec, ErrorBudget, Pair, Plan
+from calibration.plan import EngineSpec, Pair, Plan
 from engines.base import Completion, Engine, EngineInfo
 from engines.factory import make_engine
 from engines.runtime import torch_environment
@@ -34,13 +34,13 @@ from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import explained, write_atomic
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits, Rollout
+from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
 from runtime.logs import start_logging
 from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:
-    from validator.judging.context import CheckContext, RowMeasurements
+    from validator.judging.context import CheckContext
 
 
 _ZERO = "0x" + "00" * 20
@@ -83,22 +83,19 @@ HELD_OUT = 4
 def measure_all(plan: Plan) -> list[PairMeasurements]:
     """Make each worker's files once, measure them with each of its verifiers. Raises MusterError."""
     out: dict[Pair, PairMeasurements] = {}
+    # By rounds of all batches, so that each batch has the same share of held-out files.
+    held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
     for worker in dict.fromkeys(pair[0] for pair in plan.pairs):
         with tempfile.TemporaryDirectory(prefix="muster-calibrate-") as name:
             made = _run(plan, "produce", worker, Path(name))
-            for pair in [pair for pair in plan.pairs if pair[0] == worker]:
-                out[pair] = _summary(pair, made, _run(plan, "measure", pair[1], Path(name)), plan)
+            for pair in (pair for pair in plan.pairs if pair[0] == worker):
+                seen = _run(plan, "measure", pair[1], Path(name))
+                if made.engine is None or seen.engine is None:
+                    raise MusterError(f"{pair[0]} to {pair[1]}: a process did not name its engine", "run this again")
+                kept = [file for file, spared in zip(seen.files, held, strict=True) if not spared]
+                spare = [file for file, spared in zip(seen.files, held, strict=True) if spared]
+                out[pair] = summarise(made.engine, seen.engine, kept, spare)
     return [out[pair] for pair in plan.pairs]
-
-
-def _summary(pair: Pair, made: Done, seen: Done, plan: Plan) -> PairMeasurements:
-    if made.engine is None or seen.engine is None:
-        raise MusterError(f"{pair[0]} to {pair[1]}: a process did not name its engine", "run this again")
-    # By rounds of all batches, so that each batch has the same share of held-out files.
-    held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
-    kept = [file for file, out in zip(seen.files, held, strict=True) if not out]
-    spare = [file for file, out in zip(seen.files, held, strict=True) if out]
-    return summarise(made.engine, seen.engine, kept, spare)
 
 
 def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, folder: Path) -> Done:
@@ -140,8 +137,7 @@ class BatchProducer(Producer):
 
 def run(job: Job) -> Done:
     """Do a job. Raises MusterError."""
-    config = PoolConfig.load(job.plan.pool_config).without_curricula
-    spec = job.engine
+    config, spec = PoolConfig.load(job.plan.pool_config).without_curricula, job.engine
     engine = make_engine(spec.name, spec.dtype, spec.device, job.plan.threads, max(job.plan.batches))
     engine.load(job.plan.weights)
     return (_produce if job.do == "produce" else _measure)(job, config, engine)
@@ -166,23 +162,23 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     for number in range(job.plan.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
         context = context_of(work_of(job.plan.seed, number), data, config, environment)
-        measured = measure(context, engine)
-        rows, drawn = row_samples(context.rollouts, measured), audited(job.plan, number, len(context.rollouts))
-        figures = tuple(row_figures(context.rollouts[row.row], row) for row in measured if row.row in drawn)
-        drifts = {row.row: row.drift for row in measured if row.row in drawn}
+        measured, rollouts = measure(context, engine), context.rollouts
+        rows = []
+        for one in measured:
+            row = rollouts[one.row]
+            rows.append(RowSample.of(row.slot, one.mismatches, one.mantissas, one.gaps, row.logprobs, one.logprobs))
+        seed = work_of(job.plan.seed, number).step_seed
+        drawn = set(audit_sample(seed, number, len(rollouts), job.plan.audit_rate))
+        figures = tuple(row_figures(rollouts[one.row], one) for one in measured if one.row in drawn)
+        drifts = {one.row: one.drift for one in measured if one.row in drawn}
         blocks = tuple(blocks_of(drifts, config.work.samples_per_problem))
-        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows, figures, blocks))
+        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], tuple(rows), figures, blocks))
         log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info, files=tuple(files))
 
 
-def audited(plan: Plan, number: int, rows: int) -> set[int]:
-    """The rows that an audit at the plan's rate draws of file `number`."""
-    return set(audit_sample(work_of(plan.seed, number).step_seed, number, rows, plan.audit_rate))
-
-
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
-    """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+    """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollout_file.rows import commit
     from validator.judging.checks import FILE_CHECKS
     from validator.judging.context import CheckContext, SubmissionFacts
@@ -198,15 +194,6 @@ def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnv
     return context
 
 
-def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements]") -> tuple[RowSample, ...]:
-    """What each rollout contributes, by the validator's own measurements."""
-    rows = ((rollouts[found.row], found) for found in measured)
-    return tuple(
-        RowSample.of(row.slot, found.mismatches, found.mantissas, found.gaps, row.logprobs, found.logprobs)
-        for row, found in rows
-    )
-
-
 def main(job_path: str, answer: str) -> int:
     try:
         start_logging()
@@ -220,7 +207,7 @@ def main(job_path: str, answer: str) -> int:
 # --- From a plan to a signed document, and from a document to a pool's configuration
 
 
-def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
+def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
     """Measure, compute thresholds and null models, and sign them. Raises MusterError; ConfigError if no bound was
     found."""
     config = PoolConfig.load(plan.pool_config)
@@ -235,17 +222,17 @@ def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibra
         weights=hashed,
         problems=config.work.problems_per_file,
         samples=config.work.samples_per_problem,
-        audit_rate=budget.audit_rate,
-        false_reject=budget.false_reject,
-        safety=budget.safety,
+        audit_rate=plan.audit_rate,
+        false_reject=plan.false_reject,
+        safety=plan.safety,
         pairs=pairs,
         thresholds={},
         signer=account.address,
     )
-    found = document.computed()
-    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
+    thresholds = document.computed()
+    if unbounded := [name for name, value in thresholds.items() if not 0 < value < math.inf]:
         raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
-    document = document.model_copy(update={"thresholds": found, "evidence": document.null_model()}).signed(account)
+    document = document.model_copy(update={"thresholds": thresholds, "evidence": document.null_model()}).signed(account)
     document.check()
     return document
 

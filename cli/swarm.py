@@ -66,7 +66,8 @@ def init(
     from swarm.config import SwarmMemberConfig
     from swarm.member import load_swarm
 
-    keystore = _signing(keystore)
+    if keystore is None:
+        raise ConfigError("a member signs what it shares", "pass --keystore FILE (muster keys create)")
     values: dict[str, Any] = {
         "home": str(home.absolute()),
         "document": str(document.absolute()),
@@ -89,19 +90,24 @@ def init(
 
 
 @app.command("run", "muster swarm run --home me")
-def run(home: HomeOption) -> None:
-    """Run the member: generate, share, draw and train until stopped. SIGTERM ends it after the round."""
+def run(
+    home: HomeOption | None = None,
+    gate: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Instead: run a gate by this configuration.")
+    ] = None,
+) -> None:
+    """Run the member: generate, share, draw and train until stopped. SIGTERM ends it after the round.
+
+    A gate serves members who hold no key of the swarm's bucket: it signs upload URLs for them and lists envelopes."""
+    from swarm.gate import run as run_gate
     from swarm.main import run as run_member
 
-    run_member(_config(home))
-
-
-@app.command("gate", "muster swarm gate --config gate.json")
-def gate(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
-    """Serve members who hold no key of the swarm's bucket: sign upload URLs for them and list the envelopes."""
-    from swarm.gate import run as run_gate
-
-    run_gate(config)
+    if gate is not None:
+        run_gate(gate)
+    elif home is None:
+        raise ConfigError("no member is named", "pass --home FOLDER, or --gate FILE")
+    else:
+        run_member(_config(home))
 
 
 @app.command("status", "muster swarm status --home me")
@@ -122,11 +128,13 @@ def status(home: HomeOption, json: JsonOption = False) -> None:
 
 
 def _text(document: dict[str, Any]) -> str:
+    ends = document["held_out"][:1] + document["held_out"][1:][-1:]
+    measured = [f"{one['reward']:.3f} after {one['rounds']} rounds" for one in ends]
     rows = {
         "member": document["member"],
         "rounds made": document["round"] + 1,
         "reward": f"{document['reward']:.3f} in the last round, {document['cumulative_reward']:.3f} in all",
-        "held-out reward": _held_out(document["held_out"]),
+        "held-out reward": ", ".join(measured) or "not measured (`evaluation.every` in the configuration)",
         "exchange": "gone, going on alone" if document["alone"] else "there",
         "shared groups": f"{document['shared_groups_used']} trained on, {document['offers']} on offer",
         "not sent yet": f"{document['unsent']} envelopes",
@@ -138,24 +146,11 @@ def _text(document: dict[str, Any]) -> str:
     return "\n".join([fields(rows), *lines])
 
 
-def _held_out(found: list[dict[str, Any]]) -> str:
-    if not found:
-        return "not measured (`evaluation.every` in the configuration)"
-    first, last = found[0], found[-1]
-    return f"{first['reward']:.3f} after {first['rounds']} rounds, {last['reward']:.3f} after {last['rounds']}"
-
-
 def _config(home: Path) -> Path:
     path = home / CONFIG
     if not path.is_file():
         raise ConfigError(f"no member lives in {home}", "muster swarm init")
     return path
-
-
-def _signing(keystore: Path | None) -> Path:
-    if keystore is None:
-        raise ConfigError("a member signs what it shares", "pass --keystore FILE (muster keys create)")
-    return keystore
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -2,6 +2,7 @@
 
 import json as json_module
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +41,9 @@ def list_steps(
     if prune is not None:
         place.prune(prune)
     rows = [_row(digest, place) for digest in place.versions()]
-    if check:
-        rows = [row | {"intact": _is_intact(row, place)} for row in rows]
+    for digest, row in zip(place.versions(), rows, strict=True) if check else ():
+        manifest = place.manifest(digest)
+        row["intact"] = manifest is not None and place.is_intact(manifest)
     emit(rows, json, lambda: _text(rows, place))
     if not all(row.get("intact", True) for row in rows):
         raise typer.Exit(1)
@@ -109,28 +111,22 @@ def serve(
         if pool is None or pool.url is None:
             raise ConfigError("it is not known which pool to serve", "pass --pool URL, the address of its service")
         serve_weights = {"host": host, "port": port, "public_url": public_url}
-        key = (keystore, password_file)
-        config = relay_config(pool.url, home, serve_weights, key, rpc, allow_private_sources)
+        key = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
+        config = _relay_config(pool.url, home, serve_weights, key if keystore else None, rpc, allow_private_sources)
     run(config)
 
 
-def relay_config(
-    url: str,
-    home: Path | None,
-    serve: dict[str, Any],
-    key: tuple[Path | None, Path | None],
-    rpc: str | None,
-    allow_private: bool,
+def _relay_config(
+    url: str, home: Path | None, serve: dict[str, Any], key: dict[str, Any] | None, rpc: str | None, allow_private: bool
 ) -> Path:
     """Write a relay's configuration, from nothing but the URL of the pool's service, and return where. `serve`:
-    fields of ServeWeights; `key`: the key file that signs announcements, and the file with its password. Raises
-    ConfigError, UnreachableError, and IntegrityError if the chain does not bear out what the service says."""
+    fields of ServeWeights; `key`: what signs announcements. Raises ConfigError, UnreachableError, and IntegrityError if
+    the chain does not bear out what the service says."""
     from cli.session import ask_access, check_access, open_session
     from protocol.files import explained, user_cache, write_atomic
     from storage.relay.server import ServeWeights
 
-    keystore, password_file = key
-    if serve["public_url"] and keystore is None:
+    if serve["public_url"] and key is None:
         raise ConfigError("an announcement needs a signature", "pass --keystore, or leave --public-url out")
     serve["public_url"] = ServeWeights(public_url=serve["public_url"]).public_url if serve["public_url"] else ""
     access = ask_access(url, rpc)
@@ -150,9 +146,8 @@ def relay_config(
         "orchestrator": access.url,
         "allow_private_sources": allow_private,
         "serve_weights": serve,
+        **({"key": key} if key else {}),
     }
-    if keystore is not None:
-        values["key"] = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
     path = home / "relay.json"
     with explained(f"write {path}", "pass another --home"):
         write_atomic(path, json_module.dumps(values, indent=2).encode() + b"\n")
@@ -160,7 +155,7 @@ def relay_config(
 
 
 def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
-    """The cache at `folder`, or the profile's. Raises ConfigError where a folder is named that does not exist, unless
+    """Return the cache at `folder`, or the profile's. Raises ConfigError where a named folder does not exist, unless
     it is to be made."""
     from cli.profile import find_profile
     from protocol.files import user_cache
@@ -174,51 +169,34 @@ def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
     return WeightCache(profile.cache if profile else user_cache("weights"))
 
 
-def _is_intact(row: dict[str, Any], cache: "WeightCache") -> bool:
-    manifest = cache.manifest(bytes.fromhex(row["manifest"]))
-    return manifest is not None and cache.is_intact(manifest)
-
-
 def _row(digest: bytes, cache: "WeightCache") -> dict[str, Any]:
-    """A version, of which the folder alone is known where its manifest is damaged."""
+    """Describe a version, of which the folder alone is known where its manifest is damaged."""
     manifest, folder = cache.manifest(digest), cache.version(digest)
-    files = manifest.files if manifest else ()
+    size = 0
+    with suppress(OSError):  # another process may remove it
+        size = sum(path.stat().st_size for path in folder.iterdir())
     return {
         "step": manifest.step if manifest else None,
         "pool": manifest.pool if manifest else None,
-        "chain_id": manifest.chain_id if manifest else None,
         "manifest": digest.hex(),
-        "dtype": manifest.dtype if manifest else None,
-        "bytes": sum(file.size for file in files) if manifest else _held(folder),
-        "delta_bytes": {
-            str(delta.step): sum(file.size for file in delta.files) for delta in (manifest.deltas if manifest else ())
-        },
+        "bytes": sum(file.size for file in manifest.files) if manifest else size,
         "used": folder.stat().st_mtime if folder.is_dir() else 0.0,
         "folder": str(folder),
     }
 
 
-def _held(folder: Path) -> int:
-    """Bytes of a version's files; 0 if another process removes it."""
-    try:
-        return sum(path.stat().st_size for path in folder.iterdir())
-    except OSError:
-        return 0
-
-
 def _text(rows: list[dict[str, Any]], cache: "WeightCache") -> str:
-    checked = bool(rows) and "intact" in rows[0]
-    headers = ["pool", "step", "bytes", "deltas from", "used", "manifest", *(["hashes"] if checked else [])]
+    hashes = {None: "not checked", True: "as signed", False: "DAMAGED"}
     cells = [
         [
             "?" if row["pool"] is None else row["pool"],
             "?" if row["step"] is None else row["step"],
             f"{row['bytes']:,}",
-            ", ".join(f"{step} ({size:,} bytes)" for step, size in row["delta_bytes"].items()) or "-",
             clock(row["used"]),
             row["manifest"][:12] + ("" if row["step"] is not None else " (unreadable)"),
-            *(["as signed" if row["intact"] else "DAMAGED"] if checked else []),
+            hashes[row.get("intact")],
         ]
         for row in rows
     ]
+    headers = ["pool", "step", "bytes", "used", "manifest", "hashes"]
     return table(headers, cells, empty=f"no policy step is in {cache.folder}")

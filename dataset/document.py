@@ -141,12 +141,12 @@ class StoredDataset(Document):
             raise IntegrityError(f"{where} has a signer or a signature, but not both", "export again")
         if stored.signature:
             try:
-                found = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
+                actual = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
             except (ValueError, IntegrityError):
-                found = "nobody"
-            if found != stored.signer:
+                actual = "nobody"
+            if actual != stored.signer:
                 raise IntegrityError(
-                    f"{where} is signed by {found}, not by {stored.signer}", "get it from its exporter"
+                    f"{where} is signed by {actual}, not by {stored.signer}", "get it from its exporter"
                 )
         return stored
 
@@ -160,7 +160,6 @@ def _signed_digest(document: DatasetDocument) -> bytes:
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LARGEST = "1M<n<10M"
-_WITHOUT_NAME = ("", "unknown")
 
 
 def card(document: DatasetDocument) -> str:
@@ -169,14 +168,11 @@ def card(document: DatasetDocument) -> str:
 
 
 def _header(document: DatasetDocument) -> list[str]:
-    """YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
+    """Return YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
     licence = document.licences.dataset
-    lines = ["---"]
-    if licence in _WITHOUT_NAME:
-        lines += ["license: other", "license_name: unknown"]
-    else:
-        lines += [f"license: {json.dumps(licence)}"]
+    named = [f"license: {json.dumps(licence)}"]
     size = next((name for most, name in _SIZES if document.totals.rows < most), _LARGEST)
+    lines = ["---", *(named if licence not in ("", "unknown") else ["license: other", "license_name: unknown"])]
     lines += [f"pretty_name: {json.dumps(document.name)}", "size_categories:", f"- {size}"]
     lines += ["tags:", "- muster", "- rollouts", "configs:"]
     for number, kind in enumerate(formats(document)):
@@ -187,8 +183,8 @@ def _header(document: DatasetDocument) -> list[str]:
 
 def formats(document: DatasetDocument) -> list[Format]:
     """Return the formats that its rows are stored in, Parquet first."""
-    found = {one.format for one in document.files}
-    return [kind for kind in ("parquet", "jsonl") if kind in found]
+    present = {one.format for one in document.files}
+    return [kind for kind in ("parquet", "jsonl") if kind in present]
 
 
 def _text(document: DatasetDocument) -> list[str]:
@@ -238,5 +234,5 @@ def _text(document: DatasetDocument) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is, in a table too."""
+    """Return text that Markdown shows as it is, in a table too."""
     return "".join("\\" + c if c in "\\`*_{}[]<>#|" else c for c in text)

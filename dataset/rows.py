@@ -4,13 +4,11 @@ Files are written and read a few rows at a time.
 """
 
 import base64
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Protocol, Self
+from typing import Annotated, Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -138,23 +136,7 @@ _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 4096
 _BATCH_ROWS = 64
 
 
-class _RowFile(Protocol):
-    def add(self, row: DatasetRow) -> None: ...
-    def close(self) -> None: ...
-
-
-class _Lines:
-    def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("wb")
-
-    def add(self, row: DatasetRow) -> None:
-        self._file.write(row.line())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Parquet:
+class _ParquetFile:
     """Row groups of some megabytes: that much is in memory at once."""
 
     def __init__(self, path: Path) -> None:
@@ -186,9 +168,9 @@ class RowWriter:
     def __init__(self, folder: Path, formats: tuple[Format, ...], rows_per_file: int = ROWS_PER_FILE) -> None:
         self._folder, self._formats, self._most = folder, formats, rows_per_file
         (folder / DATA).mkdir()
-        self._open: dict[str, _RowFile] = {}
-        self._rows = self._part = 0
-        self._done: list[tuple[str, int]] = []
+        self._rows: list[int] = []  # of each part
+        self._lines: BinaryIO | None = None
+        self._parquet: _ParquetFile | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -198,32 +180,32 @@ class RowWriter:
         self._stack.close()
 
     def add(self, row: DatasetRow) -> None:
-        if not self._open:
-            for kind in self._formats:
-                path = f"{DATA}/rollouts-{self._part:05d}.{kind}"
-                made = _Parquet(self._folder / path) if kind == "parquet" else _Lines(self._folder / path)
-                self._open[path] = made
-                self._stack.callback(made.close)
-        for table in self._open.values():
-            table.add(row)
-        self._rows += 1
-        if self._rows == self._most:
-            self._end_part()
+        if not self._rows or self._rows[-1] == self._most:
+            self._stack.close()
+            if "jsonl" in self._formats:
+                self._lines = self._stack.enter_context(self._path("jsonl", len(self._rows)).open("wb"))
+            if "parquet" in self._formats:
+                self._parquet = self._stack.enter_context(closing(_ParquetFile(self._path("parquet", len(self._rows)))))
+            self._rows.append(0)
+        if self._lines is not None:
+            self._lines.write(row.line())
+        if self._parquet is not None:
+            self._parquet.add(row)
+        self._rows[-1] += 1
 
-    def _end_part(self) -> None:
-        self._stack.close()
-        self._done += [(path, self._rows) for path in self._open]
-        self._open, self._rows, self._part = {}, 0, self._part + 1
+    def _path(self, kind: Format, part: int) -> Path:
+        return self._folder / DATA / f"rollouts-{part:05d}.{kind}"
 
     def finish(self) -> tuple[DataFile, ...]:
         """Return what was written, format by format."""
-        if self._open:
-            self._end_part()
-        found = []
-        for path, rows in self._done:
-            whole = self._folder / path
-            found.append(DataFile(path=path, rows=rows, bytes=whole.stat().st_size, sha256=file_sha256(whole)))
-        return tuple(sorted(found, key=lambda file: (self._formats.index(file.format), file.path)))
+        self._stack.close()
+        files = []
+        for kind in self._formats:
+            for part, rows in enumerate(self._rows):
+                path = self._path(kind, part)
+                size, digest = path.stat().st_size, file_sha256(path)
+                files.append(DataFile(path=f"{DATA}/{path.name}", rows=rows, bytes=size, sha256=digest))
+        return tuple(files)
 
 
 def check_bytes(path: Path, expected: DataFile) -> str:
@@ -232,8 +214,7 @@ def check_bytes(path: Path, expected: DataFile) -> str:
         return "it is missing"
     if path.stat().st_size != expected.bytes:
         return f"it has {path.stat().st_size} bytes instead of {expected.bytes}"
-    with path.open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    actual = file_sha256(path)
     return "" if actual == expected.sha256 else f"its SHA-256 is {actual[:16]}… instead of {expected.sha256[:16]}…"
 
 
@@ -241,54 +222,43 @@ def read_rows(path: Path, kind: Format, line_bytes: int) -> Iterator[DatasetRow 
     """Yield the rows of a stranger's file in order; an error in the place of an invalid one. `line_bytes`: the longest
     line of JSONL. Raises IntegrityError if nothing more can be read."""
     try:
-        yield from _read_lines(path, line_bytes) if kind == "jsonl" else _read_parquet(path)
+        rows = _read_lines(path, line_bytes) if kind == "jsonl" else _read_parquet(path)
+        for values in rows:
+            try:
+                yield DatasetRow.parse_line(values) if isinstance(values, bytes) else DatasetRow.of(values)
+            except IntegrityError as error:
+                yield error
     except MusterError:
         raise
     except Exception as error:  # the Parquet library refuses hostile bytes in many ways
         raise IntegrityError(f"{path.name} cannot be read: {first_line(error)}", "get it again") from None
 
 
-def _read_lines(path: Path, limit: int) -> Iterator[DatasetRow | IntegrityError]:
+def _read_lines(path: Path, limit: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         while line := file.readline(limit + 1):
             if len(line) > limit:
                 raise IntegrityError(f"{path.name} has a line of more than {limit} bytes", "get it again")
-            yield _row(partial(DatasetRow.parse_line, line))
+            yield line
 
 
-def _read_parquet(path: Path) -> Iterator[DatasetRow | IntegrityError]:
+def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     file = pq.ParquetFile(path, page_checksum_verification=True)
     if not file.schema_arrow.equals(SCHEMA, check_metadata=False):
         raise IntegrityError(f"{path.name} has other columns than a data set", "export again")
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-        for values in batch.to_pylist():
-            yield _row(partial(DatasetRow.of, values))
-
-
-def _row(make: Callable[[], DatasetRow]) -> DatasetRow | IntegrityError:
-    try:
-        return make()
-    except IntegrityError as error:
-        return error
+        yield from batch.to_pylist()
 
 
 _DIGITS = 9
 
 
 @dataclass
-class _Environment:
+class _EnvironmentTally:
     rows: int = 0
     solved: int = 0
     task_reward: float = 0.0
     problems: set[int] = field(default_factory=set)
-
-    def totals(self) -> EnvironmentTotals:
-        return EnvironmentTotals(
-            rows=self.rows,
-            problems=len(self.problems),
-            task_reward_mean=_mean(self.task_reward, self.rows),
-            solved=self.solved,
-        )
 
 
 class RowTally:
@@ -296,14 +266,14 @@ class RowTally:
     number of different problems and nodes only."""
 
     def __init__(self) -> None:
-        self._environments: dict[str, _Environment] = {}
+        self._environments: dict[str, _EnvironmentTally] = {}
         self._nodes: set[str] = set()
         self._submissions, self._last = 0, -1
         self._prompt = self._output = 0
         self._reward = 0.0
 
     def add(self, row: DatasetRow) -> None:
-        one = self._environments.setdefault(row.environment, _Environment())
+        one = self._environments.setdefault(row.environment, _EnvironmentTally())
         one.rows += 1
         one.solved += row.task_reward >= 1
         one.task_reward += row.task_reward
@@ -321,7 +291,20 @@ class RowTally:
 
     def totals(self) -> Totals:
         """Return the totals so far."""
-        every, rows = self._environments, self.rows
+
+        def mean(total: float, rows: int) -> float:
+            return round(total / rows, _DIGITS) if rows else 0.0
+
+        every, rows = dict(sorted(self._environments.items())), self.rows
+        environments = {
+            name: EnvironmentTotals(
+                rows=one.rows,
+                problems=len(one.problems),
+                task_reward_mean=mean(one.task_reward, one.rows),
+                solved=one.solved,
+            )
+            for name, one in every.items()
+        }
         return Totals(
             rows=rows,
             submissions=self._submissions,
@@ -329,11 +312,7 @@ class RowTally:
             problems=sum(len(one.problems) for one in every.values()),
             prompt_tokens=self._prompt,
             output_tokens=self._output,
-            task_reward_mean=_mean(sum(every[name].task_reward for name in sorted(every)), rows),
-            reward_mean=_mean(self._reward, rows),
-            environments={name: every[name].totals() for name in sorted(every)},
+            task_reward_mean=mean(sum(one.task_reward for one in every.values()), rows),
+            reward_mean=mean(self._reward, rows),
+            environments=environments,
         )
-
-
-def _mean(total: float, rows: int) -> float:
-    return round(total / rows, _DIGITS) if rows else 0.0

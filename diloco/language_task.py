@@ -19,7 +19,7 @@ from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, lo
 def language_learners(config: LanguageConfig, folder: Path, placement: Placement) -> LanguageLearners:
     """Return the learner of one rank."""
     policy = Policy(folder, config.dtype, placement)
-    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates, config.max_z_loss))
+    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates))
 
 
 class LanguageTask:
@@ -104,7 +104,7 @@ class SftTask(LanguageTask):
 
     def __init__(self, config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> None:
         encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
-        self._examples, heldout = load_examples(config, encoder)
+        self._examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
         super().__init__(run, learners, heldout)
         self._size, self._seed = config.batch, bytes.fromhex(run.seed)
 

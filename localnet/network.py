@@ -152,7 +152,7 @@ class Network:
             values["run"] = self.plan.diloco_run
         if self.plan.metrics_port:
             values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
-        role = "diloco coordinate" if self.plan.diloco_workers else "trainer"
+        role = "diloco run --coordinator" if self.plan.diloco_workers else "trainer"
         self._start_role("trainer", role, values, torch=True)
 
     def start_diloco_workers(self, base: Path) -> None:

@@ -1,7 +1,6 @@
 """Checkpoints of all ranks: weights, optimizer, generator and counters with their hashes, complete or absent.
 
-Torch's distributed checkpoints: each rank writes its own shards in the background, and any number of ranks can read
-them. The folder must be the same for all ranks, on a shared file system if they are on several machines.
+Each rank writes its own shards in the background, and any number of ranks can read them from the same folder.
 """
 
 import json
@@ -125,7 +124,7 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
         if "outer" in document:
             raise ConfigError(
                 f"the checkpoint {folder} is of a DiLoCo run's coordinator",
-                "run `muster diloco coordinate`, or begin a pool from its weights, in another home folder",
+                "run `muster diloco run --coordinator`, or begin a pool from its weights, in another home folder",
             )
         if document["version"] != VERSION:
             raise ConfigError(

@@ -94,7 +94,7 @@ def test_short_rollouts_leave_the_miss_rate_a_bound() -> None:
     source = random.Random(11)
     pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(30)], [mixed_file(source) for _ in range(10)])
     found = thresholds([pair], Design(32, 2, 1.0), 1e-6, 1.5)
-    assert pair.spread["sampling_miss_rate_reject"].largest < found["sampling_miss_rate_reject"] < 0.1
+    assert pair.largest["sampling_miss_rate_reject"] < found["sampling_miss_rate_reject"] < 0.1
     assert blind(found) == []
 
 
@@ -126,11 +126,11 @@ def test_hostile_sums_end_in_an_answer(value: float) -> None:
 
 def test_thresholds_are_not_needlessly_wide() -> None:
     """A mean threshold stays within a few times the largest measurement of a file seen."""
-    bounds, spread = document().thresholds, document().pairs[0].spread
+    bounds, largest = document().thresholds, document().pairs[0].largest
     for name in MEANS:
-        assert spread[name].largest < bounds[name] < 4 * spread[name].largest, name
+        assert largest[name] < bounds[name] < 4 * largest[name], name
     for name in EXTREMES:
-        assert spread[name].largest < bounds[name] < 12 * spread[name].largest, name
+        assert largest[name] < bounds[name] < 12 * largest[name], name
 
 
 def test_a_tail_limit_holds_for_exponential_tails() -> None:

@@ -28,7 +28,6 @@ def test_what_is_here_is_listed_verified_and_removed(origin: Origin, tmp_path: P
     )
     rows = muster.ok("weights", "list", *cache, "--json").json
     assert [row["manifest"] for row in rows] == [one.digest.hex() for one in origin.manifests]
-    assert [sorted(row["delta_bytes"]) for row in rows] == [[], ["0"], ["0", "1"]]
     assert "as signed" in muster.ok("weights", "list", "--check", *cache).out
     path = tmp_path / "cache" / origin.manifests[1].digest.hex() / NAMES[0]
     path.write_bytes(path.read_bytes()[:-1] + b"\0")

@@ -31,7 +31,7 @@ T = TypeVar("T", bound=BaseModel)
 CHEATER = CheaterSummary(
     address="0xM",
     slashed=True,
-    slashed_grains=7,
+    slashed_base_units=7,
     ejected=True,
     reason="reject: weights",
     rollouts_trained=0,

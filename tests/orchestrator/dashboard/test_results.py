@@ -54,7 +54,7 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
         {
             "address": CHEAT.address,
             "slashed": True,
-            "slashed_grains": "5000",
+            "slashed_base_units": "5000",
             "ejected": True,
             "reason": "reject: weights",
             "rollouts_trained": 0,

@@ -553,14 +553,14 @@ function verdictOnRun(summary) {
     ["Canaries disputed in vain", count(safeguards.dodged.length)]);
   const cheaters = summary.cheaters.map(one => [to("node", one.address, el("code", {}, one.address.slice(0, 10))),
     words(one.reason ?? "–"), pill(one.slashed ? "slashed" : "not slashed", one.slashed ? "good" : "bad"),
-    tokens(one.slashed_grains), pill(one.ejected ? "ejected" : "not ejected", one.ejected ? "good" : "bad"),
+    tokens(one.slashed_base_units), pill(one.ejected ? "ejected" : "not ejected", one.ejected ? "good" : "bad"),
     count(one.submissions), count(one.rollouts_trained)]);
   return [card("What this run showed", {wide: true}, tiles(list)), cheaters.length ? card("Cheaters", {wide: true},
     table("Cheaters", [["Node", {main: true}], ["Reason"], ["Stake"], ["Tokens", {n: true}], ["Standing"],
       ["Files", {n: true}], ["Rollouts trained", {n: true}]], cheaters)) : null];
 }
 
-// Where every grain is: the pool's escrow and the account of everyone it pays.
+// Where every base unit is: the pool's escrow and the account of everyone it pays.
 
 const ESCROW = [["Deposited", "funded"], ["+ recovered from stakes", "recovered"], ["= free", "free"],
   ["+ reserved for files without a final outcome", "reserved"], ["+ earned and not claimed", "unpaid"],
