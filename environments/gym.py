@@ -226,6 +226,7 @@ _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
     "complex_arithmetic": (_COMPLEX, 200),
     "countdown": (_SUM, 200),
     "fraction_simplification": (_FRACTION, 100),
+    "gsm_symbolic": (re.compile(_DECIMAL), 40),
     "kakurasu": (_GRID, 4096),
     "n_queens": (_LIST, 4096),
     "polynomial_equations": (_DECIMALS, 400),
