@@ -375,7 +375,7 @@ def test_what_only_fools_the_scorer_is_not_paid(dataset: str, params: dict[str, 
 def test_what_a_scorer_overlooks_is_not_paid(dataset: str, answers: tuple[str, ...]) -> None:
     task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}"))
     for problem in map(task.problem, range(2 if dataset == "sokoban" else 6)):
-        assert task.score(problem, f" {problem.answer}\n") == 1.0
+        assert task.score(problem, problem.answer) == 1.0
         wrong = [answer.replace("{}", problem.answer) for answer in answers if problem.answer]
         assert [answer for answer in wrong if task.score(problem, answer) > 0.0] == []
 
