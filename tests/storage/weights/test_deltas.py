@@ -81,23 +81,6 @@ def test_who_skipped_steps_takes_what_is_shorter(origin: Origin, tmp_path: Path)
     assert len(list(tmp_path.glob("*.json"))) == 2, "versions between are not made"
 
 
-def test_a_chain_of_deltas(origin: Origin, tmp_path: Path) -> None:
-    """From step 1, where no merged delta begins, to step 3."""
-    for step in (0, 1):
-        get(origin, step, tmp_path)
-    before = origin.shard_bytes()
-    for shard in (one for file in origin.manifests[3].deltas[0].files for one in file.shards):
-        origin.objects.pop(shard.key)
-    try:
-        get(origin, 3, tmp_path)
-    finally:
-        again = [EarlierStep(origin.manifests[one], origin.folders[one]) for one in (0, 2)]
-        parent = origin.manifests[2].digest
-        publish(origin.folders[3], origin, PUBLISHER, 3, parent, OWNER, "bfloat16", SHARD, again, snapshot=False)
-    taken = sum(file.size for step in (2, 3) for file in origin.manifests[step].deltas[-1].files)
-    assert origin.shard_bytes() - before <= taken + sum(file.size for file in origin.manifests[3].deltas[0].files)
-
-
 @pytest.mark.parametrize(("step", "start"), [(0, 0), (3, 0), (4, 4), (5, 4)])
 def test_a_late_joiner_takes_a_snapshot_and_at_most_one_delta(
     origin: Origin, tmp_path: Path, step: int, start: int
