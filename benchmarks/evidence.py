@@ -22,7 +22,7 @@ import numpy as np
 from attacks.registry import REGISTRY
 from attacks.small import SMALL_ATTACKS, Steer
 from benchmarks.attacks import policies
-from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
+from benchmarks.support.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
 from calibration.measuring import context_of
 from calibration.null_model import HonestSums, as_problem, pair_null_model
 from engines.hf import TransformersEngine

@@ -338,46 +338,41 @@ def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability
             break
         # The tail is followed up to a value that no problem of a file exceeds but with the other half.
         tail = limit(excess, half / design.problems, quantum)
-        bounds = [_Bound(sums, tail, excess.largest, design, math.log(1 / half)) for sums in strata if sums.total]
-        limits.append(max((_solve(bound, max(mean, centre)) for bound in bounds), default=0.0))
+        cap, low = max(excess.largest, tail.start), max(mean, centre)
+        bounds = [_least_mean(sums, tail, cap, design, half, low) for sums in strata if sums.total]
+        limits.append(max(bounds, default=0.0))
     return min(limits)
 
 
-def _solve(reached: "_Bound", low: float) -> float:
-    """Return the least T above `low` whose bound is small enough, to a thousandth; infinite if none is."""
+def _least_mean(sums: Sums, tail: Limit, cap: float, design: Design, probability: float, low: float) -> float:
+    """Return the least T above `low`, to a thousandth, where Chernoff's bound is `probability` or less, or infinity.
+    `cap`: the largest excess seen."""
+    totals, counts = sums.arrays()
+    tilts = np.geomspace(2e-3, 6, 60) / tail.scale
+    beyond = tail.rate * math.exp((tail.start - cap) / tail.scale)
+    # ∫ λ·exp(λy)·P(beyond y) dy from the cap to the value, for an exponential tail.
+    falling, width = 1 / tail.scale - tilts, tail.value - cap
+    falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
+    with np.errstate(over="ignore", invalid="ignore"):
+        added = beyond * tilts * np.exp(tilts * cap) * -np.expm1(-falling * width) / falling
+    kept, left_out = math.log(design.audited), math.log1p(-design.audited) if design.audited < 1 else -math.inf
+    wanted = math.exp(-math.log(1 / probability) / design.problems)
+
+    def holds(mean: float) -> bool:
+        each = totals - mean * counts
+        for tilt, more in zip(tilts, added, strict=True):
+            logs = np.logaddexp(left_out, kept + tilt * each).sum(axis=1)
+            expected = np.exp(np.minimum(np.minimum(logs, tilt * cap), 700.0))
+            if expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more <= wanted:
+                return True
+        return False
+
     high, most = 1.001 * low, _ENDLESS * low
-    while not reached(high):
+    while not holds(high):
         low, high = high, 2 * high
         if not high < most:
             return math.inf
     while high > 1.001 * low:
         middle = (low + high) / 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-class _Bound:
-    """Whether Chernoff's bound at T is exp(−nats) or less."""
-
-    def __init__(self, sums: Sums, tail: Limit, largest: float, design: Design, nats: float) -> None:
-        self._totals, self._counts = sums.arrays()
-        self._cap = max(largest, tail.start)
-        beyond = tail.rate * math.exp((tail.start - self._cap) / tail.scale)
-        self._tilts = np.geomspace(2e-3, 6, 60) / tail.scale
-        # ∫ λ·exp(λy)·P(beyond y) dy from the cap to the value, for an exponential tail.
-        falling, width = 1 / tail.scale - self._tilts, tail.value - self._cap
-        falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._tail = beyond * self._tilts * np.exp(self._tilts * self._cap) * -np.expm1(-falling * width) / falling
-        self._kept = math.log(design.audited)
-        self._left_out = math.log1p(-design.audited) if design.audited < 1 else -math.inf
-        self._wanted = math.exp(-nats / design.problems)
-
-    def __call__(self, mean: float) -> bool:
-        each = self._totals - mean * self._counts
-        for tilt, tail in zip(self._tilts, self._tail, strict=True):
-            logs = np.logaddexp(self._left_out, self._kept + tilt * each).sum(axis=1)
-            expected = np.exp(np.minimum(np.minimum(logs, tilt * self._cap), 700.0))
-            if expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + tail <= self._wanted:
-                return True
-        return False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Commands, NodeOption, PoolPaying, Reading
-from cli.output import clock, emit, fields, table
+from cli.output import emit, table
 from cli.plan import PlannedTransaction, act
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
@@ -82,14 +82,13 @@ def show(
     state = look.open().state()
     if number is not None and number not in state.cases:
         raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
-    if number is None:
-        rows = [_row(state, case) for case in state.cases.values()]
-        names = ["challenge", "pool", "node", "files", "outcome", "slashed"]
-        cells = [[str(len(row["files"])) if n == "files" else _shown(n, row[n]) for n in names] for row in rows]
-        emit({"challenges": rows}, look.json, lambda: table(names, cells, "no node was ever challenged"))
+    if number is not None:
+        emit(_row(state, state.cases[number]), look.json)
         return
-    one = _row(state, state.cases[number])
-    emit(one, look.json, lambda: fields({name: _shown(name, value) for name, value in one.items()}))
+    rows = [_row(state, case) for case in state.cases.values()]
+    names = ["challenge", "pool", "node", "outcome", "slashed"]
+    cells = [[str(row[name]) for name in names[:-1]] + [f"{show_tokens(row['slashed'])} tokens"] for row in rows]
+    emit({"challenges": rows}, look.json, lambda: table(names, cells, "no node was ever challenged"))
 
 
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
@@ -141,13 +140,3 @@ def _row(state: "State", case: "Accusation") -> dict[str, Any]:
         "back": case.back,
         "slashed": case.slashed,
     }
-
-
-def _shown(name: str, value: Any) -> str:
-    if name in ("bond", "back", "slashed"):
-        return f"{show_tokens(value)} tokens"
-    if name == "opened":
-        return clock(value)
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "not drawn yet"
-    return "; ".join(f"seat {seat} {code}" for seat, code in value.items()) if isinstance(value, dict) else str(value)

@@ -1,7 +1,7 @@
 """`muster dataset`: the rollouts that a pool accepted as a data set, and whether such a data set is true."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,6 @@ from protocol.errors import ConfigError, IntegrityError
 
 if TYPE_CHECKING:
     from cli.session import Session
-    from dataset.document import Format
     from dataset.export import PoolOnChain
     from dataset.verify import DatasetFindings
 
@@ -23,7 +22,6 @@ _SECONDS = 60.0
 def export(
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
     look: PoolReading,
-    format: Annotated[Literal["parquet", "jsonl", "both"], typer.Option(help="How rows are stored.")] = "both",
     licence: Annotated[str, typer.Option(help="Licence you offer the data under, such as cc-by-4.0.")] = "unknown",
     confirmations: Annotated[int, typer.Option(min=0, max=1000, help="Blocks on top of the last one that counts.")] = 2,
     sign_with: Annotated[Path | None, typer.Option(help="Key file that signs the data set.")] = None,
@@ -39,9 +37,8 @@ def export(
     from runtime.keystore import open_key
 
     session = look.open()
-    formats: tuple[Format, ...] = ("parquet", "jsonl") if format == "both" else (format,)
     account = open_key(sign_with, sign_password_file) if sign_with else None
-    options = ExportOptions(formats=formats, licence=licence, account=account)
+    options = ExportOptions(licence=licence, account=account)
     source = _source(session, look.number(session), confirmations)
     with service_objects(look.service(session), _SECONDS) as objects:
         stored = write(source, objects, out, options, lambda line: typer.echo(line, err=True))

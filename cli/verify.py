@@ -81,9 +81,6 @@ def node(
     engine: EngineOptions,
     replay: ReplayOptions,
     published: PublishedOption = False,
-    null_model: Annotated[
-        Path | None, typer.Option(help="A calibration of the pool's owner, if the pool names no null model.")
-    ] = None,
 ) -> None:
     """Add up the evidence of all files of a node, by the pool's null model.
 
@@ -91,7 +88,7 @@ def node(
     node = parse_address(address, "ADDRESS")
     if not published:
         engine.set_threads()
-    document = node_history(replay.config(look, engine), node, null_model, published)
+    document = node_history(replay.config(look, engine), node, published)
     emit(document, look.json, lambda: history_text(document))
     if document["accused"]:
         raise typer.Exit(1)
@@ -221,10 +218,9 @@ def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
 # ---- A node's history
 
 
-def node_history(config: "ProcessConfig", node: str, null_model_file: Path | None, published: bool) -> dict[str, Any]:
-    """Return the evidence of one node: from our own replay of its files, or from what validators `published`, of which
-    the least counts; by the model in a calibration, or by the one that the pool's configuration names. Raises
-    MusterError."""
+def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
+    """Return the evidence of one node, by its pool's null model: from our own replay of its files, or from what
+    validators `published`, of which the least counts. Raises MusterError."""
     from runtime.pool_client import PoolClient
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -234,10 +230,7 @@ def node_history(config: "ProcessConfig", node: str, null_model_file: Path | Non
         state = client.refresh()
         if config.pool not in state.pools:
             raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
-        if null_model_file:
-            model = _calibrated_null_model(null_model_file, client)
-        else:
-            model = named_null_model(client.pool_config(), state.pools[config.pool].terms)
+        model = named_null_model(client.pool_config(), state.pools[config.pool].terms)
         files = state.submissions_of(config.pool, node)
         if not files:
             raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
@@ -272,26 +265,8 @@ def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
 
     model = null_model_of(config, terms)
     if model is None:
-        hint = "pass --null-model, its owner's calibration of the terms' audit rate"
-        raise ConfigError(no_null_model(config, terms.auditRate), hint)
+        raise ConfigError(no_null_model(config, terms.auditRate), "nothing adds up this pool's evidence")
     return model
-
-
-def _calibrated_null_model(path: Path, client: "PoolClient") -> "NullModel":
-    """Return the pool's model out of its owner's calibration. Raises ConfigError unless it is of this pool, and
-    IntegrityError unless its owner signed it and it follows from the measurements."""
-    from calibration.document import Calibration, subject
-    from validator.challenges import NullModel
-
-    document, pool, config = Calibration.load(path), client.pool(), client.pool_config()
-    assert pool is not None, "it was looked up"
-    document.check(pool.owner)
-    if document.pool != subject(config) or document.audit_rate != pool.terms.auditRate:
-        what = f"{path} is a calibration of another model, task, work or audit rate than pool {pool.pool}'s"
-        raise ConfigError(what, "ask the pool's owner for its calibration")
-    if not document.evidence:
-        raise ConfigError(f"{path} has no null model", "measure again")
-    return NullModel(document.evidence, config.work.samples_per_problem)
 
 
 def _history_document(

@@ -1,69 +1,42 @@
-"""`muster weights`: policy steps on this machine, fetching one by hand, and serving them to others."""
+"""`muster weights`: fetching a policy step by hand, and serving them to others."""
 
 import json as json_module
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
-from cli.output import clock, emit, table
+from cli.options import Commands, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
+from cli.output import emit
 from protocol.errors import ConfigError
 
-if TYPE_CHECKING:
-    from storage.weights.cache import WeightCache
+app = Commands(help="Policy steps: fetch and serve.", no_args_is_help=True)
 
-app = Commands(help="Policy steps: list, fetch, serve.", no_args_is_help=True)
-
-CacheOption = Annotated[
-    Path | None, typer.Option("--cache", help="Folder of the weights; the profile's if missing.", file_okay=False)
-]
 PrivateOption = Annotated[
     bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
 ]
-
-
-@app.command("list", "muster weights list --check")
-def list_steps(
-    cache: CacheOption = None,
-    check: Annotated[bool, typer.Option("--check", help="Read every file and compare its hash.")] = False,
-    prune: Annotated[
-        int | None, typer.Option(min=0, help="Remove all steps but so many, those used last, and abandoned fetches.")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """List the policy steps on this machine, the one used longest ago first.
-
-    Exit code 1 if a step is damaged; it mends itself when it is used next."""
-    place = _cache(cache)
-    if prune is not None:
-        place.prune(prune)
-    rows = [_row(digest, place) for digest in place.versions()]
-    for digest, row in zip(place.versions(), rows, strict=True) if check else ():
-        manifest = place.manifest(digest)
-        row["intact"] = manifest is not None and place.is_intact(manifest)
-    emit(rows, json, lambda: _text(rows, place))
-    if not all(row.get("intact", True) for row in rows):
-        raise typer.Exit(1)
 
 
 @app.command("fetch", "muster weights fetch 12 --pool https://pool.example")
 def fetch(
     look: PoolReading,
     step: Annotated[int | None, typer.Argument(min=0, help="Policy step; the newest if none is named.")] = None,
-    cache: CacheOption = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of the weights; the profile's if missing.", file_okay=False)
+    ] = None,
     allow_private_sources: PrivateOption = False,
 ) -> None:
     """Fetch a policy step by its hash on chain, as deltas or full shards; needs no key, continues what was
     interrupted."""
+    from cli.profile import find_profile
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
 
-    place, home = _cache(cache, make=True), user_cache("weights-fetch")
-    config = look.observer(EngineConfig(), home, place.folder, allow_private_sources)
+    profile, home = find_profile(None), user_cache("weights-fetch")
+    folder = cache or (profile.cache if profile else user_cache("weights"))
+    config = look.observer(EngineConfig(), home, folder, allow_private_sources)
     started, client = time.monotonic(), PoolClient(config, None)
     try:
         client.refresh()
@@ -76,10 +49,14 @@ def fetch(
         folder = client.step_weights(number)
     finally:
         client.close()
-    manifest = place.manifest(bytes.fromhex(folder.name))
-    assert manifest is not None, "it was fetched just now"
-    row = _row(manifest.digest, place) | {"seconds": round(time.monotonic() - started, 3)}
-    emit(row, look.json, lambda: f"step {number} is in {folder} ({row['bytes']:,} bytes, {row['seconds']:.1f} s)")
+    fetched = {
+        "step": number,
+        "manifest": folder.name,
+        "bytes": sum(path.stat().st_size for path in folder.iterdir()),
+        "seconds": round(time.monotonic() - started, 3),
+        "folder": str(folder),
+    }
+    emit(fetched, look.json)
 
 
 @app.command("serve", "muster weights serve --pool https://pool.example --public-url https://relay.example")
@@ -152,51 +129,3 @@ def _relay_config(
     with explained(f"write {path}", "pass another --home"):
         write_atomic(path, json_module.dumps(values, indent=2).encode() + b"\n")
     return path
-
-
-def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
-    """Return the cache at `folder`, or the profile's. Raises ConfigError where a named folder does not exist, unless
-    it is to be made."""
-    from cli.profile import find_profile
-    from protocol.files import user_cache
-    from storage.weights.cache import WeightCache
-
-    if folder is not None:
-        if not make and not folder.is_dir():
-            raise ConfigError(f"there is no folder {folder}", "check --cache")
-        return WeightCache(folder)
-    profile = find_profile(None)
-    return WeightCache(profile.cache if profile else user_cache("weights"))
-
-
-def _row(digest: bytes, cache: "WeightCache") -> dict[str, Any]:
-    """Describe a version, of which the folder alone is known where its manifest is damaged."""
-    manifest, folder = cache.manifest(digest), cache.version(digest)
-    size = 0
-    with suppress(OSError):  # another process may remove it
-        size = sum(path.stat().st_size for path in folder.iterdir())
-    return {
-        "step": manifest.step if manifest else None,
-        "pool": manifest.pool if manifest else None,
-        "manifest": digest.hex(),
-        "bytes": sum(file.size for file in manifest.files) if manifest else size,
-        "used": folder.stat().st_mtime if folder.is_dir() else 0.0,
-        "folder": str(folder),
-    }
-
-
-def _text(rows: list[dict[str, Any]], cache: "WeightCache") -> str:
-    hashes = {None: "not checked", True: "as signed", False: "DAMAGED"}
-    cells = [
-        [
-            "?" if row["pool"] is None else row["pool"],
-            "?" if row["step"] is None else row["step"],
-            f"{row['bytes']:,}",
-            clock(row["used"]),
-            row["manifest"][:12] + ("" if row["step"] is not None else " (unreadable)"),
-            hashes[row.get("intact")],
-        ]
-        for row in rows
-    ]
-    headers = ["pool", "step", "bytes", "used", "manifest", "hashes"]
-    return table(headers, cells, empty=f"no policy step is in {cache.folder}")

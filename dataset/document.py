@@ -20,21 +20,16 @@ _STRUCT = "Dataset(uint256 pool,bytes32 digest)"
 _MAX_FILES = 1 << 16
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
-Format = Literal["parquet", "jsonl"]
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class DataFile(Document):
     """One file of rows, `path` below the export's folder."""
 
-    path: Annotated[str, Field(pattern=r"^data/rollouts-[0-9]{5}\.(parquet|jsonl)$")]
+    path: Annotated[str, Field(pattern=r"^data/rollouts-[0-9]{5}\.parquet$")]
     rows: Count
     bytes: Count
     sha256: Hex64
-
-    @property
-    def format(self) -> Format:
-        return "parquet" if self.path.endswith(".parquet") else "jsonl"
 
 
 class EnvironmentTotals(Document):
@@ -79,7 +74,7 @@ class Licences(Document):
 
 class DatasetDocument(Document):
     """`contracts`: name → address of the suite; `manifests`: policy step → digest of its manifest, of the steps that
-    rows are of; `files`: in the order of their rows, format by format."""
+    rows are of; `files`: in the order of their rows."""
 
     version: Literal[1] = 1
     name: Text
@@ -174,17 +169,8 @@ def _header(document: DatasetDocument) -> list[str]:
     size = next((name for most, name in _SIZES if document.totals.rows < most), _LARGEST)
     lines = ["---", *(named if licence not in ("", "unknown") else ["license: other", "license_name: unknown"])]
     lines += [f"pretty_name: {json.dumps(document.name)}", "size_categories:", f"- {size}"]
-    lines += ["tags:", "- muster", "- rollouts", "configs:"]
-    for number, kind in enumerate(formats(document)):
-        lines += [f"- config_name: {kind}", "  data_files:", f"  - split: train\n    path: data/*.{kind}"]
-        lines += ["  default: true"] if number == 0 else []
-    return [*lines, "---"]
-
-
-def formats(document: DatasetDocument) -> list[Format]:
-    """Return the formats that its rows are stored in, Parquet first."""
-    present = {one.format for one in document.files}
-    return [kind for kind in ("parquet", "jsonl") if kind in present]
+    lines += ["tags:", "- muster", "- rollouts", "configs:", "- config_name: default", "  data_files:"]
+    return [*lines, "  - split: train", "    path: data/*.parquet", "---"]
 
 
 def _text(document: DatasetDocument) -> list[str]:

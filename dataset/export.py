@@ -21,7 +21,6 @@ from dataset.document import (
     TOKENIZER,
     AsOf,
     DatasetDocument,
-    Format,
     Licences,
     StoredDataset,
     card,
@@ -137,7 +136,6 @@ class PoolOnChain:
 class ExportOptions:
     """`licence`: under which the exporter offers the data; `account` signs `dataset.json`, if given."""
 
-    formats: tuple[Format, ...] = ("parquet", "jsonl")
     licence: str = "unknown"
     account: LocalAccount | None = None
     rows_per_file: int = ROWS_PER_FILE
@@ -185,7 +183,7 @@ class _Export:
         steps = sorted({file.submission.step for file in self._files})
         self._write_manifests(folder, steps)
         texts = Texts(self._config, load_tokenizer(folder / TOKENIZER))
-        with RowWriter(folder, self._options.formats, self._options.rows_per_file) as writer:
+        with RowWriter(folder, self._options.rows_per_file) as writer:
             for number, file in enumerate(self._files, 1):
                 for row in self._rows(file, texts):
                     writer.add(row)

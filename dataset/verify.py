@@ -19,7 +19,6 @@ from dataset.document import (
     DatasetDocument,
     StoredDataset,
     card,
-    formats,
 )
 from dataset.export import (
     MAX_CONFIG_BYTES,
@@ -37,7 +36,6 @@ from protocol.encoding import keccak
 from protocol.errors import IntegrityError, MusterError, printable
 from protocol.files import read_bounded
 from protocol.models import load_tokenizer
-from protocol.rollout_file.rows import Limits
 from storage.weights.manifest import MAX_STORED_BYTES, unseal
 
 _MESSAGES_EACH = 5
@@ -64,7 +62,7 @@ class DatasetFindings:
 
 @dataclass
 class Verification:
-    """The outcome. `rows`: checked, of every format; `newer`: submissions accepted for good since the export."""
+    """The outcome. `rows`: checked; `newer`: submissions accepted for good since the export."""
 
     document: DatasetDocument
     signer: str
@@ -188,32 +186,30 @@ def _check_rows(
         for sub in state.submissions_of(document.pool)
         if sub.sequence not in then
     }
-    limits = Limits.of(config.work)
-    for kind in formats(document) or ["parquet"]:
-        checks = _RowChecks(source, then, refused, texts, config.work.samples_per_problem, findings)
-        tally = RowTally()
-        for file in document.files:
-            if file.format != kind or not (folder / file.path).is_file():
-                continue
-            count = 0
-            try:
-                for row in read_rows(folder / file.path, kind, 8 * limits.row_bytes + 65536):
-                    checks.check(f"{file.path}, row {count}", row)
-                    if not isinstance(row, IntegrityError):
-                        tally.add(row)
-                    count += 1
-            except MusterError as error:
-                findings.add("files", error.what)
-            outcome.rows += count
-            if count != file.rows:
-                findings.add("files", f"{file.path} has {count} rows, {DOCUMENT} says {file.rows}")
-        checks.end(kind)
-        if tally.totals() != document.totals:
-            findings.add("totals", f"{DOCUMENT}: `totals` are not those of the rows in {kind}")
+    checks = _RowChecks(source, then, refused, texts, config.work.samples_per_problem, findings)
+    tally = RowTally()
+    for file in document.files:
+        if not (folder / file.path).is_file():
+            continue
+        count = 0
+        try:
+            for row in read_rows(folder / file.path):
+                checks.check(f"{file.path}, row {count}", row)
+                if not isinstance(row, IntegrityError):
+                    tally.add(row)
+                count += 1
+        except MusterError as error:
+            findings.add("files", error.what)
+        outcome.rows += count
+        if count != file.rows:
+            findings.add("files", f"{file.path} has {count} rows, {DOCUMENT} says {file.rows}")
+    checks.end()
+    if tally.totals() != document.totals:
+        findings.add("totals", f"{DOCUMENT}: `totals` are not those of the rows")
 
 
 class _RowChecks:
-    """Compares the rows of one format with the chain: each by itself, and all of them as a set and in their order.
+    """Compares rows with the chain: each by itself, and all of them as a set and in their order.
 
     `files`: what was accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per
     problem. Memory: one bit for every row of a file that was seen.
@@ -289,7 +285,7 @@ class _RowChecks:
             return "`environment` or `problem` is not what its problem seed stands for"
         return ""
 
-    def end(self, kind: str) -> None:
+    def end(self) -> None:
         """After the last row, find what is missing: of files that are final by the clock alone, and of files of which
         some rows were seen. The state does not keep when a dispute or a canary's trial ended: such a file may or may
         not have been final at an earlier block."""
@@ -302,7 +298,7 @@ class _RowChecks:
             if gone:
                 which = f"row {gone[0]}" + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
                 verb = "is" if len(gone) == 1 else "are"
-                self._findings.add("missing", f"{kind}: {which} of submission {sequence} {verb} missing")
+                self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")
 
 
 def _check_card(folder: Path, document: DatasetDocument, findings: DatasetFindings) -> None:

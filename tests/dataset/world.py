@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chain.contracts import WorkItem
 from chain.indexer.records import Submission
-from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, Format, StoredDataset, card
+from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset, card
 from dataset.export import ExportOptions, PoolOnChain, export
 from dataset.rows import DatasetRow, RowTally, RowWriter, read_rows
 from dataset.verify import Verification, load, verify
@@ -27,8 +27,6 @@ from tests.chain.game import Game, begin
 from tests.conftest import Chain, deploy_on
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator.world import CONFIG, rollouts, tokenizer_folder
-
-MAX_LINE = 1 << 20
 
 
 @dataclass
@@ -122,21 +120,17 @@ class SoldWork(JudgedPool):
 Change = Callable[[list[DatasetRow]], list[DatasetRow]]
 
 
-def rows_of(folder: Path, kind: str = "jsonl") -> list[DatasetRow]:
-    """Of an export of one format's files."""
-    found = []
-    for file in load(folder).dataset.files:
-        if file.format == kind:
-            found += list(read_rows(folder / file.path, file.format, MAX_LINE))
-    assert all(isinstance(row, DatasetRow) for row in found)
-    return found  # type: ignore[return-value]
+def rows_of(folder: Path) -> list[DatasetRow]:
+    rows = [row for file in load(folder).dataset.files for row in read_rows(folder / file.path)]
+    assert all(isinstance(row, DatasetRow) for row in rows)
+    return rows  # type: ignore[return-value]
 
 
-def forged(folder: Path, out: Path, change: Change, formats: tuple[Format, ...] = ("parquet", "jsonl")) -> Path:
+def forged(folder: Path, out: Path, change: Change) -> Path:
     """A copy of an export with other rows, whose hashes, totals and card all fit them: what a careful forger leaves."""
     shutil.copytree(folder, out, ignore=shutil.ignore_patterns(DATA))
     rows, tally = change(rows_of(folder)), RowTally()
-    with RowWriter(out, formats) as writer:
+    with RowWriter(out) as writer:
         for row in rows:
             writer.add(row)
             tally.add(row)

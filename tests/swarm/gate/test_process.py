@@ -41,7 +41,7 @@ class GateProcess:
 
     def start(self) -> None:
         self.path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "cli.main", "swarm", "run", "--gate", str(self.path)]
+        command = [sys.executable, "-m", "cli.main", "swarm", "run", "--gate", "--config", str(self.path)]
         with self.log.open("wb") as log:
             child = self.child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 

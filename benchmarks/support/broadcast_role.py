@@ -1,4 +1,4 @@
-"""One host's process in `benchmarks broadcast`: `python -m benchmarks.broadcast_role OPTIONS`, in JSON.
+"""One host's process in `benchmarks broadcast`: `python -m benchmarks.support.broadcast_role OPTIONS`, in JSON.
 
 It prints `ready`, waits for a line, does its part, prints {"done": Unix time} if it is a client, and at the next line
 {"cpu": seconds since it was ready, of its children too} and ends.
