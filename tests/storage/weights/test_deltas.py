@@ -2,14 +2,10 @@
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from protocol.delta.tensors import STEPS, encode_tensor
-from storage.weights import warm
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
 from storage.weights.publish import EarlierStep, publish
@@ -123,40 +119,3 @@ def test_the_compiler_is_imported_only_for_a_delta() -> None:
     probe = "import sys, cli.main, runtime.pool_client, trainer.pool.publish; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_what_applies_deltas_is_loaded_while_they_come(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    get(origin, 4, tmp_path)
-    loaded = threading.Event()
-    monkeypatch.setattr(warm, "load_decoder", loaded.set)
-    origin.before = lambda key: None if key.startswith("manifests/") else _wait(loaded)
-    try:
-        get(origin, 5, tmp_path)
-    finally:
-        origin.before = lambda key: None
-
-
-def _wait(loaded: threading.Event) -> None:
-    assert loaded.wait(60), "it would only be loaded once everything is here"
-
-
-def test_the_delta_by_which_the_decoder_is_loaded() -> None:
-    """It is as the encoder makes it, and in the form whose loops take a second to load."""
-    base = np.arange(64, dtype="<u2")
-    new = base + (base % 16 == 0).astype(base.dtype)
-    delta = encode_tensor(base.view(np.uint8), new.view(np.uint8), warm._DTYPE)
-    assert delta == warm._DELTA
-    assert delta[0] == STEPS
-    warm.load_decoder()
-
-
-def test_a_decoder_that_cannot_be_loaded_holds_nothing_up(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken() -> None:
-        raise SystemError("no compiler")
-
-    monkeypatch.setattr(warm, "load_decoder", broken)
-    get(origin, 5, tmp_path)
