@@ -46,11 +46,6 @@ class Signed(SignedBody, Generic[B]):
     signature: Signature
 
 
-@dataclass(frozen=True)
-class _Digest:
-    signed_digest: bytes
-
-
 def _digest(body: SignedBody, run: DilocoRun) -> bytes:
     data = hashlib.sha256(canonical_json(body.model_dump(mode="json"))).digest()
     struct = f"{type(body).__name__}(bytes32 run,bytes32 body)"
@@ -199,7 +194,7 @@ def open_contribution(data: bytes, expected: Expected) -> Contribution:
     noun = "a contribution of this run"
     signed = open_canonical(data, Signed[Contribution], expected.document_bytes, noun, MalformedContribution)
     expected.check(signed.body)
-    digest = _Digest(_digest(signed.body, expected.run))
+    digest = _digest(signed.body, expected.run)
     check_signer(digest, signed.signature, signed.body.worker, MalformedContribution)
     return signed.body
 
@@ -251,7 +246,7 @@ def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> Worke
     found = signed.body
     if (found.run, found.worker, found.number) != (run.digest, worker, number):
         raise MalformedMessage(f"it is message {found.number} of {found.worker}, here belongs {number} of {worker}")
-    check_signer(_Digest(_digest(found, run)), signed.signature, worker, MalformedMessage)
+    check_signer(_digest(found, run), signed.signature, worker, MalformedMessage)
     return found
 
 
@@ -437,7 +432,7 @@ def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -
     entry = signed.body
     if (entry.run, entry.number) != (run.digest, number):
         raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
-    check_signer(_Digest(_digest(entry, run)), signed.signature, run.coordinator, MalformedEntry)
+    check_signer(_digest(entry, run), signed.signature, run.coordinator, MalformedEntry)
     if previous is not None and entry.previous != previous:
         raise IntegrityError(
             f"entry {number} of the log follows {entry.previous[:16]}…, the log has {previous[:16]}… before it",

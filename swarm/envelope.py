@@ -252,7 +252,7 @@ def open_envelope(data: bytes, limits: EnvelopeLimits) -> Envelope:
     envelope of this swarm that is signed by the member it names."""
     signed = open_canonical(data, SignedEnvelope, limits.file_bytes, "an envelope of this swarm", MalformedEnvelope)
     _check_sizes(signed.envelope, limits)
-    check_signer(signed.envelope, signed.signature, signed.envelope.member, MalformedEnvelope)
+    check_signer(signed.envelope.signed_digest, signed.signature, signed.envelope.member, MalformedEnvelope)
     return signed.envelope
 
 
