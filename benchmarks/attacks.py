@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks.registry import REGISTRY
-from benchmarks.offline_pool import (
+from benchmarks.support.offline_pool import (
     BFLOAT16,
     ENVIRONMENT,
     FLOAT32,

@@ -2,7 +2,7 @@
 
 `python -m benchmarks broadcast [--quick] [--size MB]`. Hosts are network namespaces on a bridge: this needs root,
 iproute2, and shardcast in build/peers-shardcast (`make peers`). Lines are paced by tbf in both directions to 200 Mb/s;
-`benchmarks.delay` adds 20 ms before each server, since not every kernel has netem. Ours publishes a signed step as full
+support/delay.py adds 20 ms before each server, since not every kernel has netem. Ours publishes a signed step as full
 shards (storage.weights, storage.relay) and polls every half second. shardcast's relays poll every five seconds, the
 least its documentation names, its clients every half second; its origin cuts the file before the clock starts.
 
@@ -23,9 +23,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.broadcast_role import BEHIND, PORT
+from benchmarks.support.broadcast_role import BEHIND, PORT
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError
+from storage.weights.manifest import SHARD_BYTES
 
 SWITCH = "musterbench"
 BURST = "256kb"
@@ -107,8 +108,8 @@ FOLDER = ROOT / "build" / "broadcast"
 RELAYS, CLIENTS = 3, 8
 MEGABITS, DELAY = 200.0, 0.02
 CHECK_SECONDS = 5
-SHARDS = {"ours": 30, "shardcast": 20}
-"""What both cut a gigabyte into by default; a smaller file into as many: shardcast wants ten, or waits for ever."""
+# What shardcast cuts a gigabyte into by default, and a smaller file too: it wants ten, or waits for ever.
+SHARDS = 20
 TRIES = 4
 """Of a system some of whose clients never come to an end, as shardcast's do now and then."""
 ROLES = ("origin", "relay", "client")
@@ -116,10 +117,10 @@ NAMES = ("origin", *(f"relay{one}" for one in range(RELAYS)), *(f"client{one}" f
 
 
 class Running:
-    """A host's process of `benchmarks.broadcast_role`."""
+    """A host's process of `benchmarks.support.broadcast_role`."""
 
     def __init__(self, host: Host, options: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "benchmarks.broadcast_role", json.dumps(options)]
+        command = [sys.executable, "-m", "benchmarks.support.broadcast_role", json.dumps(options)]
         log = (FOLDER / f"{host.name}.log").open("w")
         self.host = host
         self._process = subprocess.Popen(
@@ -196,7 +197,7 @@ def _end(running: dict[str, Running]) -> None:
 
 
 def _delayed(host: Host) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "benchmarks.delay", str(PORT), str(BEHIND), str(DELAY)]
+    command = [sys.executable, "-m", "benchmarks.support.delay", str(PORT), str(BEHIND), str(DELAY)]
     return subprocess.Popen(host.inside(command, FOLDER / host.name / "tmp"), cwd=ROOT)
 
 
@@ -213,7 +214,7 @@ def _options(system: str, role: str, host: Host, made: dict[str, Host], file: Pa
         "upstreams": [f"http://{made[name].address}:{PORT}{path}" for name in asked],
         "digest": str(FOLDER / "digest"),
         "check_seconds": CHECK_SECONDS,
-        "shard": -(-file.stat().st_size // SHARDS[system]),
+        "shard": SHARD_BYTES if system == "ours" else -(-file.stat().st_size // SHARDS),
         "port": BEHIND if shaped and role != "client" else PORT,
         "peer": str(peer),
     }

@@ -14,17 +14,21 @@ from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.chain import PoolView
+from orchestrator.dashboard.documents import record
 from orchestrator.db import Database, default_url
-from orchestrator.service import Service, ServiceParts
+from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
+from protocol.api.run import RunRecord
 from protocol.api.work import Evaluation, ReceiptSigner, SetResult, UploadTicket, sign_evaluation
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig
 from protocol.http.signing import AuthScope, sign_request
 from protocol.identity import PoolId
+from protocol.verdict import Code
 from storage.keys import MissingObjectError, check_content
 from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
+from tests.orchestrator.databases import KINDS, Open, empty_database
 
 URL = "http://127.0.0.1:8700"
 SHA = "ab" * 32
@@ -77,9 +81,7 @@ class Desk:
         )
         self.db = Database(default_url(self.home))
         self.view = PoolView(Projection(self.chain), 1, confirmations=1)
-        self.service = Service(
-            ServiceParts(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
-        )
+        self.service = Service(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
         self.guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
@@ -114,6 +116,33 @@ class Desk:
         self.view.refresh()
 
 
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+def finish_run(desk: Desk) -> RunRecord:
+    """Two steps trained, one file of the cheater rejected, slashed and disputed, one honest file pending; names full of
+    markup. Return its record as it is sent."""
+    chain = desk.chain
+    files = [chain.submit(NODE, counter, units=50) for counter in range(2)]
+    bad = chain.submit(CHEAT, 0, units=70)
+    for sequence in files:
+        chain.settle(NODE, sequence, Code.ACCEPT, 50)
+    chain.settle(CHEAT, bad, Code.REJECT_WEIGHTS, 70)
+    chain.finalize(CHEAT, bad, Code.REJECT_WEIGHTS, 5000, 3003)
+    chain.publish(1)
+    chain.submit(NODE, 2, step=1, units=60)
+    chain.fee(VOTER, 500, 1)
+    chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
+    desk.follow()
+    weights = {"weights_fetched": 8.0, "weights_overlapped": 6.0, "swaps": 2.0, "swap_pause": 0.125}
+    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL, "metrics": weights})
+    desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": desk.evaluation(0, 0.25)})
+    metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
+    report = {"step": 1, "consumed": files, "metrics": metrics, "timings": {"wait": 3.0, "train": 1.0}}
+    assert desk.post(OWNER, "/v1/steps", report | {"evaluation": desk.evaluation(1, 0.75)}).status_code == 200
+    return RunRecord.model_validate_json(record(desk.service).model_dump_json())
+
+
 def is_error(answer: Any, status: int, words: str) -> bool:
     """Whether an answer is the one document that all errors are."""
     body = answer.json()
@@ -134,3 +163,17 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path, chain)
     yield made
     made.db.close()
+
+
+@pytest.fixture(params=KINDS)
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one more replica's database, of either kind."""
+    url, opened = empty_database(request.param, tmp_path), list[Database]()
+
+    def open_database() -> Database:
+        opened.append(Database(url))
+        return opened[-1]
+
+    yield open_database
+    for db in opened:
+        db.close()

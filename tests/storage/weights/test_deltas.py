@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from protocol.delta.tensors import STEPS, encode_tensor
-from storage.weights import fetch as fetching
 from storage.weights import warm
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
@@ -138,7 +137,7 @@ def test_what_no_delta_leads_to_is_published_whole(origin: Origin, tmp_path: Pat
 
 def test_the_compiler_is_imported_only_for_a_delta() -> None:
     """Neither a command nor a daemon waits for it at its start."""
-    probe = "import sys, cli.main, runtime.pool_client, trainer.publish; print('numba' in sys.modules)"
+    probe = "import sys, cli.main, runtime.pool_client, trainer.pool.publish; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "False"
 
@@ -148,7 +147,7 @@ def test_what_applies_deltas_is_loaded_while_they_come(
 ) -> None:
     get(origin, 4, tmp_path)
     loaded = threading.Event()
-    monkeypatch.setattr(fetching, "_load_decoder", loaded.set)
+    monkeypatch.setattr(warm, "load_decoder", loaded.set)
     origin.before = lambda key: None if key.startswith("manifests/") else _wait(loaded)
     try:
         get(origin, 5, tmp_path)
