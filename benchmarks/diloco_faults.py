@@ -25,13 +25,13 @@ import numpy as np
 
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
+from diloco.inner import DataShare, Saving
 from diloco.log import Log
-from diloco.main import CoordinatorDaemon, WorkerDaemon
+from diloco.main import MemberDaemon
 from diloco.messages import CommitRecord, ContributionSigned
 from diloco.outer import OuterState
 from diloco.settle import make_step
-from diloco.store import Saved, Saving, open_home
-from diloco.tasks import DataShare
+from diloco.store import open_home
 from diloco.tensors import F32, Tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
@@ -98,8 +98,8 @@ class LetterTask:
     def train(self, share: DataShare, number: int) -> int:
         lines: list[bytes] = []
         while len(lines) < self._batch:
-            item, self.position = self.position.to_bytes(32, "big"), self.position + 1
-            if share.owns(item):
+            self.position += 1
+            if share.owns(self.position - 1):
                 lines.append(line(self.position))
         return self.learn(lines)
 
@@ -128,9 +128,6 @@ class LetterTask:
         folder.mkdir()
         kept: dict[str, Any] = {**self.weights(), "position": np.array(self.position)}
         kept |= {f"velocity.{name}": one for name, one in self.velocity.items()}
-        if not self._saving:
-            np.savez(folder / "task.npz", **kept)
-            return Saved()
 
         def write() -> None:
             time.sleep(self._saving)
@@ -396,9 +393,9 @@ def main() -> None:
     held, transport = open_home(config.home, run_), Transport(Bucket(config.s3), run_)
     if config.role == "coordinator":
         first = OuterState.start(LetterTask().weights())
-        serve(CoordinatorDaemon(Coordinator(transport, account, first, config.home), config, held), grace=None)
+        serve(MemberDaemon(Coordinator(transport, account, first, config.home), config, held), grace=None)
     serve(
-        WorkerDaemon(Worker(transport, account, LetterTask(saving=SAVING_SECONDS), config.home), config, held),
+        MemberDaemon(Worker(transport, account, LetterTask(saving=SAVING_SECONDS), config.home), config, held),
         grace=None,
     )
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from diloco import worker as worker_module
-from diloco.admission import Admitted, admit
 from diloco.codec import Origin
 from diloco.config import AdmissionConfig
 from diloco.messages import Contribution, Expected, ShardEntry, Signed, open_contribution, seal_contribution
 from diloco.outer import OuterState
-from diloco.settle import Payloads, expected_at, settle
+from diloco.settle import Admitted, Payloads, admit, expected_at, settle
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution
 from diloco.tensors import Tensors
@@ -93,7 +92,7 @@ class Attack:
         if self._what == "payload":
             changed, payload = body_of(own).model_copy(update={"shards": body_of(victim).shards}), victim.payload
         else:
-            old = Expected.of(worker.run, self._first.step, self._first.digest, self._first.layout)
+            old = Expected(worker.run, self._first.step, self._first.digest.hex(), self._first.layout)
             payload, _ = make_contribution(worker.state, worker.task.weights(), old, BAD, None)
             entries = [ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload]
             changed = body_of(own).model_copy(update={"step": old.step, "base": old.base, "shards": entries})

@@ -15,9 +15,9 @@ import pytest
 from benchmarks.diloco_faults import LetterTask, signed_twice
 from diloco.config import Timeouts
 from diloco.coordinator import Coordinator
+from diloco.inner import Saving
 from diloco.messages import CommitRecord, PhaseTimedOut
 from diloco.state_machine import Phase, Schedule
-from diloco.store import Saving
 from diloco.transport import Transport
 from diloco.worker import StallTimer, Worker
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -246,7 +246,7 @@ def test_a_worker_leaves_whatever_step_it_has_heard_of(bucket: MemoryBucket, tmp
         if gone.log.schedule.phase != Phase.OPEN:
             gone.turn()
         elif gone._own is not None:
-            gone._sender._publish(gone._own.digest, gone._own.payload)
+            gone._sender.publish(gone._own.digest, gone._own.payload)
         world.turn()
     assert gone.log.schedule.step < world.coordinator.state.step
     gone.leave()
