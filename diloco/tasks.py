@@ -59,13 +59,13 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
 
     def __init__(self, learner: L) -> None:
         super().__init__(learner.placement.ranks)
-        self._learner: L = learner
+        self.learner: L = learner
         self._pending: PendingCheckpoint | None = None
 
     @on_all_ranks
     def weights(self) -> Tensors:
         """Return a copy of the whole model, float32."""
-        return model_tensors(self._learner.policy.model, self.ranks.rank == 0)
+        return model_tensors(self.learner.policy.model, self.ranks.rank == 0)
 
     def load(self, weights: Tensors) -> None:
         """Put weights in place of all ranks' parts."""
@@ -74,7 +74,7 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
 
     @on_all_ranks
     def _set(self, weights: Tensors | None) -> None:
-        set_tensors(self._learner.policy.model, weights)
+        set_tensors(self.learner.policy.model, weights)
 
     def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
         """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
@@ -84,7 +84,7 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
     @on_all_ranks
     def _save(self, folder: Path, extra: dict[str, Any]) -> None:
         assert self._pending is None, "one at a time"
-        self._pending = self._learner.start_checkpoint(folder, extra)
+        self._pending = self.learner.start_checkpoint(folder, extra)
 
     def done(self) -> bool:
         """Return whether this rank has written its part of what `save` began."""
@@ -100,7 +100,7 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
     @on_all_ranks
     def restore(self, folder: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return its `extra`. Raises IntegrityError where it is damaged."""
-        return self._learner.load_checkpoint(folder)
+        return self.learner.load_checkpoint(folder)
 
     def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(type(self), name).__wrapped__(self, *arguments)
@@ -112,13 +112,13 @@ class LanguageLearners(WorkerLearners[SftLearner]):
     @on_all_ranks
     def update(self, examples: Sequence[Example], number: int) -> SftMetrics:
         """Learn from a batch, as update `number` of the run."""
-        self._learner.updates = number
-        return self._learner.update(examples)
+        self.learner.updates = number
+        return self.learner.update(examples)
 
     @on_all_ranks
     def loss(self, examples: Sequence[Example]) -> float:
         """Return the mean loss (nats) of the learned tokens, without learning."""
-        return self._learner.loss(examples)
+        return self.learner.loss(examples)
 
 
 class RlLearners(WorkerLearners[Learner]):
@@ -129,8 +129,8 @@ class RlLearners(WorkerLearners[Learner]):
     @on_all_ranks
     def begin(self, groups: Sequence[Group], step: int, updates: int) -> None:
         """Prepare the updates of policy step `step` + 1 on these groups; `updates` were taken before."""
-        self._learner.step, self._learner.updates = step, updates
-        self._updates = self._learner.updates_of(groups)
+        self.learner.step, self.learner.updates = step, updates
+        self._updates = self.learner.updates_of(groups)
 
     @on_all_ranks
     def update(self) -> tuple[int, StepMetrics | None]:
@@ -188,29 +188,25 @@ class LanguageTask:
     def __init__(
         self, run: DilocoRun, learners: LanguageLearners, batch: NextBatch, heldout: Sequence[Example]
     ) -> None:
-        self._inner_steps, self._learners, self._batch, self._heldout = (
-            run.settings.inner_steps,
-            learners,
-            batch,
-            heldout,
-        )
+        self._inner_steps, self.learners = run.settings.inner_steps, learners
+        self.next_batch, self._heldout = batch, heldout
         self._made: list[SftMetrics] = []
         self.cursor = Cursor()
 
     def weights(self) -> Tensors:
-        return self._learners.weights()
+        return self.learners.weights()
 
     def load(self, weights: Tensors) -> None:
-        self._learners.load(weights)
+        self.learners.load(weights)
         self._made.clear()
 
     def train(self, share: DataShare, number: int) -> int:
         if not number and share.position > self.cursor.position:
             self.cursor = Cursor(share.position)
-        batch, self.cursor = self._batch(self.cursor, share)
+        batch, self.cursor = self.next_batch(self.cursor, share)
         if not batch:
             return 0
-        metrics = self._learners.update(batch, share.step * self._inner_steps + number)
+        metrics = self.learners.update(batch, share.step * self._inner_steps + number)
         self._made.append(metrics)
         return metrics.tokens
 
@@ -223,14 +219,14 @@ class LanguageTask:
             metrics["grad_norm"] = max(one.grad_norm for one in self._made)
             metrics["learning_rate"] = self._made[-1].learning_rate
         if self._heldout:
-            metrics["heldout_loss"] = self._learners.loss(self._heldout)
+            metrics["heldout_loss"] = self.learners.loss(self._heldout)
         return metrics
 
     def save(self, folder: Path) -> Saving:
-        return self._learners.save(folder, {"position": self.cursor.position, "offset": self.cursor.offset})
+        return self.learners.save(folder, {"position": self.cursor.position, "offset": self.cursor.offset})
 
     def restore(self, folder: Path) -> None:
-        extra = self._learners.restore(folder)
+        extra = self.learners.restore(folder)
         self.cursor = Cursor(int(extra["position"]), int(extra["offset"]))
         self._made.clear()
 

@@ -27,7 +27,6 @@ from protocol.files import write_atomic
 from protocol.waits import wait_for
 from runtime.supervisor import Child, Supervisor
 from storage.s3 import Bucket
-from swarm.envelope import EnvelopeLimits
 from swarm.exchange import BucketExchange
 
 _POLL_SECONDS, _REPORT_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
@@ -206,5 +205,5 @@ class SwarmRun:
 
     def _bucket_contents(self) -> BucketContents:
         return read_bucket(
-            BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(swarm_document())
+            BucketExchange(Bucket(self.plan.s3_settings)), swarm_document()
         )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localnet.swarm.plan import SwarmPhase
-from swarm.envelope import EnvelopeLimits, open_envelope
+from swarm.envelope import SwarmDocument, open_envelope
 from swarm.exchange import Exchange
 from swarm.state import JOURNAL, measured, read_journal
 
@@ -64,12 +64,12 @@ class BucketContents:
     groups: frozenset[str]
 
 
-def read_bucket(exchange: Exchange, limits: EnvelopeLimits) -> BucketContents:
+def read_bucket(exchange: Exchange, swarm: SwarmDocument) -> BucketContents:
     """Raises MalformedEnvelope for what is none of this swarm, UnreachableError where the bucket is gone."""
     envelopes: Counter[tuple[str, int]] = Counter()
     groups: set[str] = set()
     for entry in list(exchange.listed()):
-        one = open_envelope(exchange.get(entry, limits.file_bytes), limits)
+        one = open_envelope(exchange.get(entry, swarm.envelope_bytes), swarm)
         envelopes[one.member, one.round] += 1
         groups |= {f"{one.member}/{one.round}/{group.slot}" for group in one.groups}
     return BucketContents(envelopes, frozenset(groups))
