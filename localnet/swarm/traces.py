@@ -55,6 +55,15 @@ class MemberTrace:
     def held_out(self) -> list[tuple[int, float]]:
         return measured(self.lines)
 
+    def report(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "address": self.address, "rounds": len(self.lines), "training_steps": self.steps,
+            "alone": self.alone, "own_groups": self.own, "shared_groups": len(self.shared),
+            "rounds_without_bucket": self.outage.made_at_end - self.outage.made_at_start,
+            "envelopes_that_waited": self.outage.waiting, "killed": self.killed, "restarts": self.restarts,
+            "held_out": self.held_out,
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BucketContents:
@@ -88,9 +97,7 @@ def read_member(
         steps = state["step"]
         breaches = sum(record["breaches"] for record in state["extra"]["inbox"]["records"].values())
     lines = read_journal(home / JOURNAL)
-    return MemberTrace(
-        name, address, lines, steps, unsent_rounds(home), breaches, outage, tuple(killed), restarts
-    )  # fmt: skip
+    return MemberTrace(name, address, lines, steps, unsent_rounds(home), breaches, outage, tuple(killed), restarts)
 
 
 def unsent_rounds(home: Path) -> tuple[int, ...]:
