@@ -195,6 +195,42 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
     assert all(np.array_equal(found[name], wanted[name]) for name in ("table", "bias"))
 
 
+def test_a_kill_while_a_state_is_written_repeats_its_outer_step_alone(bucket: MemoryBucket, tmp_path: Path) -> None:
+    run = make_run(1, "slow disk", admission=TRUSTED, inner_steps=1, training_seconds=1000)
+    world = DilocoWorld(bucket, run, tmp_path, task=lambda: LetterTask(saving=0.3))
+    worker = world.start(0)
+    world.until(2)
+    assert worker._store._write is not None, "inner steps go on meanwhile"
+    digest = worker.state.digest
+    again = world.start(0)
+    assert (again.state.step, again.state.digest) == (2, digest)
+    kept = [path.name for path in sorted((tmp_path / "worker-0" / "outer").glob("step-*"))]
+    assert kept[-1] == "step-0000000001", "the newest was not there yet"
+    world.until(4)
+    assert world.digests() == {world.replayed()[-1].digest}
+
+
+def test_a_disk_that_fails_stops_the_worker_before_anybody_hears(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(1, "full disk", admission=TRUSTED, inner_steps=1, training_seconds=1000)
+    world = DilocoWorld(bucket, run, tmp_path)
+    world.start(0)
+    world.until(1)
+
+    def full(self: LetterTask, folder: Path) -> Saving:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LetterTask, "save", full)
+        with pytest.raises(OSError, match="No space"):
+            world.until(2)
+    assert not world.coordinator.log.schedule.documents
+    world.start(0)
+    world.until(3)
+    assert world.digests() == {world.replayed()[-1].digest}
+
+
 def test_a_coordinator_that_is_killed_anywhere_writes_one_log(bucket: MemoryBucket, tmp_path: Path) -> None:
     run = make_run(2, "coordinator kills", admission=TRUSTED, inner_steps=1, training_seconds=1000)
     world, fuse, kills = DilocoWorld(bucket, run, tmp_path), Fuse(bucket), 0
