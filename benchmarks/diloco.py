@@ -50,8 +50,8 @@ class Scale:
     """Inner steps before and after the common checkpoint, tokens of a worker's batch, held-out documents, values of
     H."""
 
-    warmup: int = 300
-    steps: int = 600
+    warmup: int = 400
+    steps: int = 400
     tokens: int = 1024
     heldout: int = 64
     inner_steps: tuple[int, ...] = (10, 50, 100)
