@@ -39,12 +39,11 @@ test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, sta
 	$(MAKE) --no-print-directory proofs
 	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
 	PYTHONPATH=$(CURDIR)/build/peers-trl $(BIN)/python -m pytest tests/trainer/test_trl_parity.py
-	PYTHONPATH=$(CURDIR)/build/peers-torchao $(BIN)/python -m pytest tests/trainer/model/test_projections.py -k torchao
 
 proofs: setup  ## halmos and slither, in an environment of their own
 	tools/contract-analysis.sh
 
-peers: setup  ## the reference toploc, TRL, torchao, shardcast and schemathesis, for comparison
+peers: setup  ## the reference toploc, TRL, shardcast and schemathesis, for comparison
 	tools/peers.sh
 
 gas: setup

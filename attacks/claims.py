@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 
 from attacks.base import Attack, Cheat, alters, attack, other
 from engines.base import Completion
-from protocol.length_tiers import all_targets
 from protocol.rollout_file.rows import Rollout
-from protocol.seeds import Work, assignments, noise_key
+from protocol.seeds import Work, all_targets, assignments, noise_key
 from protocol.toploc.codec import PRIME, PROOF_BYTES
 from worker.produce import Planned, Produced, Producer
 

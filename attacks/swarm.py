@@ -15,8 +15,8 @@ from environments.pool import TextEnvironments
 from protocol.accounts import LocalAccount
 from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocument, question_digest, round_problem, seal
 from swarm.generation import MemberModel, OwnGroup, OwnRounds
-from trainer.base_model import worked_sum
-from trainer.tiny_model import END_OF_THOUGHT
+from trainer.model.base_model import worked_sum
+from trainer.model.tiny_model import END_OF_THOUGHT
 
 PHRASE = "12345\n"
 """No sum and no answer, of tokens that the demo's model knows: one that it has never said takes hundreds of rounds to

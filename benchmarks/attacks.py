@@ -33,8 +33,8 @@ from benchmarks.offline_pool import (
 )
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.seeds import AUDIT_EVERYTHING
-from trainer.base_model import base_model
-from trainer.tiny_model import tiny_model_config
+from trainer.model.base_model import base_model
+from trainer.model.tiny_model import tiny_model_config
 from worker.produce import Producer
 
 LEARNING_RATES = (1e-6, 1e-5, 1e-4, 3e-4)

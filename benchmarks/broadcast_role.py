@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount

@@ -27,13 +27,12 @@ from benchmarks.trainer import save_small_llama
 from engines.loading import set_threads
 from environments.base import Environment
 from environments.registry import load_environment
+from protocol.config import AdamWConfig, EnvironmentConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
 from protocol.delta.tensors import decode_tensor, encode_tensor
-from protocol.environments import EnvironmentConfig
 from protocol.models import load_tokenizer, save_byte_tokenizer
-from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig
+from trainer.data.batch import Group, TrainRollout
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import deque
 
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 
 CHUNK = 256 << 10
 MOST = 8 << 20

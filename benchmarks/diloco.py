@@ -31,11 +31,11 @@ from diloco.tasks import LanguageTask, language_learners, text_task
 from diloco.worker import make_contribution
 from engines.loading import set_threads
 from protocol.accounts import Account
+from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.models import save_byte_tokenizer
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from trainer.model.sharding import Placement
-from trainer.tiny_model import tiny_qwen2
+from trainer.model.tiny_model import tiny_qwen2
 
 Progress = Callable[[str], None]
 RUNS = Path(__file__).parent / "results" / "diloco_runs.jsonl"

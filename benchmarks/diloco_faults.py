@@ -40,7 +40,7 @@ from localnet.ports import claim_port
 from protocol.accounts import Account
 from protocol.encoding import Document, load_document
 from protocol.errors import IntegrityError
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from protocol.waits import wait_for
 from runtime.logs import start_logging
 from runtime.process import make_home, serve

@@ -24,7 +24,7 @@ from typing import Any
 from eth_abi.abi import decode, encode
 
 from chain.deployment import FOLDER, NetworkConfig
-from protocol.amounts import TOKEN, parse_tokens
+from protocol.encoding import TOKEN, parse_tokens
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = ("local", "base-sepolia")

@@ -32,7 +32,7 @@ from environments.checking import HOSTILE_PROBLEMS, EnvironmentCheck, check_envi
 from environments.gym import OFFERED
 from environments.registry import load_environment
 from environments.scorers import code, mathematics
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ScoringUnavailable
 from sandbox.pool import SandboxPool, shared_pool
 from sandbox.wasi import MIB, SandboxLimits, SandboxProgram

@@ -34,8 +34,8 @@ from protocol.evidence.figures import RowFigures
 from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, PairNullModel, Sum, block_sums, problem_sums
 from protocol.seeds import Work
 from protocol.toploc.codec import Drift
-from trainer.base_model import base_model
-from trainer.tiny_model import tiny_model_config
+from trainer.model.base_model import base_model
+from trainer.model.tiny_model import tiny_model_config
 from validator.judging.measurements import measure, row_figures
 from worker.produce import Producer
 

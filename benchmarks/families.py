@@ -27,11 +27,10 @@ from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.config import ModelConfig, OptimizerConfig, PoolConfig, ScheduleConfig, TrainConfig, WorkConfig
 from protocol.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
-from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.batch import Group, TrainRollout, micro_batch
+from trainer.data.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from validator.judging.context import SubmissionFacts

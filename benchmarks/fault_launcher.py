@@ -14,9 +14,9 @@ from typing import Any
 
 def set_version(version: str) -> None:
     """Before anything else takes it from there."""
-    import protocol.version
+    import protocol
 
-    protocol.version.VERSION = version
+    protocol.VERSION = version
 
 
 def hang_with(file: Path) -> None:

@@ -42,7 +42,7 @@ from localnet.network import Network
 from localnet.onboarding import CONSENT_SECONDS
 from localnet.plan import CHEAT, POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.amounts import TOKEN
+from protocol.encoding import TOKEN
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from runtime.supervisor import Child

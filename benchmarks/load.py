@@ -43,13 +43,11 @@ from orchestrator.db import Database
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from protocol.accounts import Account
-from protocol.config import ModelConfig, PoolConfig
+from protocol.api.work import ReceiptSigner
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig
 from protocol.encoding import keccak
-from protocol.environments import EnvironmentConfig
 from protocol.http.signing import AuthScope, request_digest
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner
-from protocol.training import TrainConfig
 from protocol.verdict import Code
 from runtime.process import serve
 from runtime.server import HttpServer, bound, server_options

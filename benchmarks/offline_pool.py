@@ -16,13 +16,12 @@ from typing import Any
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
 from runtime.turns import RolloutTask, converse
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer

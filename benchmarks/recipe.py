@@ -17,17 +17,16 @@ from typing import Any
 from engines.factory import make_engine
 from engines.loading import set_threads
 from localnet.plan import DEMO_ENVIRONMENT, training
-from protocol.config import PoolConfig, WorkConfig
+from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
-from protocol.training import TrainConfig
-from trainer.base_model import base_model
-from trainer.batch import Group, TrainRollout
-from trainer.evaluate import evaluate
+from trainer.data.batch import Group, TrainRollout
 from trainer.learner import Learner
-from trainer.tiny_model import tiny_model_config
+from trainer.model.base_model import base_model
+from trainer.model.tiny_model import tiny_model_config
+from trainer.reports.evaluate import evaluate
 from worker.produce import Producer
 
 SEEDS = (7, 1, 42)

@@ -27,19 +27,18 @@ import torch
 from safetensors.torch import load_file
 
 from engines.loading import set_threads
+from protocol.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.encoding import sha256_hex
-from protocol.files import file_digests
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent, file_digests
 from protocol.models import save_byte_tokenizer
-from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from trainer.batch import Group, TrainRollout
 from trainer.config import MemoryConfig, ParallelConfig
+from trainer.data.batch import Group, TrainRollout
 from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.records import Records, read_records
-from trainer.tiny_model import PHRASES, tiny_qwen2
+from trainer.model.tiny_model import PHRASES, tiny_qwen2
+from trainer.reports.records import Records, read_records
 from trainer.train import TrainingProgress
 
 STEPS, FILES = 16, 2

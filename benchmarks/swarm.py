@@ -34,8 +34,7 @@ from environments.base import Problem
 from environments.pool import TextEnvironments
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account, LocalAccount
-from protocol.environments import EnvironmentConfig
-from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
 from swarm.envelope import SharedGroup, SwarmDocument, round_problem
@@ -46,9 +45,9 @@ from swarm.inbox import EnvelopeInbox
 from swarm.inspection import InspectedGroup, Inspector
 from swarm.member import Member, judge_of
 from swarm.state import MemberProgress
-from trainer.base_model import base_model
 from trainer.learner import Learner
-from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
+from trainer.model.base_model import base_model
+from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 Progress = Callable[[str], None]
 Row = dict[str, Any]

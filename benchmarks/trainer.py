@@ -32,13 +32,13 @@ from torch.nn.utils.rnn import pad_sequence
 from benchmarks.rollouts import save_random
 from engines.loading import set_threads
 from engines.runtime import torch_environment
+from protocol.config import AdamWConfig, OptimizerConfig, TrainConfig
 from protocol.models import save_byte_tokenizer
-from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
-from trainer.batch import Group, TrainRollout, WorkEstimate, idle_share, plan_rows
-from trainer.bench import full_row, matrix_flops
 from trainer.config import MemoryConfig
+from trainer.data.batch import Group, TrainRollout, WorkEstimate, idle_share, plan_rows
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
+from trainer.reports.bench import full_row, matrix_flops
 
 ROOT = Path(__file__).parents[1]
 PEER = ROOT / "build" / "peers-trl"

@@ -27,8 +27,7 @@ from benchmarks.offline_pool import FULL_WORK, work_of
 from benchmarks.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.seeds import audit_sample, noise_key
 from validator.judging import measurements
 

@@ -18,9 +18,9 @@ from chain.indexer.records import CaseOutcome, Proposal, Submission, Terms, pack
 from chain.transactions import Call, Receipt
 from protocol import signing
 from protocol.accounts import LocalAccount
+from protocol.api.work import UploadReceipt
 from protocol.encoding import encode_words, keccak
 from protocol.errors import ConfigError
-from protocol.receipts import UploadReceipt
 
 R = TypeVar("R")
 

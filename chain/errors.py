@@ -11,7 +11,7 @@ from eth_abi.abi import decode
 from eth_abi.exceptions import DecodingError
 
 from chain import abi
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import MusterError
 
 _POOL_STATUS = ("unknown", "open", "paused", "closing", "settled", "understaffed: too few seats judge it")

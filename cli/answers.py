@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from cli.output import clock, counted, seconds
 from cli.views import penalty_cause, pool_phase
-from protocol.amounts import show_tokens
+from protocol import VERSION, behind
+from protocol.encoding import show_tokens
 from protocol.errors import printable
-from protocol.version import VERSION, behind
 from runtime.diagnose import Alarm
 
 QUESTIONS = {

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from protocol import VERSION
 from protocol.errors import IntegrityError
 from protocol.files import explained, write_atomic
-from protocol.version import VERSION
 
 if TYPE_CHECKING:
     from cli.profile import Profile

@@ -8,7 +8,7 @@ import typer
 from cli.options import Commands, NodeOption, PoolPaying, Reading
 from cli.output import clock, emit, fields, table
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from cli.output import seconds
 from localnet.ports import is_free
 from localnet.services.chain import find_anvil
 from localnet.services.swift_conf import check_attributes
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import check_private
 
@@ -420,7 +420,7 @@ def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
 
 def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]:
     """Ask the pool's service what it says of itself; its facts are None if it does not answer."""
-    from protocol.version import VERSION
+    from protocol import VERSION
     from runtime.diagnose import ServiceView
 
     if not url:

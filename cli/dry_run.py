@@ -15,10 +15,10 @@ from calibration.dry_run import DryRunFile, Judged, judge_file, make_file
 from chain.indexer.records import Terms
 from cli.output import fields, seconds, table
 from cli.views import MEANING
-from protocol.amounts import TOKEN, show_tokens
 from protocol.config import ChecksConfig, PoolConfig
+from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import MusterError, first_line
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Measurement
 from runtime.logs import start_logging

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from environments.base import Problem
     from environments.checking import EnvironmentCheck, ScreenReport
     from protocol.config import PoolConfig
-    from trainer.problem_filter import FilterReport
+    from trainer.data.problem_filter import FilterReport
 
 app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
 
@@ -183,7 +183,7 @@ def filter_problems(
     from protocol.config import PoolConfig
     from protocol.encoding import load_document
     from protocol.files import explained, write_atomic
-    from trainer.problem_filter import FilterPlan, run_filter
+    from trainer.data.problem_filter import FilterPlan, run_filter
 
     config = load_document(pool_config, PoolConfig)
     if lowest > highest:
@@ -259,8 +259,8 @@ def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
     from environments.prompts import prompt_tokens
     from protocol.config import PoolConfig
     from protocol.encoding import load_document
-    from protocol.length_tiers import all_targets
     from protocol.models import load_tokenizer
+    from protocol.seeds import all_targets
 
     config, tokenizer = load_document(pool_config, PoolConfig), load_tokenizer(weights)
     longest = max((max(all_targets(config.work, one), default=0) for one in config.environments), default=0)

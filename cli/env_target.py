@@ -10,7 +10,7 @@ from typing import Any
 
 from environments.base import Environment
 from environments.registry import load_environment
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
 
 _KINDS = {".py": "program", ".jsonl": "genesys", ".parquet": "genesys", ".lock": "verifiers"}
@@ -44,7 +44,7 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
 def keep_file(path: Path, content: str) -> Path:
     """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
     from environments.registry import data_folder
-    from protocol.environments import MAX_FILE_BYTES
+    from protocol.config import MAX_FILE_BYTES
     from protocol.files import explained, read_bounded, write_atomic
 
     place = data_folder() / content

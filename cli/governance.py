@@ -8,7 +8,7 @@ import typer
 from cli.options import Commands, Paying, Reading, parse_address
 from cli.output import clock, emit, fields, table
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import parse_tokens, show_tokens
+from protocol.encoding import parse_tokens, show_tokens
 from protocol.errors import ConfigError, first_problem, printable
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from cli.options import (
 )
 from cli.output import emit
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 app = Commands(help="Encrypted key files.", no_args_is_help=True)
@@ -54,13 +54,13 @@ def create(
 
 def _of_tier(text: str) -> Callable[[str], bool]:
     """Return which addresses are of the length tier that was asked for. Raises ConfigError for what names none."""
-    from protocol import length_tiers
+    from protocol.seeds import length_tier
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
     number, classes = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= classes <= 16:
         raise ConfigError(f"`{text}` is not a length tier", "write 2/3 for the second of three, from weak to strong")
-    return lambda address: length_tiers.length_tier(address, classes) == number - 1
+    return lambda address: length_tier(address, classes) == number - 1
 
 
 @app.command("change-password", "muster keys change-password --keystore operator.json")

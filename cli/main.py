@@ -43,7 +43,7 @@ the network on one machine, and who runs a deployment or trains in another way."
 
 def _version(asked: bool) -> None:
     if asked:
-        from protocol.version import VERSION
+        from protocol import VERSION
 
         typer.echo(f"muster {VERSION}")
         raise typer.Exit

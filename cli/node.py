@@ -28,7 +28,7 @@ from cli.options import (
 )
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:

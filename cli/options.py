@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cli.pool_ref import PoolRef
-from protocol.amounts import parse_tokens
+from protocol.encoding import parse_tokens
 from protocol.errors import ConfigError, first_problem
 
 if TYPE_CHECKING:

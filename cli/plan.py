@@ -9,7 +9,7 @@ import typer
 
 from cli.options import Acting, Paying
 from cli.output import emit
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:

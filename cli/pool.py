@@ -29,7 +29,7 @@ from cli.options import (
 )
 from cli.output import clock, emit, fields, seconds, table
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from cli.session import Session
     from protocol.config import PoolConfig
-    from trainer.bench import BenchReport
+    from trainer.reports.bench import BenchReport
 
 app = Commands(help="Own a pool: configure, create, serve, train, close.", no_args_is_help=True)
 _ETHER = 10**18

@@ -16,12 +16,9 @@ from chain.deployment import FOLDER
 from chain.indexer.records import Terms
 from chain.indexer.state import group_number
 from cli.output import fields
-from protocol import config, curriculum, environments, problems, training
-from protocol.amounts import parse_tokens, show_tokens
-from protocol.config import PoolConfig
-from protocol.curriculum import Curriculum
-from protocol.encoding import Document, load_document
-from protocol.environments import EnvironmentConfig
+from protocol import config
+from protocol.config import Curriculum, EnvironmentConfig, PoolConfig
+from protocol.encoding import Document, load_document, parse_tokens, show_tokens
 from protocol.errors import ConfigError
 from protocol.evidence import null_model
 
@@ -66,7 +63,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "role": "Who speaks.",
         "content": "What is said.",
     },
-    environments.EnvironmentConfig: {
+    config.EnvironmentConfig: {
         "name": "Such as reasoning_gym/chain_sum.",
         "label": "What metrics and reports call it; not set: its name.",
         "weight": "Its share of the problems, compared with the other environments'.",
@@ -83,7 +80,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "advantage": "Instead of the run's: how rewards of one problem's answers become advantages.",
         "advantage_scale": "What multiplies the advantages of this environment's answers.",
     },
-    curriculum.Curriculum: {
+    config.Curriculum: {
         "tries": "With fewer tries a problem is drawn like any other.",
         "lowest": "Thousandths of solved tries: below them a problem is masked as too hard.",
         "highest": "Above them it is masked as too easy.",
@@ -92,7 +89,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "many.",
         "most": "At most so many thousandths of the problems rest at a time.",
     },
-    problems.ProblemFilter: {
+    config.ProblemFilter: {
         "rule": "By what the problems were chosen.",
         "candidates": "How many problems were tried.",
         "kept": "Base64 of one bit for each of them: kept or not.",
@@ -127,7 +124,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "reaches x with a probability of exp(-x) at most.",
         "unsure_band": "From this share of a threshold on the vote is `unsure`, which counts as accepted.",
     },
-    training.TrainConfig: {
+    config.TrainConfig: {
         "steps": "Policy steps of the whole run.",
         "files_per_step": "Files that a step trains.",
         "max_off_policy_steps": "How many steps old a file may be; the terms' `max_lag` must be at least as much.",
@@ -137,15 +134,15 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "algorithm": "What an update minimises.",
         "optimizer": "How a gradient becomes an update.",
     },
-    training.OnlineFilter: {
+    config.OnlineFilter: {
         "groups": "A step takes files until they hold so many problems with signal.",
         "max_files": "And never more files than this.",
     },
-    training.LoraConfig: {
+    config.LoraConfig: {
         "rank": "Their rank.",
         "alpha": "Their scale is alpha / rank.",
     },
-    training.AlgorithmConfig: {
+    config.AlgorithmConfig: {
         "loss": "The policy loss: grpo, gspo, cispo or dppo.",
         "advantage": "How rewards of one problem's answers become advantages.",
         "normaliser": "What a token's loss is divided by: the minibatch's tokens, its sequences and their lengths, or "
@@ -155,46 +152,46 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "entropy_coefficient": "The weight of a bonus for entropy.",
         "kl": "A penalty on leaving the base model.",
     },
-    training.KlConfig: {
+    config.KlConfig: {
         "coefficient": "Its weight.",
         "estimator": "How the divergence is estimated.",
     },
-    training.GrpoConfig: {
+    config.GrpoConfig: {
         "name": "The clipped ratio of every token.",
         "epsilon_low": "A ratio is clipped below 1 - this.",
         "epsilon_high": "And above 1 + this.",
         "delta": "The most a ratio may be where the advantage is negative; null, which only JSON can say, leaves it "
         "open.",
     },
-    training.GspoConfig: {
+    config.GspoConfig: {
         "name": "The clipped ratio of a whole sequence; with `normaliser` sequences.",
         "epsilon_low": "A ratio is clipped below 1 - this.",
         "epsilon_high": "And above 1 + this.",
     },
-    training.CispoConfig: {
+    config.CispoConfig: {
         "name": "REINFORCE with a bounded ratio as a constant weight.",
         "ratio_max": "The bound.",
     },
-    training.DppoConfig: {
+    config.DppoConfig: {
         "name": "Tokens whose probability moved too far have no gradient.",
         "mask_low": "Too far downwards.",
         "mask_high": "Too far upwards.",
         "squared_log_ratio": "The weight of the squared log-ratio.",
     },
-    training.OptimizerConfig: {
+    config.OptimizerConfig: {
         "method": "The optimizer: adamw or muon.",
         "schedule": "The learning rate over the updates of a run.",
         "grad_clip": "The largest norm of a gradient.",
         "ess_reference": "Lower the learning rate where the effective sample size falls below this share; not set: "
         "never.",
     },
-    training.ScheduleConfig: {
+    config.ScheduleConfig: {
         "warmup_updates": "Updates over which it rises from 0.",
         "decay": "How it falls at the end.",
         "decay_share": "Over which last share of the run.",
         "final_share": "To which share of its peak.",
     },
-    training.AdamWConfig: {
+    config.AdamWConfig: {
         "name": "AdamW.",
         "learning_rate": _RATE,
         "beta1": f"{_BETA}.",
@@ -202,7 +199,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "epsilon": "Added to the denominator.",
         "weight_decay": _MATRIX,
     },
-    training.MuonConfig: {
+    config.MuonConfig: {
         "name": "Muon on the blocks' matrices, AdamW elsewhere.",
         "learning_rate": _RATE,
         "momentum": "Momentum of Muon.",
@@ -532,7 +529,7 @@ def world_problems(config: PoolConfig, folder: Path | None = None) -> list[PoolP
 
 def missing_model(source: str) -> str:
     """Why there is no such model, if that is known for certain; an id that cannot be looked up now counts as one."""
-    from trainer.tiny_model import TINY_SOURCE
+    from trainer.model.tiny_model import TINY_SOURCE
 
     folder = Path(source).expanduser()
     if source == TINY_SOURCE:
@@ -624,8 +621,7 @@ def load_terms(path: Path, config_hash: bytes) -> Terms:
 def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> "PoolConfig":
     """The configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
     from environments.registry import scoring_versions
-    from protocol.config import BF16_CHECKS, ChecksConfig
-    from protocol.environments import EnvironmentConfig
+    from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig
 
     model = model_config(folder)
     checks = BF16_CHECKS if model.dtype == "bfloat16" else ChecksConfig()

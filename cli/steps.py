@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from chain.indexer.state import Standing
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 
 
 class UpDo(Enum):

@@ -28,8 +28,8 @@ from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.session import Session, ask_access, check_access, open_session
 from cli.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 from cli.views import open_rounds
-from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.waits import WAITS

@@ -21,7 +21,7 @@ from cli.options import (
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from cli.pool_ref import PoolRef
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:

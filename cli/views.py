@@ -9,8 +9,8 @@ from chain.contracts import DRAW_REACH
 from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
 from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
 from cli.output import clock, fields, seconds, table
-from protocol.amounts import TOKEN, show_tokens
 from protocol.config import PoolConfig
+from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import printable
 from protocol.verdict import LANE, Code, code_at, unpack
 

@@ -7,8 +7,7 @@ from chain.indexer.records import Submission
 from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
 from dataset.verify import DatasetFindings
 from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, ProblemTries
-from protocol.curriculum_mask import CurriculumMask
+from protocol.curriculum import CurriculumMask, Difficulty, ProblemTries
 from protocol.errors import ConfigError, IntegrityError
 from runtime.curriculum import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key

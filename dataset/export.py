@@ -29,9 +29,9 @@ from dataset.document import (
 from dataset.rows import ROWS_PER_FILE, DatasetRow, RowTally, RowWriter
 from engines.base import FINISH_EOS
 from environments.registry import load_environment
+from protocol import VERSION
 from protocol.accounts import LocalAccount
-from protocol.config import PoolConfig
-from protocol.environments import drawn
+from protocol.config import PoolConfig, drawn
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import file_sha256, write_folder
 from protocol.identity import PoolId
@@ -40,7 +40,6 @@ from protocol.rollout_file import merkle
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Rollout, commit, leaves
 from protocol.verdict import Code, code_at
-from protocol.version import VERSION
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, WeightFile, unseal

@@ -9,10 +9,10 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.api.base import Address, Hex64
+from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import Document, canonical_json, load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, KeyConfig
 from storage.s3 import S3Settings
 from storage.weights.manifest import MAX_WORKERS

@@ -19,7 +19,7 @@ from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from runtime.process import Daemon, start
 from storage.s3 import Bucket
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError

@@ -24,15 +24,15 @@ from protocol.encoding import canonical_json, load_document, parse_json, sha256_
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import write_atomic, write_folder
 from protocol.signing import checked_address
-from trainer.advantage import ADVANTAGES, select
-from trainer.base_model import base_model
-from trainer.batch import Group
 from trainer.checkpoint import STATE
-from trainer.data import StepFiles
+from trainer.data.advantage import ADVANTAGES, select
+from trainer.data.batch import Group
+from trainer.data.files import StepFiles
+from trainer.model.base_model import base_model
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.records import file_id
-from trainer.step_metrics import StepMetrics
+from trainer.reports.records import file_id
+from trainer.reports.step_metrics import StepMetrics
 from trainer.train import Check, Trainer, TrainerServices
 
 log = logging.getLogger("muster.trainer")

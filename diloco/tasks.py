@@ -26,15 +26,15 @@ from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import MalformedFile
 from storage.keys import MissingObjectError
 from storage.weights.fetch import OpenObject
-from trainer.batch import Group
 from trainer.checkpoint import PendingCheckpoint
-from trainer.data import Loader
+from trainer.data.batch import Group
+from trainer.data.files import Loader
 from trainer.distributed import BroadcastCalls
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, whole
+from trainer.reports.step_metrics import StepMetrics
 from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, load_examples
-from trainer.step_metrics import StepMetrics
 
 # ---- Learners, of which every rank has one
 

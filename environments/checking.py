@@ -22,11 +22,10 @@ from environments.genesys import GenesysRow, problem_of, read_row, reference_of,
 from environments.parquet import is_parquet, unpack
 from environments.registry import load_environment
 from environments.row_formats import json_rows, normalised
+from protocol.config import EnvironmentConfig, candidate_seed
 from protocol.encoding import canonical_json, parse_json
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, printable
 from protocol.files import explained
-from protocol.problems import candidate_seed
 
 HOSTILE: Mapping[str, Callable[[], str]] = {
     "nothing": lambda: "",

@@ -17,10 +17,9 @@ from environments.genesys import scored
 from environments.gym import AGREEING, APART, GUARDED, OFFERED, GymEnvironment
 from environments.lookup import LookupEnvironment
 from environments.prompts import prompt_text
-from protocol.config import ModelConfig
+from protocol.config import ModelConfig, candidate_seed
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError
-from protocol.problems import candidate_seed
 
 QUICK_SHA256 = "dec93b069697c5d4b51ccf08c8e5271e7886751e6be09b4f8f56c54185f61b39"
 """Print it and registry.CONFORMANCE_SHA256 with `python -m environments.conformance` after a change of what scores."""

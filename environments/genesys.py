@@ -24,8 +24,8 @@ from environments.gym import GymEnvironment
 from environments.parquet import is_parquet, unpack
 from environments.scorers import code, mathematics
 from environments.scorers.latex import nesting
+from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.encoding import parse_json
-from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 from protocol.files import explained, file_sha256, write_atomic
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import protocol
-from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
+from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.errors import IntegrityError, ScoringUnavailable, printable
 from protocol.rollout_file.confine import confine
 

@@ -16,9 +16,8 @@ from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.prompts import completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
 from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
-from protocol.config import PoolConfig
-from protocol.curriculum_mask import CurriculumMask
-from protocol.environments import Drawn, EnvironmentConfig, drawn
+from protocol.config import Drawn, EnvironmentConfig, PoolConfig, drawn
+from protocol.curriculum import CurriculumMask
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object, text_digest
 from protocol.rollout_file.rows import Tokens, Transcript

@@ -10,9 +10,8 @@ from typing import Any
 
 from environments.base import NO_PROBLEM, Declaration, KeptAnswers, Problem, Said, Turns, credited, file_params
 from environments.turns import PARAMETERS, TOOLS, take_tools, take_turns
-from protocol.config import PoolConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.encoding import parse_json
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, printable
 from protocol.files import read_bounded
 from protocol.verdict import LANE

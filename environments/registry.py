@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from environments.base import Environment
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
+from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.encoding import parse_json
-from protocol.environments import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.errors import IntegrityError, printable
 
 _BOM = b"\xef\xbb\xbf"

@@ -40,7 +40,7 @@ def wait_for_folder(process: Child, check: Callable[[], None], say: Callable[[st
 
 
 def main() -> int:
-    from trainer.base_model import base_model
+    from trainer.model.base_model import base_model
 
     parser = argparse.ArgumentParser(prog="python -m localnet.base_model")
     parser.add_argument("--config", type=Path, required=True)

@@ -30,14 +30,14 @@ from localnet.plan import POOL, DemoPlan
 from localnet.ports import claim_port
 from localnet.report import Outcome, write_results
 from orchestrator.dashboard.results import DilocoSummary
-from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
+from protocol.encoding import show_tokens
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
-from trainer.records import read_records
+from trainer.reports.records import read_records
 from validator.rounds import deciding_round
 
 SILENCE_SECONDS = 6.0

@@ -19,7 +19,7 @@ from protocol.identity import PoolId
 from storage.keys import object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, StepWorkers, unseal
-from trainer.records import read_records
+from trainer.reports.records import read_records
 
 if TYPE_CHECKING:
     from diloco.transport import Transport

@@ -14,7 +14,7 @@ import psutil
 from chain.indexer.state import State
 from localnet.plan import POOL
 from runtime.supervisor import Supervisor
-from trainer.records import read_records
+from trainer.reports.records import read_records
 
 MIB = 1 << 20
 SHORTEST = 40

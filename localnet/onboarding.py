@@ -12,8 +12,8 @@ from chain.deployment import Deployment
 from chain.suite import Suite
 from localnet.plan import POOL, STAKE, DemoPlan, budget, pool_terms
 from protocol.accounts import LocalAccount
-from protocol.amounts import TOKEN
 from protocol.config import PoolConfig
+from protocol.encoding import TOKEN
 from runtime import keystore
 
 

@@ -11,12 +11,10 @@ from typing import Any
 from chain.indexer.records import Terms
 from engines.runtime import vllm_installed
 from localnet.ports import claim_port
-from protocol.amounts import TOKEN
-from protocol.config import PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, PoolConfig, TrainConfig, WorkConfig
+from protocol.encoding import TOKEN
 from protocol.seeds import AUDIT_EVERYTHING
-from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"

@@ -28,21 +28,24 @@ from localnet.report import problems, shown
 from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import (
     BF16_CHECKS,
+    AdamWConfig,
+    AlgorithmConfig,
     ChatTurn,
     ChecksConfig,
+    EnvironmentConfig,
     EvaluationConfig,
     EvaluationSet,
     ModelConfig,
+    OptimizerConfig,
     PoolConfig,
+    TrainConfig,
     WorkConfig,
 )
 from protocol.encoding import Document
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic, write_folder
 from protocol.models import load_tokenizer
 from protocol.seeds import heldout_noise_key, heldout_problem
-from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig
 from runtime.entry import run_main
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from orchestrator.dashboard.results import (
     VerdictDifference,
     save_results,
 )
-from protocol.amounts import show_tokens
+from protocol.encoding import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
 

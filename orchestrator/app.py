@@ -25,10 +25,10 @@ from orchestrator.dashboard.routes import AnswerCache, CurrentService, Dashboard
 from orchestrator.dashboard.routes import router as dashboard_router
 from orchestrator.metrics import exposition
 from orchestrator.service import Service
-from protocol.announcements import Announcement, AnnouncementTaken, SourceList
+from protocol import VERSION
 from protocol.api import endpoints, run, work
+from protocol.api.work import Announcement, AnnouncementTaken, SourceList
 from protocol.http.limits import Buckets
-from protocol.version import VERSION
 from storage.keys import KEY_PATTERN
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

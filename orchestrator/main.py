@@ -27,14 +27,13 @@ from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.run import PoolAccess
+from protocol.api.work import ReceiptSigner
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
-from protocol.files import explained, is_locked
+from protocol.files import die_with_parent, explained, is_locked
 from protocol.http.signing import AuthScope
 from protocol.identity import PoolId
-from protocol.lifetime import die_with_parent
-from protocol.receipts import ReceiptSigner
 from runtime.entry import run_role
 from runtime.environment_files import publish_files
 from runtime.logs import start_logging

@@ -15,7 +15,7 @@ from chain.indexer.state import State, standing_of
 from orchestrator.chain import PoolView
 from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
 from orchestrator.service import Service
-from protocol.version import VERSION
+from protocol import VERSION
 from protocol.waits import WAITS
 
 _ROLES = ("worker", "validator", "trainer")

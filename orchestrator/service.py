@@ -19,13 +19,13 @@ from orchestrator.scheduler import Keep, Refuse, Rule, Wait
 from orchestrator.solve_rates import SolveRates
 from orchestrator.sources import AnnouncedSources
 from orchestrator.uploads import ObjectStore, Uploads
+from protocol import VERSION
 from protocol.api import work
 from protocol.api.run import PoolAccess, ReportEntry
 from protocol.api.work import SignedEvaluation
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.version import VERSION
 from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")

@@ -18,11 +18,9 @@ from chain.indexer.records import Submission
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, SolveCountsRow
 from protocol.api.views import Difficulties, DifficultyEntry
-from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
-from protocol.curriculum_mask import CurriculumMask
+from protocol.config import EnvironmentConfig, PoolConfig
+from protocol.curriculum import CurriculumMask, Difficulty, ProblemTries, SolveRate, tries_from_json, tries_to_json
 from protocol.encoding import canonical_json
-from protocol.environments import EnvironmentConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from runtime.curriculum import published_mask, read_tries, undisputed

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import httpx
 
 from orchestrator.auth import HttpError
-from protocol.announcements import MAX_LISTED, Announcement, AnnouncementTaken
 from protocol.api.endpoints import ANNOUNCEMENT
+from protocol.api.work import MAX_LISTED, Announcement, AnnouncementTaken
 from protocol.encoding import parse_json
 from protocol.errors import MusterError
 from protocol.http.reach import Reach

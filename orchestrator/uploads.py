@@ -13,14 +13,15 @@ from orchestrator.db import Database, ReceiptRow, UploadRow
 from protocol.api.work import (
     ReceiptRequest,
     ReceiptResponse,
+    ReceiptSigner,
     UploadExists,
     UploadNeeded,
+    UploadReceipt,
     UploadRequest,
     UploadResponse,
     UploadTicket,
 )
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.verdict import MAX_DOCUMENT_BYTES
 from storage.keys import object_key
 

@@ -1,18 +1,429 @@
 """The pool's configuration document: what is trained, in which environments, and how it is checked.
 
-Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Money and windows live on chain.
+Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Money and windows live on chain. Names that
+do not exist and combinations that make no sense are refused when the document is read, before the pool is created.
 """
 
+import base64
+import binascii
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
-from protocol.encoding import Document, canonical_json, load_document, parse_document
-from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
+from protocol.encoding import Document, canonical_json, load_document, parse_document, tagged_hash, words
 from protocol.evidence.null_model import EvidenceConfig
-from protocol.training import AdvantageName, TrainConfig
+
+# ---- Training: what changes the resulting weights; docs/design/training.md has the formulas
+
+
+class GrpoConfig(Document):
+    """GRPO's clipped ratio per token (2402.03300). `delta` bounds the ratio where the advantage is negative
+    (INTELLECT-2's two-sided clipping); null leaves it open, as the paper does."""
+
+    name: Literal["grpo"] = "grpo"
+    epsilon_low: float = Field(0.2, gt=0, lt=1)
+    epsilon_high: float = Field(0.2, gt=0)
+    delta: float | None = Field(4.0, gt=1)
+
+    @model_validator(mode="after")
+    def _delta_beyond_the_clip_range(self) -> "GrpoConfig":
+        if self.delta is not None and self.delta <= 1 + self.epsilon_high:
+            raise ValueError("delta must exceed 1 + epsilon_high, or be null for one-sided clipping")
+        return self
+
+
+class GspoConfig(Document):
+    """GSPO (2507.18071): the clipped ratio of a whole sequence, the geometric mean of its tokens' ratios."""
+
+    name: Literal["gspo"] = "gspo"
+    epsilon_low: float = Field(3e-4, gt=0, lt=1)
+    epsilon_high: float = Field(4e-4, gt=0)
+
+
+class CispoConfig(Document):
+    """CISPO (MiniMax-M1, 2506.13585): REINFORCE with a bounded ratio as a constant weight; every token has a gradient.
+
+    `ratio_max` is the paper's 1 + ε_high; its lower bound is not used there and does not exist here.
+    """
+
+    name: Literal["cispo"] = "cispo"
+    ratio_max: float = Field(5.0, gt=1)
+
+
+class DppoConfig(Document):
+    """DPPO with a total-variation mask (2602.04879) and Kimi K2.5's squared log-ratio (2602.02276), prime-rl's default.
+
+    A token has no policy gradient where its probability moved by more than `mask_high` (`mask_low`) upwards
+    (downwards) since it was sampled and its advantage would push it further.
+    """
+
+    name: Literal["dppo"] = "dppo"
+    mask_low: float = Field(0.2, gt=0, le=1)
+    mask_high: float = Field(0.2, gt=0, le=1)
+    squared_log_ratio: float = Field(1e-3, ge=0)
+
+
+LossConfig = Annotated[GrpoConfig | GspoConfig | CispoConfig | DppoConfig, Field(discriminator="name")]
+AdvantageName = Literal["mean", "normalised", "leave_one_out", "maxrl"]
+
+
+class KlConfig(Document):
+    """A penalty on leaving the base model. `unbiased`: k3 weighted by the ratio, whose expected gradient is that of
+    KL(policy ‖ base); `k3`: as GRPO's paper has it, whose gradient is that of KL(base ‖ policy)."""
+
+    coefficient: float = Field(0.0, ge=0)
+    estimator: Literal["unbiased", "k3"] = "unbiased"
+
+
+class AlgorithmConfig(Document):
+    """What one update minimises.
+
+    `normaliser`: each token's loss divided by the minibatch's tokens (`tokens`), by the number of its sequences times
+    the length of its own (`sequences`), or by the number of sequences times `constant_length` (`constant`).
+    `importance_cap` bounds π_old / π_sampled, the weight of a rollout that an older policy made; 0 gives every rollout
+    the weight 1.
+    """
+
+    loss: LossConfig = GrpoConfig()
+    advantage: AdvantageName = "mean"
+    normaliser: Literal["tokens", "sequences", "constant"] = "tokens"
+    constant_length: int | None = Field(None, ge=1)
+    importance_cap: float = Field(2.0, ge=0)
+    entropy_coefficient: float = Field(0.0, ge=0)
+    kl: KlConfig = KlConfig()
+
+    @model_validator(mode="after")
+    def _sensible(self) -> "AlgorithmConfig":
+        if 0 < self.importance_cap < 1:
+            raise ValueError("importance_cap below 1 would shrink fresh rollouts too; use at least 1, or 0 for none")
+        if isinstance(self.loss, GspoConfig) and self.normaliser != "sequences":
+            raise ValueError('loss gspo has one term per sequence; it needs normaliser "sequences"')
+        if isinstance(self.loss, DppoConfig) and not self.importance_cap:
+            raise ValueError("loss dppo compares with the sampling policy; it needs an importance_cap of at least 1")
+        if (self.normaliser == "constant") != (self.constant_length is not None):
+            raise ValueError('normaliser "constant" and constant_length (tokens) go together')
+        return self
+
+
+class ScheduleConfig(Document):
+    """The learning rate over the updates of a run: linear warm-up, then constant until the last `decay_share` of the
+    run, over which it falls to `final_share` of its peak along a line or half a cosine."""
+
+    warmup_updates: int = Field(3, ge=0)
+    decay: Literal["linear", "cosine"] = "linear"
+    decay_share: float = Field(0.4, ge=0, le=1)
+    final_share: float = Field(0.1, ge=0, le=1)
+
+
+class AdamWConfig(Document):
+    """AdamW; weight decay on matrices only."""
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(3e-4, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.99, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+
+
+class MuonConfig(Document):
+    """Muon on the blocks' matrices, AdamW elsewhere; Muon's updates are scaled to AdamW's root mean square, so that one
+    learning rate serves both."""
+
+    name: Literal["muon"] = "muon"
+    learning_rate: float = Field(3e-4, gt=0)
+    momentum: float = Field(0.95, ge=0, lt=1)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.99, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+
+
+MethodConfig = Annotated[AdamWConfig | MuonConfig, Field(discriminator="name")]
+
+
+class OptimizerConfig(Document):
+    """How a gradient becomes an update. `grad_clip` bounds its norm.
+
+    `ess_reference`: the learning rate is multiplied by min(1, √(e / ess_reference)), e being the effective sample size
+    of the minibatch's importance weights over its number of sequences (VCPO, 2602.17616); null: never.
+    """
+
+    method: MethodConfig = AdamWConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    grad_clip: float = Field(0.5, gt=0)
+    ess_reference: float | None = Field(None, gt=0, le=1)
+
+
+class OnlineFilter(Document):
+    """A step takes files until they hold `groups` groups with signal (rewards that differ), and never more than
+    `max_files`: a task that is solved, or hopeless, cannot hold a run up."""
+
+    groups: int = Field(ge=1)
+    max_files: int = Field(ge=1)
+
+
+class LoraConfig(Document):
+    """LoRA (2106.09685): low-rank additions of `rank` to the projections of the blocks, scaled by `alpha` / `rank`, are
+    trained, and nothing else. Published weights contain them."""
+
+    rank: int = Field(16, ge=1, le=1024)
+    alpha: float = Field(32.0, gt=0)
+
+
+class TrainConfig(Document):
+    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner.
+
+    A step trains `files_per_step` files, none older than `max_off_policy_steps` steps, in `minibatches` updates. With a
+    `filter` it trains as many as hold enough signal, and `files_per_step` is how many that is expected to be."""
+
+    steps: int = Field(30, ge=1)
+    files_per_step: int = Field(4, ge=1)
+    max_off_policy_steps: int = Field(2, ge=0, le=16)
+    minibatches: int = Field(1, ge=1)
+    filter: OnlineFilter | None = None
+    lora: LoraConfig | None = None
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+
+    @model_validator(mode="after")
+    def _filter_has_room(self) -> "TrainConfig":
+        if self.filter is not None and self.filter.max_files < self.files_per_step:
+            raise ValueError(f"filter.max_files must be at least files_per_step, {self.files_per_step}")
+        return self
+
+    @property
+    def max_files(self) -> int:
+        """The most files of a step."""
+        return self.filter.max_files if self.filter is not None else self.files_per_step
+
+
+# ---- Problems: a filter keeps some of the candidates 0 … n − 1
+
+
+MAX_CANDIDATES = 1 << 22
+Places = tuple[int, ...]
+
+
+class ProblemFilter(Document):
+    """The candidates that an offline filter kept (`muster env filter`).
+
+    kept: base64 of one bit for each of `candidates`, the first candidate in the highest bit of the first byte. The
+    other fields say how the choice can be made again: `samples` tries of each by `model` (the SHA-256 of its manifest
+    of files), kept where the share solved lies between `lowest` and `highest`. `report`: SHA-256 of the filter's own
+    record of solved tries.
+    """
+
+    rule: Literal["solve-rate"] = "solve-rate"
+    candidates: int = Field(ge=1, le=MAX_CANDIDATES)
+    kept: str
+    model: str = Field("", max_length=200)
+    samples: int = Field(8, ge=1, le=1024)
+    lowest: float = Field(0.125, ge=0, le=1)
+    highest: float = Field(0.75, ge=0, le=1)
+    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
+
+    @classmethod
+    def of(cls, candidates: int, kept: Places, **facts: object) -> Self:
+        """The filter that keeps these candidates."""
+        return cls.model_validate({"candidates": candidates, "kept": _encoded(candidates, kept), **facts})
+
+    @model_validator(mode="after")
+    def _canonical(self) -> Self:
+        if self.lowest > self.highest:
+            raise ValueError("`lowest` is above `highest`")
+        if not _kept(self.candidates, self.kept).size:
+            raise ValueError("no candidate is kept")
+        return self
+
+    @property
+    def places(self) -> Places:
+        """The kept candidates, ascending."""
+        return tuple(_kept(self.candidates, self.kept).tolist())
+
+
+def candidate_seed(candidate: int) -> int:
+    """Seed of a generator's candidate: the same for every pool, chosen by nobody."""
+    return words(tagged_hash("muster/candidate/1", candidate), 1)[0]
+
+
+def kept_candidate(chosen: ProblemFilter, draw: int) -> int:
+    """The kept candidate that the 64-bit number `draw` stands for."""
+    places = _kept(chosen.candidates, chosen.kept)
+    return int(places[draw % len(places)])
+
+
+@lru_cache(maxsize=8)  # of 16 MiB at most: the documents are strangers'
+def _kept(candidates: int, kept: str) -> NDArray[np.uint32]:
+    """The candidates whose bit is set, ascending. Raises ValueError unless `kept` is the base64 of one bit for each."""
+    try:
+        data = base64.b64decode(kept, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("`kept` is not base64") from None
+    if len(data) != -(-candidates // 8):
+        raise ValueError(f"`kept` holds {len(data)} bytes, {candidates} candidates take {-(-candidates // 8)}")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:candidates]
+    if base64.b64encode(np.packbits(bits).tobytes()).decode("ascii") != kept:
+        raise ValueError(f"`kept` is not the base64 of {candidates} bits")
+    return np.flatnonzero(bits).astype(np.uint32)
+
+
+def _encoded(candidates: int, kept: Places) -> str:
+    bits = np.zeros(candidates, dtype=np.uint8)
+    bits[list(kept)] = 1
+    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+
+
+class Curriculum(Document):
+    """Which problems are masked. `tries`: with fewer, a problem is fresh. `lowest`, `highest`: thousandths of solved
+    tries between which it fits, both included; below it is hard, above it is easy, and either way it is masked. A try
+    counts as solved from a task reward of `solved` on. `window`: only files that became final during so many policy
+    steps count, so a masked problem is fresh again after as many. `most`: the most thousandths of the problems that are
+    masked at a time."""
+
+    tries: int = Field(8, ge=1, le=1 << 16)
+    lowest: int = Field(125, ge=0, le=1000)
+    highest: int = Field(875, ge=0, le=1000)
+    solved: float = Field(1.0, gt=0, le=1)
+    window: int = Field(16, ge=1, le=1024)
+    most: int = Field(750, ge=1, le=900)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.lowest > self.highest:
+            raise ValueError(f"`lowest` is {self.lowest}, above `highest`, {self.highest}")
+        if self.lowest == 0 and self.highest == 1000:
+            raise ValueError("`lowest` 0 and `highest` 1000 let every problem fit: leave `curriculum` out")
+        return self
+
+
+# ---- Environments, and which problem of which of them a problem seed stands for
+
+
+MAX_ROWS = 1 << 22
+MAX_ENVIRONMENTS = 64
+MAX_FILE_BYTES = 1 << 28
+MAX_ROW_BYTES = 4 << 20
+
+
+class EnvironmentConfig(Document):
+    """One environment (`environments/`), e.g. name `reasoning_gym/chain_sum` with the generator's own parameters.
+
+    `label`: what metrics, evaluations and errors call it; without one its name. `weight`: its share of the problems,
+    compared with the other environments'. `content`: hex SHA-256 of what defines it (a data file's or a program's
+    bytes, a package's files); whoever has another refuses to work. `rows`: how many problems a data file has, 0 where a
+    problem is made from any seed; its last `held_out` are never drawn for work, evaluation draws from them alone.
+    `problems`: what an offline filter kept; without it work is drawn from all. `curriculum`: which of them rest while
+    a run goes on (protocol/curriculum.py); it takes a data file or a filter, for other problems never come again.
+
+    What is set below is this environment's own instead of the pool's: `targets` (lengths in tokens, () for none) and
+    `length_alpha` instead of `work`'s, `advantage` instead of `train.algorithm`'s. `advantage_scale` multiplies the
+    advantages of its groups, and with them their part of the policy loss.
+    """
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$")
+    label: str = Field("", pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$")
+    weight: int = Field(1, ge=1, le=1 << 16)
+    params: dict[str, Any] = Field(default_factory=dict)
+    content: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
+    rows: int = Field(0, ge=0, le=MAX_ROWS)
+    held_out: int = Field(0, ge=0)
+    problems: ProblemFilter | None = None
+    curriculum: Curriculum | None = None
+    targets: tuple[PositiveInt, ...] | None = Field(None, max_length=64)
+    length_alpha: float | None = Field(None, ge=0)
+    advantage: AdvantageName | None = None
+    advantage_scale: float = Field(1.0, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        if self.held_out and self.held_out >= self.rows:
+            raise ValueError(f"`held_out` is {self.held_out} of {self.rows} `rows`: nothing is left to work on")
+        if self.rows and self.problems is not None and self.problems.candidates > self.drawn_rows:
+            raise ValueError(f"`problems.candidates` are {self.problems.candidates}, of {self.drawn_rows} rows")
+        if self.curriculum is not None and not self.numbered:
+            raise ValueError(
+                "`curriculum` needs problems that come again, and these are made from any seed: name a data file's "
+                "`rows`, or `problems` (muster env filter)"
+            )
+        return self
+
+    @property
+    def called(self) -> str:
+        """What people read."""
+        return self.label or self.name
+
+    @property
+    def drawn_rows(self) -> int:
+        """The rows that work is drawn from; 0 where a problem is made from any seed."""
+        return self.rows - self.held_out
+
+    @property
+    def numbered(self) -> int:
+        """How many numbers its problems have: rows that work is drawn from, or candidates of a filter, of which it is
+        drawn from some; 0 where a problem is made from any seed."""
+        return self.drawn_rows if self.problems is None else self.problems.candidates
+
+    @property
+    def kept(self) -> int:
+        """How many of these work is drawn from."""
+        return self.drawn_rows if self.problems is None else len(self.problems.places)
+
+    def number(self, draw: int) -> int:
+        """The number of the problem that the 64-bit number `draw` stands for in work; without numbers the draw."""
+        if self.problems is not None:
+            return kept_candidate(self.problems, draw)
+        return draw % self.drawn_rows if self.rows else draw
+
+    def candidate(self, number: int) -> int:
+        """The environment's own seed of candidate `number` of an offline filter: a row, or a public hash."""
+        return number if self.rows else candidate_seed(number)
+
+    def own_seed(self, draw: int, held_out: bool = False) -> int:
+        """Which of its problems the 64-bit number `draw` stands for: a row, a kept candidate, or the number itself.
+        With `held_out`: of those that work is not drawn from."""
+        if held_out and self.rows:
+            return self.drawn_rows + draw % self.held_out if self.held_out else draw % self.rows
+        if held_out:
+            return draw
+        return self.number(draw) if self.problems is None else self.candidate(self.number(draw))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A problem: the place of its environment in the pool's list, and the environment's own seed of it (a data file's
+    row, counted from 0)."""
+
+    environment: int
+    seed: int
+
+
+def chosen_environment(weights: Sequence[int], problem_seed: int) -> int:
+    """The place of the environment that a problem seed falls to, by exact integers: each gets its weight's share of the
+    2⁶⁴ values of a public hash, to within one part in 2⁴²."""
+    if len(weights) == 1:
+        return 0
+    (number,) = words(tagged_hash("muster/environment/1", problem_seed), 1)
+    number %= sum(weights)
+    return next(place for place, bound in enumerate(accumulate(weights)) if number < bound)
+
+
+def drawn(environments: Sequence[EnvironmentConfig], problem_seed: int, held_out: bool = False) -> Drawn:
+    """The problem that a problem seed, 0 ≤ seed < 2⁶⁴, stands for."""
+    place = chosen_environment([one.weight for one in environments], problem_seed)
+    return Drawn(place, environments[place].own_seed(problem_seed, held_out))
+
+
+# ---- The document
+
 
 LEAST_SHARE = 64
 """Of an environment with a curriculum: drawing another problem of it takes so many looks at most, on average."""
@@ -81,7 +492,7 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 class WorkConfig(Document):
     """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
-    problem; or `length_tiers`: such lengths for each tier of nodes, the weakest first (protocol/length_tiers.py). An
+    problem; or `length_tiers`: such lengths for each tier of nodes, the weakest first (protocol/seeds.py). An
     answer loses `length_alpha` of reward for every token that it is off its target."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)

@@ -1,17 +1,18 @@
 """A curriculum masks problems that the models nearly always or hardly ever solve, until those tries are too old.
 
-It follows from files that were accepted for good. Numbers are integers: nothing is rounded, so whoever has chain and
-bucket finds the same.
+The mask is a file of the policy step's weights, so the manifest on chain commits to it before the step's seed is known,
+and whoever makes or judges a file of the step has exactly this one. Which mask it should be follows from the files that
+were accepted for good (runtime/curriculum.py), in integers only. docs/reference/protocol.md has the format.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from pathlib import Path
 
-from pydantic import Field, model_validator
-
-from protocol.encoding import Document
+from protocol.config import Curriculum, EnvironmentConfig, PoolConfig, chosen_environment, drawn
+from protocol.encoding import canonical_json, tagged_hash, words
+from protocol.errors import IntegrityError
 
 
 class Difficulty(StrEnum):
@@ -21,29 +22,6 @@ class Difficulty(StrEnum):
     HARD = "hard"
     FITTING = "fitting"
     EASY = "easy"
-
-
-class Curriculum(Document):
-    """Which problems are masked. `tries`: with fewer, a problem is fresh. `lowest`, `highest`: thousandths of solved
-    tries between which it fits, both included; below it is hard, above it is easy, and either way it is masked. A try
-    counts as solved from a task reward of `solved` on. `window`: only files that became final during so many policy
-    steps count, so a masked problem is fresh again after as many. `most`: the most thousandths of the problems that are
-    masked at a time."""
-
-    tries: int = Field(8, ge=1, le=1 << 16)
-    lowest: int = Field(125, ge=0, le=1000)
-    highest: int = Field(875, ge=0, le=1000)
-    solved: float = Field(1.0, gt=0, le=1)
-    window: int = Field(16, ge=1, le=1024)
-    most: int = Field(750, ge=1, le=900)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.lowest > self.highest:
-            raise ValueError(f"`lowest` is {self.lowest}, above `highest`, {self.highest}")
-        if self.lowest == 0 and self.highest == 1000:
-            raise ValueError("`lowest` 0 and `highest` 1000 let every problem fit: leave `curriculum` out")
-        return self
 
 
 @dataclass(frozen=True)
@@ -66,7 +44,7 @@ class SolveRate:
 
 @dataclass(frozen=True)
 class ProblemTries:
-    """The tries of one file at one problem: number `number` (protocol/environments.py) of the pool's environment with
+    """The tries of one file at one problem: number `number` of the pool's environment with
     index `environment`."""
 
     environment: int
@@ -91,3 +69,151 @@ def total_rates(tries: Iterable[ProblemTries]) -> dict[tuple[int, int], SolveRat
         key = (one.environment, one.number)
         found[key] = found.get(key, SolveRate()) + one.rate
     return found
+
+
+# ---- The mask
+
+
+MASK_FILE = "curriculum.mask"
+"""Its name among the files of a policy step."""
+MAX_LEFT_OUT = 64
+MAX_DRAWS = 4096
+_HEADER_BYTES = 8192
+_DRAWN, _HARD, _EASY = 0, 1, 2
+_CODES = {Difficulty.HARD: _HARD, Difficulty.EASY: _EASY}
+_BLAME = "report it to the pool's owner, whose trainer publishes it with every step"
+
+
+@dataclass(frozen=True)
+class CurriculumMask:
+    """The masked problems of a policy step.
+
+    `codes`: index of an environment with a curriculum → a byte for each of its numbered problems: 0 it is drawn, 1 it
+    is masked as too hard, 2 as too easy. `left_out`: sequences of final files that could not be counted, because nobody
+    served them; with MAX_LEFT_OUT of them nothing is masked."""
+
+    codes: Mapping[int, bytes] = field(default_factory=dict)
+    left_out: tuple[int, ...] = ()
+
+    def masks(self, environment: int, number: int) -> bool:
+        """Return whether a problem is masked."""
+        return environment in self.codes and self.codes[environment][number] != _DRAWN
+
+    def count(self, environment: int, difficulty: Difficulty) -> int:
+        """Return how many problems of an environment are masked as hard or as easy."""
+        return self.codes[environment].count(_CODES[difficulty])
+
+    def encoded(self, config: PoolConfig) -> bytes:
+        """Encode the mask's file: of the same length, and with the same header, at every step of a pool."""
+        numbers = b"".join(sequence.to_bytes(8, "big") for sequence in self.left_out).ljust(8 * MAX_LEFT_OUT, b"\xff")
+        return _header(config) + numbers + b"".join(self.codes[index] for index in config.curricula)
+
+    @classmethod
+    def decoded(cls, config: PoolConfig, data: bytes) -> "CurriculumMask":
+        """Decode what an owner published. Raises IntegrityError for anything but a mask of this pool."""
+        header, wrong = _header(config), IntegrityError("the curriculum mask is malformed", _BLAME)
+        if len(data) != mask_bytes(config) or not data.startswith(header):
+            raise wrong
+        at, codes, left_out = len(header) + 8 * MAX_LEFT_OUT, {}, []
+        for start in range(len(header), at, 8):
+            if data[start : start + 8] != b"\xff" * 8:
+                left_out.append(int.from_bytes(data[start : start + 8], "big"))
+        for index, environment in config.curricula.items():
+            codes[index] = data[at : at + environment.numbered]
+            at += environment.numbered
+            if codes[index].strip(bytes((_DRAWN, _HARD, _EASY))):
+                raise wrong
+        mask = cls(codes, tuple(left_out))
+        if mask.encoded(config) != data or left_out != sorted(set(left_out)):
+            raise wrong
+        return mask
+
+    @classmethod
+    def load(cls, config: PoolConfig, folder: Path) -> "CurriculumMask | None":
+        """Read the mask of a policy step's folder; None where the pool has no curriculum. Raises IntegrityError."""
+        if not config.curricula:
+            return None
+        path = folder / MASK_FILE
+        try:
+            if path.is_symlink() or path.stat().st_size != mask_bytes(config):
+                raise IntegrityError(f"{path} is not a curriculum mask", _BLAME)
+            return cls.decoded(config, path.read_bytes())
+        except OSError:
+            what = f"the policy step has no {MASK_FILE}, though the pool has a curriculum"
+            raise IntegrityError(what, _BLAME) from None
+
+
+def mask_bytes(config: PoolConfig) -> int:
+    """Return the length of a pool's masks."""
+    return len(_header(config)) + 8 * MAX_LEFT_OUT + sum(one.numbered for one in config.curricula.values())
+
+
+def _header(config: PoolConfig) -> bytes:
+    """The header of a safetensors file, which deltas of weights understand. Padded with spaces, so that a delta is
+    shorter than the file whatever changes, and a step never loses its deltas to a small mask."""
+    fields, at = {}, 0
+    lengths = {"left_out": 8 * MAX_LEFT_OUT} | {f"{index}": one.numbered for index, one in config.curricula.items()}
+    for name, size in lengths.items():
+        fields[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    text = canonical_json(fields).ljust(_HEADER_BYTES)
+    return len(text).to_bytes(8, "little") + text
+
+
+def count_tries(config: PoolConfig, rollouts: Iterable[tuple[int, float]]) -> list[ProblemTries]:
+    """Return the tries of a file by problem. `rollouts`: the problem seed and the task reward of each, which its
+    committee has checked. A problem without a number goes by its seed."""
+    counts: dict[tuple[int, int], list[int]] = {}
+    for seed, reward in rollouts:
+        index = drawn(config.environments, seed).environment
+        environment = config.environments[index]
+        solved = environment.curriculum.solved if environment.curriculum is not None else 1.0
+        count = counts.setdefault((index, environment.number(seed)), [0, 0])
+        count[0] += 1
+        count[1] += reward >= solved
+    return [ProblemTries(index, number, SolveRate(*count)) for (index, number), count in counts.items()]
+
+
+def build_mask(
+    config: PoolConfig, step: int, rates: Mapping[int, Mapping[int, SolveRate]], left_out: Iterable[int] = ()
+) -> CurriculumMask:
+    """Return the mask of policy step `step`. `rates`: index of each environment with a curriculum → number of a problem
+    → its rate over that environment's window; `left_out`: as in `CurriculumMask`."""
+    missing = tuple(sorted(left_out))[:MAX_LEFT_OUT]
+    full = len(missing) == MAX_LEFT_OUT
+    codes = {index: _codes(index, one, step, {} if full else rates[index]) for index, one in config.curricula.items()}
+    return CurriculumMask(codes, missing)
+
+
+def _codes(index: int, environment: EnvironmentConfig, step: int, rates: Mapping[int, SolveRate]) -> bytes:
+    assert environment.curriculum is not None
+    difficulties = {number: rate.difficulty(environment.curriculum) for number, rate in rates.items()}
+    masked = [number for number, difficulty in difficulties.items() if difficulty in _CODES]
+    most = environment.kept * environment.curriculum.most // 1000
+    if len(masked) > most:
+        # Public chance decides which of them are drawn after all, anew at every step.
+        masked = sorted(masked, key=lambda number: tagged_hash("muster/rest/1", step, index, number))[:most]
+    codes = bytearray(environment.numbered)
+    for number in masked:
+        codes[number] = _CODES[difficulties[number]]
+    return bytes(codes)
+
+
+def unmasked_seed(config: PoolConfig, first: int, mask: CurriculumMask | None) -> int:
+    """Return the problem seed of a slot whose draw is `first`: that draw, or where its problem is masked the first of
+    its public hashes that falls to the same environment and to an unmasked problem, of MAX_DRAWS at most.
+
+    Raises IntegrityError where the pool has a curriculum and there is no mask.
+    """
+    if not config.curricula:
+        return first
+    if mask is None:
+        raise IntegrityError("work is drawn by a curriculum mask, and there is none", _BLAME)
+    weights = [one.weight for one in config.environments]
+    index, seed = chosen_environment(weights, first), first
+    environment = config.environments[index]
+    for attempt in range(1, MAX_DRAWS):
+        if index == chosen_environment(weights, seed) and not mask.masks(index, environment.number(seed)):
+            return seed
+        (seed,) = words(tagged_hash("muster/awake/1", first, attempt), 1)
+    return first

@@ -1,10 +1,12 @@
-"""Files and folders that are either complete or absent, locks between processes, and the user's caches."""
+"""Files and folders that are either complete or absent, locks between processes, child processes."""
 
+import ctypes
 import fcntl
 import hashlib
 import os
 import secrets
 import shutil
+import signal
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -190,3 +192,18 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+# ---- Processes that end with their parent
+
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel (Linux) to kill us when our parent ends, however it ends; end at once if the process `parent`,
+    which started us, has ended already."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)

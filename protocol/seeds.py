@@ -3,12 +3,10 @@
 
 from dataclasses import dataclass
 
-from protocol.config import PoolConfig
-from protocol.curriculum_mask import CurriculumMask, unmasked_seed
+from protocol.config import EnvironmentConfig, PoolConfig, WorkConfig, drawn
+from protocol.curriculum import CurriculumMask, unmasked_seed
 from protocol.encoding import tagged_hash, words
-from protocol.environments import drawn
 from protocol.identity import WorkId
-from protocol.length_tiers import targets_of
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,32 @@ def heldout_noise_key(config_hash: bytes, step: int, number: int, index: int, sa
     """Return what keys the sampling noise of one try at a held-out problem with the weights of a policy step."""
     k0, k1, k2 = words(tagged_hash("muster/heldout-noise/1", config_hash, step, number, index, sample), 3)
     return k0, k1, k2
+
+
+# ---- Length tiers: the target lengths that a node draws from follow from its address, which it had before any seed
+
+
+def length_tier(node: str, tiers: int) -> int:
+    """Return the tier of a node (an address), 0 (weakest) … `tiers` − 1: its place among all addresses, cut into equal
+    parts. A key from the strongest quarter is in the strongest tier of two, three and four."""
+    return int(node, 16) * tiers >> 160
+
+
+def targets_of(work: WorkConfig, node: str, environment: EnvironmentConfig | None = None) -> tuple[int, ...]:
+    """Return the target lengths that a node's work is drawn from, those of an environment that has its own; empty where
+    there are none."""
+    if environment is not None and environment.targets is not None:
+        return environment.targets
+    if not work.length_tiers:
+        return work.targets
+    return work.length_tiers[length_tier(node, len(work.length_tiers))]
+
+
+def all_targets(work: WorkConfig, environment: EnvironmentConfig | None = None) -> tuple[int, ...]:
+    """Return every target length of a pool, or of an environment that has its own, ascending."""
+    if environment is not None and environment.targets is not None:
+        return tuple(sorted({*environment.targets}))
+    return tuple(sorted({*work.targets, *(length for lengths in work.length_tiers for length in lengths)}))
 
 
 # ---- The audit sample

@@ -10,8 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from protocol.config import PoolConfig
-from protocol.curriculum import ProblemTries, SolveRate, total_rates
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask, build_mask, count_tries, mask_bytes
+from protocol.curriculum import (
+    MASK_FILE,
+    CurriculumMask,
+    ProblemTries,
+    SolveRate,
+    build_mask,
+    count_tries,
+    mask_bytes,
+    total_rates,
+)
 from protocol.errors import IntegrityError, MusterError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, MalformedFile

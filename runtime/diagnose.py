@@ -22,14 +22,13 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.state import Standing, State, standing_of
 from chain.suite import Suite
-from protocol.amounts import show_tokens
+from protocol import VERSION
 from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
-from protocol.encoding import Document, parse_json
+from protocol.encoding import Document, parse_json, show_tokens
 from protocol.errors import ConfigError, MusterError, UnreachableError, first_line, printable
 from protocol.files import check_private, read_bounded
 from protocol.http.signing import service_url
 from protocol.http.transport import bounded_transport, exchange
-from protocol.version import VERSION
 from runtime.presence import gone, stalled
 from runtime.process import DaemonConfig
 from storage.keys import object_key

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from environments.registry import carried_files, data_folder, needs_file
-from protocol.config import PoolConfig
-from protocol.environments import MAX_FILE_BYTES, EnvironmentConfig
+from protocol.config import MAX_FILE_BYTES, EnvironmentConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.files import explained, read_bounded, write_atomic
 from storage.keys import object_key

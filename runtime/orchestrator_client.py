@@ -10,6 +10,7 @@ from typing import Literal
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from protocol import VERSION, behind
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import HEARTBEATS, LEASES, RECEIPTS, STEPS, UPLOADS
 from protocol.api.work import (
@@ -21,6 +22,7 @@ from protocol.api.work import (
     ReceiptRequest,
     StepRequest,
     UploadExists,
+    UploadReceipt,
     UploadRequest,
     WaitLine,
     WorkLease,
@@ -31,8 +33,6 @@ from protocol.http.reach import Reach
 from protocol.http.signing import AuthScope
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
-from protocol.receipts import UploadReceipt
-from protocol.version import VERSION, behind
 from protocol.waits import WAITS
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key

@@ -11,8 +11,8 @@ from pathlib import Path
 from chain.indexer.records import Pool, Step
 from chain.indexer.state import State
 from protocol.accounts import LocalAccount
-from protocol.announcements import Announcement
 from protocol.api.endpoints import OBJECTS, SOURCES
+from protocol.api.work import Announcement
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from chain.indexer.records import Pool
 from chain.indexer.state import State
 from protocol.accounts import LocalAccount
-from protocol.announcements import announce
 from protocol.api.endpoints import ANNOUNCE
+from protocol.api.work import announce
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.http.signing import AuthScope

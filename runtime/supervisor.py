@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.errors import MusterError, printable
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 
 log = logging.getLogger("muster.supervisor")
 _LONGEST_PAUSE = 10.0

@@ -19,8 +19,7 @@ from pydantic import Field
 
 from chain.indexer.records import CaseOutcome
 from chain.indexer.state import State
-from protocol.amounts import show_tokens
-from protocol.encoding import Document, canonical_json, load_document
+from protocol.encoding import Document, canonical_json, load_document, show_tokens
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_atomic
 from protocol.http.transport import bounded_transport, exchange

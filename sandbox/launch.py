@@ -20,8 +20,7 @@ from typing import IO, Any
 import psutil
 
 from protocol.errors import ConfigError, MusterError, printable
-from protocol.files import user_cache
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent, user_cache
 from sandbox.bubblewrap import Descriptors, bubblewrap_command, filter_file, system_view
 from sandbox.containers import Container, check_image, container_command, profile_file, removal
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess, Wanted

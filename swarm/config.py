@@ -5,9 +5,8 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from protocol.api.base import Address
-from protocol.config import ModelConfig
+from protocol.config import AdamWConfig, DppoConfig, ModelConfig, OptimizerConfig, TrainConfig
 from protocol.encoding import Document
-from protocol.training import AdamWConfig, DppoConfig, OptimizerConfig, TrainConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig
 from storage.s3 import S3Settings
 

@@ -16,12 +16,10 @@ from pydantic import Field, field_validator, model_validator
 from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.config import MAX_ENVIRONMENTS, EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import Document, canonical_json, tagged_hash, words
-from protocol.environments import MAX_ENVIRONMENTS, EnvironmentConfig
 from protocol.errors import MusterError
 from protocol.signing import check_signer, open_canonical
-from protocol.training import TrainConfig
 
 MAX_ENVELOPE_BYTES = 32 << 20  # every member holds a whole envelope in memory, together with what it parses to
 MAX_ROUND = 1 << 32

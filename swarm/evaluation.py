@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engines.base import Engine, Request, Sampling
 from environments.pool import PoolEnvironments
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError
 from swarm.envelope import heldout_noise, heldout_problem
 from swarm.generation import MemberModel

@@ -25,6 +25,7 @@ from orchestrator.auth import (
     add_error_handlers,
     documented,
 )
+from protocol import VERSION
 from protocol.api import endpoints, work
 from protocol.api.run import Health
 from protocol.api.swarm import ENVELOPES, MOST_LISTED, PLACE, SHARE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
@@ -33,7 +34,6 @@ from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.http.limits import Buckets
 from protocol.http.signing import WINDOW, AuthScope
-from protocol.version import VERSION
 from runtime.process import start
 from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key

@@ -12,7 +12,7 @@ from protocol.config import PoolConfig
 from protocol.models import Tokenizer, eos_ids, load_tokenizer
 from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_noise, round_problem
 from swarm.inspection import InspectedGroup
-from trainer.batch import Group, GroupSettings, TrainRollout
+from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 
 @dataclass(frozen=True)

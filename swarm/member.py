@@ -28,9 +28,9 @@ from swarm.inspection import InspectedGroup, Inspector
 from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import PeerCap, draw, drawable, weights
 from swarm.state import MemberProgress, SwarmRound
-from trainer.base_model import base_model
-from trainer.batch import Group
+from trainer.data.batch import Group
 from trainer.learner import Learner
+from trainer.model.base_model import base_model
 
 log = logging.getLogger("muster.swarm")
 MAX_UNSENT = 16  # envelopes that wait for the exchange; older ones are given up, since nobody would draw them any more

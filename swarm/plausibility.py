@@ -12,7 +12,7 @@ from swarm.config import PlausibilityConfig
 if TYPE_CHECKING:
     from swarm.generation import OwnGroup
     from swarm.inspection import InspectedGroup
-    from trainer.batch import Group
+    from trainer.data.batch import Group
     from trainer.learner import Learner
 
 
@@ -114,7 +114,7 @@ class PlausibilityJudge:
         """ln p of every output token under the learner's policy."""
         import torch
 
-        from trainer.batch import micro_batch, plan_rows
+        from trainer.data.batch import micro_batch, plan_rows
 
         policy, learner = self._learner.policy, self._learner
         capacity = learner.placement.memory.row_tokens

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
 # build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; torchft in
-# build/peers-torchft; torchao in build/peers-torchao; schemathesis, which calls the service by its document, in
-# build/peers-schemathesis.
+# build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pip=(.venv/bin/python -m pip install --quiet --no-deps)
@@ -22,9 +21,6 @@ if [ ! -e build/peers-torchft/torchft ]; then
     opentelemetry-exporter-otlp-proto-http==1.39.1 opentelemetry-exporter-otlp-proto-common==1.39.1 \
     opentelemetry-proto==1.39.1 opentelemetry-semantic-conventions==0.60b1 googleapis-common-protos==1.72.0 \
     protobuf==6.33.2 importlib_metadata==8.7.0 zipp==3.23.0
-fi
-if [ ! -e build/peers-torchao/torchao ]; then
-  "${pip[@]}" --target build/peers-torchao torchao==0.18.0
 fi
 if [ ! -e build/peers-schemathesis/schemathesis ]; then
   "${pip[@]}" --target build/peers-schemathesis schemathesis==4.32.5 graphql-core==3.3.2 harfile==0.6.0 \

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import Document
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from runtime.process import DaemonConfig, EngineConfig, KeyConfig, ProcessConfig
 from storage.s3 import S3Settings
 
@@ -34,7 +34,6 @@ class MemoryConfig(Document):
     offload_optimizer: bool = Field(False, description="Keep the policy's shards in host memory between uses.")
     offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
     compile: bool = Field(False, description="Compile the blocks: slower first steps, faster ones after.")
-    float8: bool = Field(False, description="Multiply the blocks' projections in 8 bits; less exact.")
 
 
 class ComputeConfig(BaseModel):

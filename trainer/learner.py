@@ -10,19 +10,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from protocol.config import PoolConfig
-from protocol.training import TrainConfig
-from trainer.advantage import ADVANTAGES, select
-from trainer.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
+from protocol.config import PoolConfig, TrainConfig
 from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.config import TrainerConfig
+from trainer.data.advantage import ADVANTAGES, select
+from trainer.data.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
 from trainer.distributed import BroadcastCalls, Ranks
 from trainer.exits import EXIT_LOST, RanksLostError
 from trainer.loss import MinibatchSize, TokenBatch, effective_share, make_loss, make_normaliser, rate_scale, weight_sums
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
-from trainer.step_metrics import StepMetrics, StepTotals
+from trainer.reports.step_metrics import StepMetrics, StepTotals
 
 log = logging.getLogger("muster.trainer")
 _LAST_SECONDS = 5.0

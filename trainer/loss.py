@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from protocol.training import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
+from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
 
 LOG_RATIO_MAX = 20.0
 """Ratios are cut at e^20: beyond any clip range, and far from where float32 overflows and gradients become NaN."""

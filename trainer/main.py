@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from runtime.entry import run_role
 from runtime.process import Daemon, start
 from trainer.config import ComputeConfig, ParallelConfig, SftConfig, TrainerConfig
 from trainer.exits import EXIT_LOST, RanksLostError
 
 if TYPE_CHECKING:
-    from trainer.bench import BenchReport
+    from trainer.reports.bench import BenchReport
 
 log = logging.getLogger("muster.trainer")
 
@@ -44,10 +44,10 @@ def run_bench(
     launcher = _prepare_torch(compute.parallel.model_copy(update={"max_restarts": 0}), compute.engine.threads)
     if launcher is not None:
         sys.exit(launcher.run())
-    from trainer.base_model import base_model
-    from trainer.bench import bench
     from trainer.learner import Learner
+    from trainer.model.base_model import base_model
     from trainer.model.sharding import make_placement
+    from trainer.reports.bench import bench
 
     folder = weights or base_model(pool.model, pool.environments[0], 0, progress=say)
     placement = make_placement(compute.parallel, compute.memory, compute.engine.device)
@@ -62,9 +62,9 @@ def _trainer(config: TrainerConfig) -> Daemon:
     launcher = _prepare_torch(config.parallel, config.engine.threads)
     if launcher is not None:
         return launcher
-    from trainer.data_pool import DataBuyer
     from trainer.learner import NonZeroRank
     from trainer.model.sharding import make_placement
+    from trainer.pool.data_pool import DataBuyer
     from trainer.train import Trainer, TrainerServices
 
     try:

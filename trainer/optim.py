@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 
+from protocol.config import TrainConfig
 from protocol.errors import ConfigError
-from protocol.training import TrainConfig
 from trainer.model.sharding import model_blocks, whole
 
 

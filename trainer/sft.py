@@ -17,12 +17,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from environments.row_formats import json_rows
+from protocol.config import OptimizerConfig, TrainConfig
 from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.files import drop_old, explained, file_sha256, remove_leftovers
 from protocol.models import load_tokenizer
-from protocol.training import OptimizerConfig, TrainConfig
-from trainer.batch import MicroBatch, PackedLayout, plan_rows
 from trainer.checkpoint import (
     LearnerState,
     PendingCheckpoint,
@@ -32,12 +31,13 @@ from trainer.checkpoint import (
     start_checkpoint,
 )
 from trainer.config import SftConfig
+from trainer.data.batch import MicroBatch, PackedLayout, plan_rows
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
-from trainer.metrics import MetricsSinks, make_sinks
 from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
-from trainer.records import write_records
+from trainer.reports.metrics import MetricsSinks, make_sinks
+from trainer.reports.records import write_records
 
 log = logging.getLogger("muster.trainer")
 RowLoss = Callable[[MicroBatch], torch.Tensor]

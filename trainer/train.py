@@ -25,14 +25,12 @@ from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbea
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers
-from trainer.base_model import base_model
-from trainer.batch import Group
-from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import GuardConfig, TrainerConfig
-from trainer.curriculum import MaskWriter
-from trainer.data import FileCollector, Loader, StepFiles
-from trainer.evaluate import Candidate, EvaluationProcess, Evaluations, Evaluator
+from trainer.data.batch import Group
+from trainer.data.curriculum import MaskWriter
+from trainer.data.files import FileCollector, Loader, StepFiles
+from trainer.data.waiting import Waiting
 from trainer.exits import (
     EXIT_DONE,
     EXIT_LOST,
@@ -43,12 +41,14 @@ from trainer.exits import (
     UnstableError,
 )
 from trainer.learner import LearnerGroup, start_learners
-from trainer.metrics import IdleClock, MetricsSinks, batch_metrics, make_sinks
+from trainer.model.base_model import base_model
 from trainer.model.sharding import Placement
-from trainer.publish import StepPublisher
-from trainer.records import Records, Reports, file_id, file_record, step_record
-from trainer.step_metrics import StepMetrics, peak_flops, throughput
-from trainer.waiting import Waiting
+from trainer.pool.canaries import CanaryOpener, CanaryPlan, unsettled
+from trainer.pool.publish import StepPublisher
+from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations, Evaluator
+from trainer.reports.metrics import IdleClock, MetricsSinks, batch_metrics, make_sinks
+from trainer.reports.records import Records, Reports, file_id, file_record, step_record
+from trainer.reports.step_metrics import StepMetrics, peak_flops, throughput
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")

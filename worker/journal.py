@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from protocol.api.work import UploadReceipt
 from protocol.encoding import HEX_RECORD, Bytes32
 from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
-from protocol.receipts import UploadReceipt
 from protocol.seeds import Work
 from worker.produce import Produced
 

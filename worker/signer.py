@@ -25,8 +25,9 @@ from urllib.parse import urlsplit
 from chain import abi
 from chain.deployment import Deployment
 from chain.transactions import price_limit
-from protocol import announcements, signing
+from protocol import signing
 from protocol.accounts import LocalAccount
+from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT
 from protocol.errors import MusterError, UnreachableError
 from protocol.http import signing as requests
 from worker.config import WorkerConfig
@@ -93,7 +94,7 @@ class SigningRules:
             if not abs(int(cast(int, at)) - time.time()) <= _CLOCK_SECONDS:
                 raise SignatureRefused("a request of another time", "")
             return
-        if (domain.name, struct) == (announcements.DOMAIN, announcements.STRUCT):
+        if (domain.name, struct) == (ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT):
             pool, url, _ = values
             if (pool, url) == (self._pool, self._public_url):
                 return

@@ -13,12 +13,11 @@ from chain.errors import ContractError, TransactionError
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from engines.base import Engine
-from protocol.amounts import show_tokens
-from protocol.api.work import HeartbeatRequest, WorkLease
+from protocol.api.work import HeartbeatRequest, UploadReceipt, WorkLease
 from protocol.config import PoolConfig
+from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import engine_key
-from protocol.receipts import UploadReceipt
 from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient

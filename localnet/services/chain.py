@@ -21,8 +21,7 @@ import httpx
 import localnet
 from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError, MusterError, UnreachableError
-from protocol.files import write_atomic
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent, write_atomic
 from protocol.waits import wait_for
 from runtime.entry import run_main
 from runtime.supervisor import Child

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from runtime.entry import run_main
 
 
@@ -36,7 +36,7 @@ def main() -> int:
         from localnet.services.swift_conf import prepare
     except ImportError as error:
         raise ConfigError(f"Swift is not installed ({error.name})", "run `make setup` (Linux only)") from None
-    lock = lock_folder(options.data, "S3 server")
+    _lock = lock_folder(options.data, "S3 server")
     claim(options.port, "the S3 server")
     layout = prepare(options.data, options.port, options.bucket, options.region)
     server = SwiftServer(layout, options.everywhere)
@@ -45,9 +45,8 @@ def main() -> int:
     where = f"http://127.0.0.1:{layout.port} bucket={layout.bucket} region={layout.region}"
     print(f"READY {where} credentials={layout.credentials} seconds={seconds:.2f}", flush=True)
     server.serve()
-    lock.release()
     sys.stdout.flush()
-    os._exit(0)  # eventlet's hub would keep threads of its own
+    os._exit(0)  # eventlet's hub would keep threads of its own; the lock of the folder ends with the process
 
 
 if __name__ == "__main__":

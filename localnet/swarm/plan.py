@@ -8,13 +8,12 @@ from random import Random
 
 from localnet.onboarding import KeyRing
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.environments import EnvironmentConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.files import write_atomic
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from storage.s3 import S3Settings
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import SwarmDocument
-from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
+from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 LEARNING_RATE = 1.5e-4
 FIRST, LAST = 2, 2  # rounds that everybody makes before the bucket goes, and after it is back

@@ -5,9 +5,9 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api import run, views, work
 from protocol.api.base import RequestBody
+from protocol.api.work import Announcement, AnnouncementTaken, SourceList
 
 Q = TypeVar("Q", bound=RequestBody)
 A = TypeVar("A")
@@ -69,7 +69,7 @@ OBJECTS = "/v1/objects"
 """`GET /v1/objects/<key>` redirects to where the object can be read for some minutes."""
 SOURCES: Get[SourceList] = Get("/v1/sources", TypeAdapter(SourceList), limit=512 << 10)
 ANNOUNCEMENT = "/v1/announcement"
-"""Of a relay: the signed document that says whose it is (`protocol.announcements`)."""
+"""Of a relay: the signed document that says whose it is (`Announcement`)."""
 
 ANNOUNCE: Post[Announcement, AnnouncementTaken] = Post("/v1/sources", Announcement, TypeAdapter(AnnouncementTaken))
 LEASES: Post[work.LeaseRequest, work.LeaseResponse] = Post(

@@ -1,4 +1,7 @@
-"""How good a policy step is: what was measured on held-out problems, signed by the pool's owner."""
+"""What nodes, trainers and sources of weights send to a pool's service, and its answers.
+
+What is signed by EIP-712 here is worth something to others: evaluations, upload receipts and announcements.
+"""
 
 import hashlib
 from typing import Annotated, ClassVar, Literal
@@ -9,6 +12,7 @@ from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import (
     NO_NUL,
+    Address,
     Counter,
     Hex64,
     Metrics,
@@ -27,12 +31,14 @@ from protocol.api.base import (
     at_most,
 )
 from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.http.signing import service_url
 from protocol.identity import PoolId
-from protocol.receipts import UploadReceipt
 
-DOMAIN = "muster-evaluations"
-STRUCT = "Evaluation(uint256 pool,uint256 step,bytes32 digest)"
+# ---- Evaluations: how good a policy step is on held-out problems, signed by the pool's owner
+
+EVALUATION_DOMAIN = "muster-evaluations"
+EVALUATION_STRUCT = "Evaluation(uint256 pool,uint256 step,bytes32 digest)"
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -65,7 +71,7 @@ class Evaluation(SignedBody):
 
 
 class SignedEvaluation(SignedBody):
-    """`signature` is the EIP-712 signature of STRUCT, digest being SHA-256 of the canonical evaluation."""
+    """`signature` is the EIP-712 signature of EVALUATION_STRUCT, digest being SHA-256 of the canonical evaluation."""
 
     evaluation: Evaluation
     signature: Signature
@@ -85,10 +91,69 @@ def sign_evaluation(account: LocalAccount, pool: PoolId, evaluation: Evaluation)
 
 def _digest(pool: PoolId, evaluation: Evaluation) -> bytes:
     digest = hashlib.sha256(canonical_json(evaluation.model_dump(mode="json"))).digest()
-    return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, evaluation.step, digest)
+    return signing.digest(pool.domain(EVALUATION_DOMAIN), EVALUATION_STRUCT, pool.pool, evaluation.step, digest)
 
 
-# ---- uploads and receipts
+# ---- Upload receipts: a service's signed statement that a rollout file was in its bucket. Court takes it for its word.
+
+RECEIPT_DOMAIN = "muster-receipts"
+RECEIPT_STRUCT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
+
+
+class UploadReceipt(ResponseBody):
+    """The file of `size` bytes that `node` made for `pool` was in the bucket at `time` (Unix seconds). `signature` is
+    the EIP-712 signature of RECEIPT_STRUCT by `signer`, the service's key on chain."""
+
+    pool: int = Field(ge=0, lt=1 << 256)
+    node: Address
+    sha256: Hex64
+    size: Size
+    time: int = Field(ge=0, lt=1 << 40)
+    signer: Address
+    signature: Signature
+
+    @property
+    def on_chain(self) -> tuple[int, int, bytes]:
+        """`Receipt` of contracts/src/libraries/Types.sol."""
+        return self.size, self.time, bytes.fromhex(self.signature[2:])
+
+    def check(self, pool: PoolId, node: str, sha256: str, size: int) -> None:
+        """Raise IntegrityError unless `signer` signed exactly this, for that file of that node in that pool."""
+        if (self.pool, self.node, self.sha256, self.size) != (pool.pool, node, sha256, size):
+            raise IntegrityError("the upload receipt is for something else", "tell the service's owner")
+        digest = receipt_digest(pool, node, sha256, size, self.time)
+        if signing.recover(digest, bytes.fromhex(self.signature[2:])) != self.signer:
+            raise IntegrityError(f"the upload receipt is not signed by {self.signer}", "tell the service's owner")
+
+
+class ReceiptSigner:
+    """A service's key and the pool that it serves."""
+
+    def __init__(self, account: LocalAccount, pool: PoolId) -> None:
+        self._account, self.pool = account, pool
+
+    def sign(self, node: str, sha256: str, size: int, time: int) -> UploadReceipt:
+        """Sign the receipt for a file; `sha256` in hex. The same values give the same signature."""
+        signature = signing.sign(self._account, receipt_digest(self.pool, node, sha256, size, time))
+        return UploadReceipt(
+            pool=self.pool.pool,
+            node=node,
+            sha256=sha256,
+            size=size,
+            time=time,
+            signer=self._account.address,
+            signature="0x" + signature.hex(),
+        )
+
+
+def receipt_digest(pool: PoolId, node: str, sha256: str, size: int, time: int) -> bytes:
+    """Return the 32 bytes that a receipt's signature covers."""
+    return signing.digest(
+        pool.domain(RECEIPT_DOMAIN), RECEIPT_STRUCT, pool.pool, node, bytes.fromhex(sha256), size, time
+    )
+
+
+# ---- Uploads
 
 Key = Annotated[str, Field(max_length=100)]
 
@@ -244,3 +309,72 @@ class StepResponse(ResponseBody):
     """The report of `step` is kept."""
 
     step: StepNumber
+
+
+# ---- Announcements: a relay or peer serves a pool's weights at a URL. Readers treat what is there as hostile.
+
+ANNOUNCEMENT_DOMAIN = "muster-announcements"
+ANNOUNCEMENT_STRUCT = "Announcement(uint256 pool,string url,uint256 until)"
+MAX_SECONDS = 3600
+"""How far ahead an announcement may reach."""
+SKEW_SECONDS = 60
+MAX_LISTED = 256
+
+
+class Announcement(RequestBody):
+    """`address` serves the pool's weights at `<url>/v1/objects/<key>` until `until` (Unix seconds); `signature` is its
+    EIP-712 signature of ANNOUNCEMENT_STRUCT. `step`, which nobody signs, is the newest policy step that it holds."""
+
+    MAX_BYTES: ClassVar[int] = 4096
+
+    address: Address
+    url: Annotated[str, Field(max_length=200, pattern=r"^https?://[!-~]+$")]
+    until: int = Field(ge=0, lt=1 << 40)
+    signature: Signature
+    step: StepNumber | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        try:
+            spelt = service_url(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if spelt != value:
+            raise ValueError(f"must be spelt {spelt}")
+        return value
+
+    def check(self, pool: PoolId, now: float) -> None:
+        """Raise IntegrityError unless `address` signed this for that pool, and it holds at `now` (Unix seconds)."""
+        if not now < self.until <= now + MAX_SECONDS + SKEW_SECONDS:
+            what = f"the announcement of {self.url} ends at {self.until}, and it is {int(now)}"
+            raise IntegrityError(what, f"announce for at most {MAX_SECONDS} s, and set the clock (NTP)")
+        try:
+            signer = signing.recover(announcement_digest(pool, self.url, self.until), bytes.fromhex(self.signature[2:]))
+        except (ValueError, MusterError) as error:
+            raise IntegrityError(f"the announcement's signature: {error}", "sign it anew") from None
+        if signer != self.address:
+            raise IntegrityError(f"the announcement of {self.url} is not signed by {self.address}", "sign it anew")
+
+
+class AnnouncementTaken(ResponseBody):
+    """It is listed; announce again within `next` seconds."""
+
+    next: float = Field(ge=1, le=MAX_SECONDS)
+
+
+class SourceList(ResponseBody):
+    """Who announced to serve the pool's weights."""
+
+    sources: Annotated[Rows[Announcement], Field(max_length=MAX_LISTED)]
+
+
+def announcement_digest(pool: PoolId, url: str, until: int) -> bytes:
+    """Return the 32 bytes that an announcement's signature covers."""
+    return signing.digest(pool.domain(ANNOUNCEMENT_DOMAIN), ANNOUNCEMENT_STRUCT, pool.pool, url, until)
+
+
+def announce(account: LocalAccount, pool: PoolId, url: str, until: int, step: int | None = None) -> Announcement:
+    """Sign one; `url` in the spelling of `service_url`."""
+    signature = signing.sign(account, announcement_digest(pool, url, until))
+    return Announcement(address=account.address, url=url, until=until, signature="0x" + signature.hex(), step=step)

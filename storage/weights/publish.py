@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from protocol.accounts import LocalAccount
-from protocol.curriculum_mask import MASK_FILE
+from protocol.curriculum import MASK_FILE
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
 from storage.keys import object_key

@@ -11,7 +11,7 @@ from attacks.registry import find
 from attacks.turns import TURN_ATTACKS
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Transcript
 from protocol.verdict import Code, Verdict

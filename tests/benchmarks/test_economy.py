@@ -19,7 +19,7 @@ from benchmarks.economy import (
     setting,
     vary,
 )
-from protocol.amounts import TOKEN
+from protocol.encoding import TOKEN
 
 
 def played(seats: int, *gains: int) -> Played:

@@ -7,9 +7,8 @@ import pytest
 from benchmarks import recipe
 from benchmarks.recipe import OfflineWork, Setting, batch_of, demo_config, learn, settings
 from localnet.plan import pool_config
-from protocol.config import PoolConfig
-from protocol.training import GrpoConfig, TrainConfig
-from trainer.batch import Group, TrainRollout
+from protocol.config import GrpoConfig, PoolConfig, TrainConfig
+from trainer.data.batch import Group, TrainRollout
 
 
 @pytest.mark.slow

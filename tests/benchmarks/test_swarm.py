@@ -21,7 +21,7 @@ from benchmarks.swarm import (
 from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder
-from trainer.base_model import Recipe, warm_up
+from trainer.model.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="module")

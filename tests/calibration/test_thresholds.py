@@ -11,8 +11,7 @@ from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample
 from calibration.document import Calibration, blind, file_measurements, subject, summarise, thresholds
 from engines.base import EngineInfo
 from protocol.accounts import Account
-from protocol.config import ChecksConfig, ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError, IntegrityError
 
 INFO = EngineInfo("transformers", "5", "float32", "cpu")

@@ -12,8 +12,8 @@ from chain.indexer.records import Submission, Terms
 from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
+from protocol.api.work import ReceiptSigner, UploadReceipt
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner, UploadReceipt
 from tests.conftest import TOKEN, Deployed
 
 RATE, FEE = 1000, 50_000_000

@@ -9,7 +9,7 @@ import pytest
 from chain.errors import ContractError
 from chain.indexer.records import Lane, Status, Submission
 from protocol.accounts import LocalAccount
-from protocol.receipts import UploadReceipt
+from protocol.api.work import UploadReceipt
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import Game, begin, work

@@ -14,7 +14,7 @@ from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import TOKEN, Deployed
-from trainer.canaries import StepCanaries
+from trainer.pool.canaries import StepCanaries
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 

@@ -9,8 +9,7 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.state import State
 from chain.suite import Suite
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.verdict import Code, pack
 from runtime import keystore
 from tests.cli.muster import Key

@@ -4,8 +4,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from protocol.api.run import PoolAccess
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 
 CONFIG = PoolConfig(
     name="up", model=ModelConfig(source="m"), environments=(EnvironmentConfig(name="reasoning_gym/chain_sum"),)

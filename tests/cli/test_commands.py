@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from cli.main import app
-from protocol.version import VERSION
+from protocol import VERSION
 from runtime.entry import Exit
 from tests.cli.muster import Muster
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.length_tiers import length_tier
+from protocol.seeds import length_tier
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
 

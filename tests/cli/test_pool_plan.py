@@ -8,12 +8,9 @@ import pytest
 
 from cli.pool_config import contradictions, costs, curriculum_lines, load_terms, missing_model, warnings, world_problems
 from localnet.plan import BUDGET, pool_config, pool_terms
-from protocol.amounts import TOKEN
-from protocol.config import DataConfig, PoolConfig
-from protocol.curriculum import Curriculum
-from protocol.environments import EnvironmentConfig
+from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter
+from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
-from protocol.problems import ProblemFilter
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from protocol.announcements import Announcement, announce
 from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
+from protocol.api.work import Announcement, announce
 from protocol.errors import MusterError
 from runtime import keystore
 from runtime.pool_client import PoolClient

@@ -7,8 +7,7 @@ import pytest
 from chain.suite import Suite
 from cli.pool_config import load_terms
 from cli.up import LocalFaucet
-from protocol.config import PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from tests.cli.actors import TERMS
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster

@@ -9,7 +9,7 @@ import pytest
 from cli.pool_config import world_problems
 from environments.registry import data_folder
 from localnet.plan import pool_config
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from tests.cli.muster import CompletedCommand, Muster
 from tests.environments.verifiers.small import ROWS, small_library
 from tests.environments.verifiers.wheels import make_wheel

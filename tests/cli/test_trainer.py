@@ -9,7 +9,7 @@ from localnet.plan import DEMO_ENVIRONMENT
 from protocol.config import PoolConfig, WorkConfig
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 
 
 @pytest.fixture

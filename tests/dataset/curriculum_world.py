@@ -12,12 +12,10 @@ from dataset.export import PoolOnChain
 from engines.base import FINISH_EOS
 from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
-from protocol.config import PoolConfig, WorkConfig
-from protocol.curriculum import Curriculum
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask
+from protocol.config import Curriculum, PoolConfig, ProblemFilter, WorkConfig
+from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer
-from protocol.problems import ProblemFilter
 from protocol.rollout_file.file import write
 from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, commit
 from protocol.seeds import Work, assignments
@@ -29,7 +27,7 @@ from storage.weights.publish import publish
 from tests.chain.game import Game
 from tests.validator.world import CONFIG as PLAIN
 from tests.validator.world import tokenizer_folder
-from trainer.curriculum import MaskWriter
+from trainer.data.curriculum import MaskWriter
 
 LEARN = Curriculum(tries=4, lowest=250, highest=750, window=2, most=900)
 ENVIRONMENT = PLAIN.environments[0].model_copy(

@@ -12,7 +12,7 @@ import pytest
 from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask
+from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.errors import ConfigError, IntegrityError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
@@ -26,7 +26,7 @@ from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain, deploy_on
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.localnet.services.running import ServiceProcess, running, settings_of
-from trainer.curriculum import MaskWriter
+from trainer.data.curriculum import MaskWriter
 from validator.judging.checks import FILE_CHECKS
 from validator.judging.context import CheckContext, SubmissionFacts
 

@@ -23,7 +23,7 @@ from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
 from tests.validator.world import CONFIG
-from trainer.data_pool import DataBuyer
+from trainer.pool.data_pool import DataBuyer
 from trainer.train import TrainerServices
 
 ROLLOUTS = 20

@@ -13,8 +13,7 @@ from dataset.document import Format
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder
-from protocol.config import DataConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import DataConfig, EnvironmentConfig, PoolConfig
 from protocol.files import file_sha256
 from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
@@ -26,7 +25,7 @@ from tests.dataset.altered import alter, named
 from tests.dataset.world import SoldWork
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator import tiny
-from trainer.problem_filter import FilterPlan, run_filter
+from trainer.data.problem_filter import FilterPlan, run_filter
 from validator.judging.pipeline import judge
 from worker.produce import Producer
 

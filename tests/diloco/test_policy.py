@@ -32,11 +32,11 @@ from tests.trainer.helpers import small_model
 from tests.trainer.world import CONFIG, OWNER, POOLS, Killed, TrainersWorld, start
 from trainer.checkpoint import read_checkpoint
 from trainer.config import GuardConfig
-from trainer.data import StepFiles
+from trainer.data.files import StepFiles
 from trainer.exits import EXIT_DONE, UnstableError
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
-from trainer.records import read_records
+from trainer.reports.records import read_records
 from trainer.train import Trainer, check_step
 
 POOL = PoolId(31337, POOLS, 1)

@@ -12,9 +12,7 @@ from chain.indexer.state import State
 from localnet.demo import Demo, Onlooker, settle_accounts
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import PoolConfig
-from protocol.curriculum import Curriculum
-from protocol.problems import ProblemFilter
+from protocol.config import Curriculum, PoolConfig, ProblemFilter
 from tests.e2e.running import muster
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]

@@ -16,8 +16,8 @@ from engines.runtime import arithmetic_of, vllm_installed
 from localnet.demo import Demo, RunMonitor
 from localnet.plan import POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.amounts import TOKEN
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
+from protocol.encoding import TOKEN
 from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import AUDIT_EVERYTHING
 from tests.e2e.running import muster

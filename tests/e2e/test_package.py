@@ -15,12 +15,11 @@ from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import AskedPackage, lock_package
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
 from tests.e2e.test_turns import ToolDemo, rows_of
-from trainer.base_model import Recipe, warm_up
-from trainer.records import Records
+from trainer.model.base_model import Recipe, warm_up
+from trainer.reports.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2

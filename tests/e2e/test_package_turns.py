@@ -15,14 +15,13 @@ from environments.verifiers.environment import AskedPackage, lock_package
 from environments.verifiers.install import wheel_requirement
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from tests.e2e.test_package import check_nodes, check_seats, check_training
 from tests.e2e.test_turns import ToolDemo, rows_of
 from tests.environments.verifiers.boxes import boxes_wheel
-from trainer.base_model import Recipe, warm_up
+from trainer.model.base_model import Recipe, warm_up
+from trainer.model.tiny_model import END_OF_THOUGHT
 from trainer.sft import Message
-from trainer.tiny_model import END_OF_THOUGHT
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2
@@ -41,7 +40,7 @@ def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatc
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine="transformers", batch=16))
     plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=6)
     base = tmp_path / "base"
-    monkeypatch.setattr("trainer.base_model.worked_turns", called_turns)
+    monkeypatch.setattr("trainer.model.base_model.worked_turns", called_turns)
     warm_up(base, load_environment(EnvironmentConfig(name="lookup")), plan.seed, Recipe())
     config = package_config(package, base)
     demo = ToolDemo(plan, config)

@@ -68,7 +68,7 @@ def check_replay(run: Run) -> None:
     deployment, cache = run.folder / "deployment" / "deployment.json", run.folder / "verify"
     where = ["--deployment", str(deployment), "--rpc", rpc(run), "--pool", run.url, "--cache", str(cache)]
     engine = "vllm" if vllm_installed() else "transformers"
-    done = muster("verify", *where, "--engine", engine, "--batch", "5", "--json", timeout=180)
+    done = muster("verify", "files", *where, "--engine", engine, "--batch", "5", "--json", timeout=180)
     document = json.loads(done.stdout)
     bent = {one["sequence"] for one in run.summary["disputes"] if one["overturned"]}
     assert {row["submission"] for row in document["replayed"] if not row["agrees"]} == bent

@@ -19,8 +19,8 @@ from localnet.ports import claim_port
 from protocol.config import PoolConfig
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Rollout
-from trainer.base_model import base_model
-from trainer.records import Records
+from trainer.model.base_model import base_model
+from trainer.reports.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1500)]
 STEPS = 3

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from environments.checking import Screen, screen_file
-from protocol.environments import MAX_ROW_BYTES
+from protocol.config import MAX_ROW_BYTES
 from tests.environments.test_genesys import CALLS, GYM, MATH, OUTPUT, STDIN, written
 
 PROVEN: list[dict[str, Any]] = [

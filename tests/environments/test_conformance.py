@@ -9,8 +9,7 @@ import pytest
 from environments import conformance, registry
 from environments.gym import MAX_DEPTH, datasets, may_be_scored, portable
 from environments.pool import FollowingEnvironments
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
 
 SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum")

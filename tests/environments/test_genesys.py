@@ -15,7 +15,7 @@ from environments import parquet
 from environments.genesys import NOTHING, predicted_output, read_row
 from environments.parquet import is_parquet
 from environments.registry import content_path, load_environment
-from protocol.environments import MAX_ROW_BYTES, EnvironmentConfig
+from protocol.config import MAX_ROW_BYTES, EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 
 MATH = {"problem_id": "m1", "task_type": "verifiable_math", "prompt": "Half of one?",

@@ -16,7 +16,7 @@ from environments import gym
 from environments.base import Problem
 from environments.gym import APART, GUARDED, OFFERED, REBUILD, REFUSED, REUSE, GymGenerator, may_be_scored
 from environments.registry import load_environment
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 
 SUMS = EnvironmentConfig(
@@ -30,7 +30,7 @@ HOSTILE = [
 
 PROBE = """
 import json, random, sys
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from environments.registry import load_environment
 random.seed(int(sys.argv[1]))
 out = {}

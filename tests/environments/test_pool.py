@@ -15,7 +15,7 @@ from environments import pool
 from environments.base import Environment
 from environments.pool import FollowingEnvironments, PoolEnvironments, float32, length_penalty, reward
 from environments.registry import load_environment
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from tests.validator import tiny
 from worker.produce import Producer
 

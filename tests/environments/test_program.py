@@ -11,8 +11,7 @@ from environments import program as program_test_program
 from environments.base import NO_PROBLEM, Problem
 from environments.program import MAX_ANSWER_CHARS, ProgramEnvironment, slowest_program, too_slow
 from environments.registry import content_path, load_environment
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.verdict import LANE
 

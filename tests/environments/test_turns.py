@@ -16,8 +16,7 @@ from environments.pool import PoolEnvironments
 from environments.prompts import rendered
 from environments.registry import load_environment
 from environments.turns import ReplyFrame, replay, tool_call
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import Transcript, context_of, interleaved, sampled_places

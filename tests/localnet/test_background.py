@@ -36,7 +36,7 @@ from localnet.background import (
 )
 from localnet.network import final_exits
 from localnet.plan import budget, pool_terms
-from protocol.amounts import TOKEN
+from protocol.encoding import TOKEN
 from protocol.errors import ConfigError, MusterError
 from runtime.supervisor import Child, Supervisor, restart_pause
 

@@ -12,8 +12,7 @@ from environments.prompts import completion_text
 from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan, unpermuted
-from protocol.config import BF16_CHECKS, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
 from tests.localnet.test_report import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)

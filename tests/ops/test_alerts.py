@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from runtime.diagnose import NAMES, Facts, WatchConfig, WatchedPool
 from runtime.watch import Watcher, WatchGauges
 from tests.orchestrator.conftest import Desk, desk
-from trainer.metrics import HELP
+from trainer.reports.metrics import HELP
 
 __all__ = ["desk"]
 OPS = Path(__file__).parents[2] / "ops"

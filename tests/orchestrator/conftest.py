@@ -18,13 +18,10 @@ from orchestrator.db import Database, default_url
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
-from protocol.api.work import Evaluation, SetResult, UploadTicket, sign_evaluation
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.api.work import Evaluation, ReceiptSigner, SetResult, UploadTicket, sign_evaluation
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig
 from protocol.http.signing import AuthScope, sign_request
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner
-from protocol.training import TrainConfig
 from storage.keys import MissingObjectError, check_content
 from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain

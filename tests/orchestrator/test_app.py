@@ -9,12 +9,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from orchestrator.sources import AnnouncedSources
-from protocol.announcements import Announcement, announce
+from protocol import VERSION
 from protocol.api import endpoints
 from protocol.api.endpoints import Get, Post
+from protocol.api.work import Announcement, announce
 from protocol.encoding import canonical_json
 from protocol.verdict import Code
-from protocol.version import VERSION
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER
 from tests.orchestrator.conftest import POOL, Desk, is_error
 from tests.storage.mirror import mirror, send

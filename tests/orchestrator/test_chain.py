@@ -12,10 +12,9 @@ from orchestrator.chain import Attestor, ChainWatcher, PoolView
 from orchestrator.db import Database, default_url
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
-from protocol.api.work import ReceiptRequest
+from protocol.api.work import ReceiptRequest, ReceiptSigner
 from protocol.errors import UnreachableError, printable
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner
 from protocol.verdict import Code
 from protocol.waits import wait_for
 from runtime.diagnose import LONGEST

@@ -14,9 +14,8 @@ from orchestrator.background import Leader
 from orchestrator.db import SCHEMA_VERSION, Base, Database, HeartbeatRow, default_url
 from orchestrator.heartbeats import HeartbeatStore
 from orchestrator.uploads import TICKETS_AT_ONCE, Uploads
-from protocol.api.work import HeartbeatRequest, ReceiptRequest, UploadNeeded, UploadRequest
+from protocol.api.work import HeartbeatRequest, ReceiptRequest, ReceiptSigner, UploadNeeded, UploadRequest
 from protocol.errors import ConfigError, MusterError
-from protocol.receipts import ReceiptSigner
 from protocol.waits import wait_for
 from tests.conftest import free_port
 from tests.orchestrator.chain import NODE, OWNER, TERMS

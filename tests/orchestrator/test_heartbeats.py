@@ -8,9 +8,8 @@ import pytest
 from orchestrator.db import Database, default_url
 from orchestrator.heartbeats import Heartbeat, HeartbeatStore, node_state
 from orchestrator.sources import AnnouncedSources
-from protocol.announcements import announce
 from protocol.api.run import NodeState
-from protocol.api.work import HEARTBEAT_SECONDS, HeartbeatRequest
+from protocol.api.work import HEARTBEAT_SECONDS, HeartbeatRequest, announce
 from protocol.encoding import canonical_json
 from tests.orchestrator.chain import CHEAT
 from tests.orchestrator.chain import NODE as NODE_KEY

@@ -24,8 +24,7 @@ from orchestrator.dashboard.results import fetch_record
 from orchestrator.main import log_address, run
 from protocol.accounts import LocalAccount
 from protocol.api.work import NoLease, WorkLease
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import MusterError
 from protocol.identity import PoolId
 from protocol.waits import wait_for

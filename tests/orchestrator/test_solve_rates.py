@@ -13,8 +13,7 @@ from chain.indexer.state import State
 from orchestrator.db import Database
 from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
 from protocol.api.views import Difficulties
-from protocol.curriculum import SolveRate
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask, build_mask
+from protocol.curriculum import MASK_FILE, CurriculumMask, SolveRate, build_mask
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import write

@@ -9,8 +9,8 @@ import pytest
 from orchestrator import sources
 from orchestrator.sources import AnnouncedSources
 from protocol.accounts import LocalAccount
-from protocol.announcements import Announcement, announce
 from protocol.api.endpoints import ANNOUNCEMENT
+from protocol.api.work import Announcement, announce
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId

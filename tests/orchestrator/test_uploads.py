@@ -2,9 +2,8 @@
 
 import pytest
 
-from protocol.api.work import ReceiptRequest
+from protocol.api.work import ReceiptRequest, UploadReceipt
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.receipts import UploadReceipt
 from tests.orchestrator.chain import NODE, OWNER, TERMS, VOTER
 from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 

@@ -21,13 +21,12 @@ from environments.pool import _sizes
 from orchestrator.auth import strict_object
 from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
-from protocol.api.work import NoLease
+from protocol.api.work import NoLease, ReceiptSigner, UploadReceipt
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
 from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
-from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.rollout_file.rows import RolloutHeader
 from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore

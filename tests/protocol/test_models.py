@@ -13,7 +13,7 @@ from environments.prompts import completion_text, prompt_tokens
 from protocol.config import ChatTurn, ModelConfig
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import eos_ids, load_tokenizer, save_byte_tokenizer
-from trainer.tiny_model import PHRASES, tiny_model_config
+from trainer.model.tiny_model import PHRASES, tiny_model_config
 
 PROBLEM = Problem("State the final answer to the following arithmetic problem: 5 - 9 + 3 =", "-1")
 

@@ -13,7 +13,7 @@ import pytest
 from chain.indexer.projection import Projection
 from chain.indexer.records import Node, Seat
 from chain.indexer.state import Standing
-from protocol.version import VERSION
+from protocol import VERSION
 from runtime.diagnose import (
     NAMES,
     Facts,

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from protocol import VERSION
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
-from protocol.version import VERSION
 from protocol.waits import WAITS
 from runtime.orchestrator_client import Heartbeats, heartbeat
 

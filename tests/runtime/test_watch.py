@@ -19,8 +19,8 @@ import pytest
 from chain.indexer.projection import Projection
 from chain.indexer.records import Account, Accusation, CaseOutcome, Dispute, Seat, Slash
 from chain.indexer.state import State
+from protocol import VERSION
 from protocol.errors import ConfigError
-from protocol.version import VERSION
 from runtime import watch
 from runtime.diagnose import WatchConfig, Webhook
 from runtime.watch import (

@@ -6,7 +6,7 @@ import pytest
 from environments.registry import load_environment
 from protocol.files import locked, write_folder
 from tests.swarm.world import SUMS, SwarmWorld
-from trainer.base_model import Recipe, warm_up
+from trainer.model.base_model import Recipe, warm_up
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from swarm.envelope import (
     Envelope,
     SharedCompletion,

@@ -8,7 +8,7 @@ import torch
 
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 from swarm.config import MeasuringConfig
 from swarm.envelope import heldout_noise, heldout_problem, round_problem

@@ -12,7 +12,7 @@ from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round
 from swarm.generation import MemberModel, Retokeniser
 from swarm.inspection import InspectedGroup
 from tests.swarm.world import DOCUMENT, SwarmWorld
-from trainer.batch import Group
+from trainer.data.batch import Group
 
 TEXTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 SEED = round_problem(DOCUMENT.digest, "0x" + "11" * 20, 0, 0)

@@ -11,8 +11,8 @@ import torch
 from pydantic import ValidationError
 
 from attacks.swarm import POISONS, Poisoner
+from protocol.config import AlgorithmConfig, DppoConfig
 from protocol.errors import ConfigError
-from protocol.training import AlgorithmConfig, DppoConfig
 from storage.keys import check_content
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import open_envelope, seal
@@ -24,8 +24,8 @@ from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import usual_use
 from swarm.state import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
-from trainer.batch import Group
 from trainer.checkpoint import checkpoints
+from trainer.data.batch import Group
 
 LIMITS = DOCUMENT
 

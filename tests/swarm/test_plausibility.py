@@ -19,8 +19,8 @@ from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
 from swarm.state import JOURNAL, read_journal
 from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
-from trainer.base_model import Recipe, warm_up, worked_sum
-from trainer.tiny_model import END_OF_THOUGHT
+from trainer.model.base_model import Recipe, warm_up, worked_sum
+from trainer.model.tiny_model import END_OF_THOUGHT
 
 CONFIG = PlausibilityConfig(slack=2.0, token_slack=3.0, stop_slack=2.0, window=4, odd=0.0, longer=1.25, brief=0)
 ORDINARY = [0.1, 1.5, 0.0, 3.0, 0.2, 0.0, 0.4, 0.1]

@@ -8,8 +8,7 @@ from pathlib import Path
 from engines.hf import TransformersEngine
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
-from protocol.environments import EnvironmentConfig
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from runtime.keystore import store
 from runtime.process import KeyConfig
 from swarm.config import MixConfig, SwarmMemberConfig
@@ -17,7 +16,7 @@ from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocumen
 from swarm.exchange import FolderExchange
 from swarm.main import MemberDaemon
 from swarm.member import Member, assemble
-from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
+from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}

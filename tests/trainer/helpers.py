@@ -8,8 +8,8 @@ import torch
 import transformers
 
 from protocol.models import save_byte_tokenizer
-from trainer.batch import Group, TrainRollout
-from trainer.tiny_model import PHRASES
+from trainer.data.batch import Group, TrainRollout
+from trainer.model.tiny_model import PHRASES
 
 
 def small_model(folder: Path, seed: int = 0) -> Path:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocol.training import AdvantageName
-from trainer.advantage import ADVANTAGES, group_advantages, select
-from trainer.batch import Group, TrainRollout
+from protocol.config import AdvantageName
+from trainer.data.advantage import ADVANTAGES, group_advantages, select
+from trainer.data.batch import Group, TrainRollout
 
 REWARDS = st.lists(st.floats(0, 2, width=32), min_size=2, max_size=16)
 

@@ -9,16 +9,15 @@ from environments.pool import PoolEnvironments
 from environments.prompts import prompt_tokens
 from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.config import ModelConfig, PoolConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.encoding import tagged_hash, words
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import file_digests
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.rollout_file.rows import interleaved
-from trainer.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.model.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.model.tiny_model import PHRASES, tiny_model_config
 from trainer.sft import ConversationEncoder
-from trainer.tiny_model import PHRASES, tiny_model_config
 
 QUICK = Recipe(worked_steps=3, mixed_steps=2, batch=4)
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.batch import PackedLayout, TrainRollout, WorkEstimate, idle_share, micro_batch, plan_rows
+from trainer.data.batch import PackedLayout, TrainRollout, WorkEstimate, idle_share, micro_batch, plan_rows
 
 SETTINGS = {
     "lengths": st.lists(st.integers(1, 300), max_size=60),

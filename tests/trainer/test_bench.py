@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from engines.loading import set_threads
-from protocol.config import WorkConfig
-from protocol.training import TrainConfig
+from protocol.config import TrainConfig, WorkConfig
 from tests.trainer.helpers import small_model
-from trainer.batch import WorkEstimate
-from trainer.bench import PeakMemory, bench, full_row, matrix_flops, synthetic_groups
 from trainer.config import MemoryConfig
+from trainer.data.batch import WorkEstimate
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
+from trainer.reports.bench import PeakMemory, bench, full_row, matrix_flops, synthetic_groups
 
 WORK = WorkConfig(samples_per_problem=4, max_new_tokens=60, max_prompt_tokens=40)
 

@@ -18,7 +18,7 @@ from protocol.verdict import Code
 from protocol.waits import wait_for
 from tests import openings
 from tests.chain.game import terms
-from trainer.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
+from trainer.pool.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
 
 KEY: LocalAccount = KeyMaker.from_key(b"\7" * 32)
 CARRIER = str(KEY.address)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from protocol.config import TrainConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.training import TrainConfig
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoint_path, checkpoints

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from protocol.curriculum import Curriculum
-from protocol.curriculum_mask import MASK_FILE, CurriculumMask
+from protocol.config import Curriculum, ProblemFilter
+from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.files import write_atomic
-from protocol.problems import ProblemFilter
 from storage.keys import object_key
 from storage.weights.manifest import Manifest
 from tests.dataset.curriculum_world import CONFIG
@@ -19,8 +18,8 @@ from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer import world as outside
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, TrainersWorld, start
-from trainer import curriculum
-from trainer.curriculum import MaskWriter
+from trainer.data import curriculum
+from trainer.data.curriculum import MaskWriter
 from trainer.exits import EXIT_DONE
 
 LEARN = Curriculum(tries=2, lowest=600, highest=900, window=2, most=500)

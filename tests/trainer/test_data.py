@@ -13,17 +13,16 @@ from pydantic import ValidationError
 
 from chain.indexer.records import Pool, Submission, Terms
 from chain.indexer.state import State
-from protocol.config import PoolConfig, WorkConfig
+from protocol.config import OnlineFilter, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import ScoringUnavailable
-from protocol.training import OnlineFilter, TrainConfig
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.chain.game import terms
 from tests.trainer.world import CONFIG
-from trainer.batch import Group, TrainRollout
-from trainer.data import FileCollector, overturned, select_files
-from trainer.metrics import AwaitedFiles
-from trainer.records import Records, file_id, file_record
+from trainer.data.batch import Group, TrainRollout
+from trainer.data.files import FileCollector, overturned, select_files
+from trainer.reports.metrics import AwaitedFiles
+from trainer.reports.records import Records, file_id, file_record
 
 TERMS = Terms.of(
     {field.name.rstrip("_"): 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)}
@@ -286,7 +285,7 @@ def test_a_bound_file_that_has_vanished_does_not_block_its_step(tmp_path: Path) 
 
 def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = collector(Shelves(2), tmp_path, WANTED)
-    monkeypatch.setattr("trainer.records.read_records", None)
+    monkeypatch.setattr("trainer.reports.records.read_records", None)
     assert taken(made) is None
 
 

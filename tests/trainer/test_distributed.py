@@ -196,7 +196,7 @@ def test_ranks_do_not_outlive_their_launcher(tmp_path: Path) -> None:
     process = launch(
         tmp_path,
         """
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 die_with_parent()
 (home / f"ready-{rank}").write_text("")
 time.sleep(600)

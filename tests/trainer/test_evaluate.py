@@ -22,18 +22,17 @@ from environments.pool import PoolEnvironments
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account
 from protocol.api.work import Evaluation, SetResult
-from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import heldout_problem
-from protocol.training import TrainConfig
 from protocol.waits import wait_for
 from runtime.process import EngineConfig
 from tests.trainer.solver import Solver
 from tests.validator import tiny
 from trainer.config import EvaluationProcessConfig
-from trainer.evaluate import (
+from trainer.model.tiny_model import tiny_model_config
+from trainer.reports.evaluate import (
     Candidate,
     EvaluationJob,
     EvaluationProcess,
@@ -44,7 +43,6 @@ from trainer.evaluate import (
     reported_ks,
     standard_error,
 )
-from trainer.tiny_model import tiny_model_config
 
 
 @given(st.integers(1, 7), st.data())
@@ -171,7 +169,7 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import os, subprocess, sys, time\n"
-            "argv = [sys.executable, '-m', 'trainer.evaluate', *sys.argv[1:], str(os.getpid())]\n"
+            "argv = [sys.executable, '-m', 'trainer.reports.evaluate', *sys.argv[1:], str(os.getpid())]\n"
             "print(subprocess.Popen(argv).pid, flush=True)\n"
             "time.sleep(600)",
             str(job),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engines.loading import set_threads
-from protocol.training import (
+from protocol.config import (
     AdamWConfig,
     AlgorithmConfig,
     KlConfig,
@@ -25,7 +25,7 @@ from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
-from trainer.step_metrics import StepMetrics
+from trainer.reports.step_metrics import StepMetrics
 
 ALGORITHM = AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3)
 WHOLE, ROWS = ParallelConfig(), MemoryConfig(row_tokens=40)

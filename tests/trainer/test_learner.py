@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from engines.loading import load_model, set_threads
+from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
-from protocol.training import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.helpers import small_model, some_groups
-from trainer.batch import Group, micro_batch
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig
+from trainer.data.batch import Group, micro_batch
 from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy

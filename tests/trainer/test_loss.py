@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from protocol.training import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
+from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
 from tests.trainer import formulas
 from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch, with_logp
 from trainer.loss import (

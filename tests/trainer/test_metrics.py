@@ -20,10 +20,11 @@ from pydantic import ValidationError
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.conftest import free_port
-from trainer.batch import GroupSettings, Source, TrainRollout
 from trainer.config import MetricsConfig
+from trainer.data.batch import GroupSettings, Source, TrainRollout
 from trainer.distributed import Ranks
-from trainer.metrics import (
+from trainer.model.sharding import Placement
+from trainer.reports.metrics import (
     HELP,
     LABELLED,
     MOST_BUILDS,
@@ -40,8 +41,7 @@ from trainer.metrics import (
     make_sinks,
     samples,
 )
-from trainer.model.sharding import Placement
-from trainer.step_metrics import MismatchTotals, peak_flops, throughput
+from trainer.reports.step_metrics import MismatchTotals, peak_flops, throughput
 
 RECORD: dict[str, Any] = {
     "step": 3,

@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 
 from environments.pool import PoolEnvironments
-from protocol.config import PoolConfig, WorkConfig
+from protocol.config import EnvironmentConfig, PoolConfig, WorkConfig, candidate_seed
 from protocol.encoding import sha256_hex
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
-from protocol.problems import candidate_seed
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
 from tests.trainer.solver import Solver
 from tests.validator import tiny
-from trainer.problem_filter import FilterPlan, FilterReport, run_filter
-from trainer.tiny_model import tiny_model_config
+from trainer.data.problem_filter import FilterPlan, FilterReport, run_filter
+from trainer.model.tiny_model import tiny_model_config
 
 SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
 CONFIG = PoolConfig(

@@ -14,7 +14,7 @@ from storage.weights.fetch import fetch
 from storage.weights.publish import send
 from tests.storage.weights.folders import OWNER, PUBLISHER, contents
 from tests.storage.weights.stepping import step_folder
-from trainer.publish import StepEncoder, StepPublisher
+from trainer.pool.publish import StepEncoder, StepPublisher
 
 STEPS = 7
 WEIGHTS = WeightsConfig(snapshot_every=3, delta_min_bytes=0)

@@ -6,7 +6,7 @@ from typing import Any
 from protocol.api.work import Evaluation, SetResult, SignedEvaluation, StepRequest
 from protocol.errors import UnreachableError
 from runtime.signed_client import ServiceError
-from trainer.records import Records, Reports, read_records
+from trainer.reports.records import Records, Reports, read_records
 
 
 def document(step: int) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from engines.loading import load_model
+from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.errors import ConfigError
 from protocol.files import file_digests
 from protocol.models import EOS, load_tokenizer, save_byte_tokenizer
-from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
 from tests.cli.muster import Muster
 from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model

@@ -19,13 +19,13 @@ from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, start
 from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
-from trainer.data import StepFiles
+from trainer.data.files import StepFiles
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_UNSTABLE, UnstableError
 from trainer.learner import NonZeroRank
 from trainer.model.sharding import make_placement
-from trainer.records import Records, read_records
-from trainer.step_metrics import StepMetrics
+from trainer.reports.records import Records, read_records
+from trainer.reports.step_metrics import StepMetrics
 from trainer.train import LocalSteps, check_step
 
 GUARDS = GuardConfig(norm_factor=10, norm_window=6, entropy_share=0.1)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.training import AlgorithmConfig
+from protocol.config import AlgorithmConfig
 from tests.trainer.formulas import OneToken, Sequences, token_batch
 from tests.trainer.trl_peer import trl_advantages, trl_loss, trl_trainer
-from trainer.advantage import ADVANTAGES, group_advantages
+from trainer.data.advantage import ADVANTAGES, group_advantages
 from trainer.loss import MinibatchSize, make_loss, make_normaliser
 
 # In a process of its own: with TRL comes accelerate, whose presence changes what transformers does in other tests.

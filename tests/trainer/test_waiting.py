@@ -14,8 +14,8 @@ from protocol.errors import IntegrityError, UnreachableError
 from protocol.waits import WAITS
 from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
+from trainer.data.waiting import StallTimeout, Waiting, WaitLog, eligible_nodes, nodes_waiting
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
-from trainer.waiting import StallTimeout, Waiting, WaitLog, eligible_nodes, nodes_waiting
 
 
 @pytest.fixture(autouse=True)

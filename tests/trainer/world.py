@@ -10,25 +10,24 @@ from chain.indexer.state import State
 from diloco.config import PolicyCoordinatorConfig
 from environments.pool import PoolEnvironments, float32
 from localnet.plan import DEMO_ENVIRONMENT
+from protocol import VERSION
 from protocol.accounts import Account as KeyPair
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, SetResult, StepRequest
-from protocol.config import PoolConfig, WeightsConfig, WorkConfig
+from protocol.config import PoolConfig, TrainConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer
 from protocol.rollout_file.file import write
 from protocol.rollout_file.rows import Rollout, RolloutHeader
 from protocol.seeds import Work
-from protocol.training import TrainConfig
 from protocol.verdict import Code
-from protocol.version import VERSION
 from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
 from storage.s3 import S3Settings
 from tests.chain.game import terms
 from trainer.config import TrainerConfig
 from trainer.model.sharding import Placement
-from trainer.tiny_model import tiny_model_config
+from trainer.model.tiny_model import tiny_model_config
 from trainer.train import Trainer, TrainerServices
 
 OWNER = KeyPair.from_key(b"\x07" * 32)

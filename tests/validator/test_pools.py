@@ -9,8 +9,7 @@ import pytest
 
 from chain.indexer.records import Pool, Seat
 from chain.indexer.state import State
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
 from tests.chain.game import terms
 from tests.validator.daemon_world import FAMILY

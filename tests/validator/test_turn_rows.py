@@ -8,8 +8,7 @@ import pytest
 
 from engines.base import FINISH_LENGTH
 from environments.pool import PoolEnvironments
-from protocol.config import PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
 from protocol.rollout_file.file import write

@@ -10,12 +10,11 @@ import torch
 from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.models import save_byte_tokenizer
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
-from trainer.tiny_model import tiny_qwen2
+from trainer.model.tiny_model import tiny_qwen2
 from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer

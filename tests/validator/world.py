@@ -9,8 +9,7 @@ from tempfile import mkdtemp
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from environments.pool import PoolEnvironments
-from protocol.config import ModelConfig, PoolConfig, WorkConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models import save_byte_tokenizer
 from protocol.rollout_file.file import write

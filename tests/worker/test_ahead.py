@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from protocol.api.work import NoLease, WorkLease
-from protocol.receipts import UploadReceipt
+from protocol.api.work import NoLease, UploadReceipt, WorkLease
 from protocol.seeds import Work
 from runtime.pool_client import PoolClient
 from runtime.weights_ahead import WeightsAhead, WorkClock

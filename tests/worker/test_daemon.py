@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Submission
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoLease, WorkLease
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoLease, UploadReceipt, WorkLease
 from protocol.errors import UnreachableError
-from protocol.receipts import UploadReceipt
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.verdict import Code

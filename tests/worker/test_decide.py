@@ -7,8 +7,8 @@ import pytest
 from chain.indexer.records import Account, Pool, Step, Terms
 from chain.indexer.state import State
 from protocol.accounts import Account as Key
+from protocol.api.work import ReceiptSigner
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner
 from worker.decide import Do, decide
 from worker.journal import JournalEntry
 

@@ -10,9 +10,8 @@ import pytest
 
 from orchestrator.scheduler import Grant, QueueState, Requester, Rule, decide
 from protocol.api.endpoints import OBJECTS
-from protocol.api.work import NoLease, WorkLease
+from protocol.api.work import NoLease, UploadReceipt, WorkLease
 from protocol.identity import PoolId
-from protocol.receipts import UploadReceipt
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from storage.weights.manifest import Manifest, ManifestScope

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.offline_pool import work_of
 from protocol.accounts import Account
+from protocol.api.work import ReceiptSigner
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
-from protocol.receipts import ReceiptSigner
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from tests.validator import tiny

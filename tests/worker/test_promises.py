@@ -10,8 +10,7 @@ import pytest
 from chain.contracts import WorkItem
 from chain.errors import ContractError
 from chain.indexer.records import Status, Submission
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse
-from protocol.receipts import UploadReceipt
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, UploadReceipt
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from runtime.weights_ahead import WeightsAhead

@@ -19,7 +19,7 @@ from chain.deployment import Deployment
 from chain.transactions import Call
 from protocol import signing
 from protocol.accounts import Account, LocalAccount
-from protocol.announcements import announce
+from protocol.api.work import announce
 from protocol.http.signing import AuthScope, parse_headers, sign_request, verify_request
 from protocol.identity import PoolId
 from runtime import keystore

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from trainer.batch import AttentionGroups, PackedLayout
+from trainer.data.batch import AttentionGroups, PackedLayout
 
 NAME = "muster_packed"
 _KINDS = frozenset({"full_attention", "sliding_attention"})

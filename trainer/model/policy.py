@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from engines.loading import load_model, torch_dtype
+from protocol.config import LoraConfig
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_folder
 from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
-from protocol.training import LoraConfig
-from trainer.batch import MicroBatch, WorkEstimate
+from trainer.data.batch import MicroBatch, WorkEstimate
 from trainer.model.attention import install_attention
 from trainer.model.head import HeadTask, install_head
-from trainer.model.projections import check_float8, install_float8, install_lora, merged
+from trainer.model.lora import install_lora, merged
 from trainer.model.sharding import Placement
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
@@ -27,8 +27,8 @@ class Policy:
     """fp32 master weights of a Hugging Face folder, held as `placement` says; computes in `dtype`, exports in `dtype`.
 
     `frozen`: a reference that is never trained; with `lora` only its additions are trained. `packs`: whether a row may
-    hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if it
-    has a head or projections that cannot be trained so, or the device lacks what `memory.float8` asks for.
+    hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if
+    its head or projections cannot be trained this way.
     """
 
     def __init__(
@@ -42,8 +42,6 @@ class Policy:
         self.folder, self.dtype, self.placement = folder, torch_dtype(dtype), placement or Placement()
         self.device = torch.device(self.placement.device)
         memory = self.placement.memory
-        if memory.float8:
-            check_float8(self.device, self.dtype, lora)
         model = load_model(folder, "float32")
         _without_dropout(model)
         self.work = WorkEstimate.of(model)
@@ -53,8 +51,6 @@ class Policy:
         self._lora = lora
         if lora is not None:
             install_lora(model, lora)
-        if memory.float8:
-            install_float8(model)
         offload = memory.offload_reference if frozen else memory.offload_optimizer
         self.model = self.placement.place(model, self.dtype, offload)
 

@@ -13,7 +13,7 @@ from environments.registry import data_folder
 from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
 from environments.verifiers.install import PackageLock, read_lock, wheel_requirement
 from localnet.plan import pool_config
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable
 from runtime.environment_files import fetch_files, publish_files
 from tests.environments.verifiers.small import ROWS, small_library

@@ -12,7 +12,7 @@ from environments.registry import data_folder
 from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
 from environments.verifiers.install import PackageLock, installed, wheel_requirement
 from environments.verifiers.process import PackageProcess
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError, ScoringUnavailable
 from tests.environments.verifiers.boxes import boxes_wheel
 from tests.environments.verifiers.wheels import make_wheel

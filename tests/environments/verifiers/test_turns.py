@@ -13,8 +13,7 @@ from environments.registry import data_folder
 from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
 from environments.verifiers.install import PackageLock, wheel_requirement
 from environments.verifiers.process import PackageProcess, Turn
-from protocol.config import ModelConfig, PoolConfig
-from protocol.environments import EnvironmentConfig
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.models import load_tokenizer
 from tests.environments.chat_templates import CHATML

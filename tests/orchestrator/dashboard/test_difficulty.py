@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.curriculum import SolveRate
-from protocol.curriculum_mask import MASK_FILE, build_mask
+from protocol.curriculum import MASK_FILE, SolveRate, build_mask
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from tests.dataset.curriculum_world import CONFIG

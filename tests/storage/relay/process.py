@@ -5,7 +5,7 @@ import resource
 import sys
 from pathlib import Path
 
-from protocol.lifetime import die_with_parent
+from protocol.files import die_with_parent
 from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.relay import cache

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer.model.architectures import PACKED, UNPACKED, VOCABULARY, architecture
-from trainer.batch import PackedLayout
+from trainer.data.batch import PackedLayout
 from trainer.model.attention import install_attention
 
 LENGTHS = (40, 33, 31, 9, 8, 8, 3, 1)

@@ -12,13 +12,12 @@ from typing import Any
 
 from engines.base import Engine
 from environments.pool import PoolEnvironments
-from protocol.config import PoolConfig
+from protocol.config import PoolConfig, ProblemFilter
 from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_hash, words
 from protocol.errors import ConfigError
 from protocol.files import explained, file_digests
-from protocol.length_tiers import all_targets
-from protocol.problems import ProblemFilter
-from trainer.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
+from protocol.seeds import all_targets
+from trainer.reports.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
 
 _SOLVED = 1.0
 

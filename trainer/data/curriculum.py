@@ -11,8 +11,7 @@ from pathlib import Path
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, ProblemTries, tries_from_json, tries_to_json
-from protocol.curriculum_mask import MASK_FILE, count_tries
+from protocol.curriculum import MASK_FILE, Difficulty, ProblemTries, count_tries, tries_from_json, tries_to_json
 from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import write_atomic
 from protocol.rollout_file.rows import Rollout

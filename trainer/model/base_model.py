@@ -25,16 +25,14 @@ from engines.loading import set_threads
 from environments.base import Environment, InTurns, Problem
 from environments.prompts import prompt_text
 from environments.registry import load_environment
-from protocol.config import ModelConfig
+from protocol.config import AdamWConfig, EnvironmentConfig, ModelConfig, MuonConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import canonical_json, sha256_hex, tagged_hash, words
-from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import explained, file_digests, locked, user_cache, write_atomic, write_folder
 from protocol.models import load_tokenizer, save_byte_tokenizer
-from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig
 from trainer.model.policy import Policy, model_folder
+from trainer.model.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
 from trainer.sft import Conversation, ConversationEncoder, Example, Message, Part, SftLearner
-from trainer.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
 
 
 def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:

@@ -18,7 +18,7 @@ from storage.s3 import Bucket
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepWorkers, unseal, weight_files
 from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare, send
-from trainer.canaries import CanaryPlan
+from trainer.pool.canaries import CanaryPlan
 
 log = logging.getLogger("muster.trainer")
 

@@ -17,12 +17,12 @@ from protocol.rollout_file.rows import Limits, MalformedFile, Rollout, RolloutHe
 from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
-from trainer.advantage import ADVANTAGES, count_signals
-from trainer.batch import Group, GroupSettings, Source, TrainRollout
 from trainer.config import TrainerConfig
-from trainer.metrics import AwaitedFiles
-from trainer.records import Records, file_id
-from trainer.waiting import StallTimeout
+from trainer.data.advantage import ADVANTAGES, count_signals
+from trainer.data.batch import Group, GroupSettings, Source, TrainRollout
+from trainer.data.waiting import StallTimeout
+from trainer.reports.metrics import AwaitedFiles
+from trainer.reports.records import Records, file_id
 
 log = logging.getLogger("muster.trainer")
 OnRead = Callable[[Submission, Sequence[Rollout]], None]
@@ -175,7 +175,7 @@ class FileCollector:
 
     def batch(self, step: int, consumed: Collection[str], bound: Sequence[str] = ()) -> StepFiles | None:
         """Return what policy step `step` is trained on; None while there are too few files; no file at all if the step
-        has to be published without training (`trainer.waiting.StallTimeout`).
+        has to be published without training (`trainer.data.waiting.StallTimeout`).
 
         A step whose files (ids) are `bound` to DiLoCo workers takes these; one that cannot be read any more has no
         groups here. A step that was trained before a kill, but whose checkpoint is gone, takes the files its record

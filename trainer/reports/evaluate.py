@@ -27,11 +27,9 @@ from protocol.api.work import Evaluation, SetResult, SignedEvaluation, sign_eval
 from protocol.config import EvaluationSet, PoolConfig
 from protocol.encoding import Document, parse_json
 from protocol.errors import MusterError, printable
-from protocol.files import write_atomic
+from protocol.files import die_with_parent, write_atomic
 from protocol.identity import PoolId
-from protocol.length_tiers import all_targets
-from protocol.lifetime import die_with_parent
-from protocol.seeds import heldout_noise_key, heldout_problem
+from protocol.seeds import all_targets, heldout_noise_key, heldout_problem
 from runtime.process import EngineConfig
 from runtime.turns import RolloutTask, converse
 from trainer.config import EvaluationProcessConfig

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from protocol.config import WorkConfig
 from protocol.identity import PoolId, WorkId
-from protocol.length_tiers import all_targets, length_tier, targets_of
-from protocol.seeds import Work, assignments
+from protocol.seeds import Work, all_targets, assignments, length_tier, targets_of
 from tests.validator.world import CONFIG
 
 POOLS = "0x" + "22" * 20

@@ -15,9 +15,9 @@ import psutil
 import torch
 
 from protocol.config import WorkConfig
-from trainer.batch import Group, TrainRollout, idle_share, plan_rows
+from trainer.data.batch import Group, TrainRollout, idle_share, plan_rows
 from trainer.learner import Learner
-from trainer.step_metrics import data_sheet_flops
+from trainer.reports.step_metrics import data_sheet_flops
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 

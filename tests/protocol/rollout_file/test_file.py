@@ -21,7 +21,7 @@ from protocol.rollout_file.file import SANDBOX, read, write
 from protocol.rollout_file.reader import SCHEMA
 from protocol.rollout_file.rows import Limits, MalformedFile, RolloutHeader, commit, inclusion
 from tests import openings
-from tests.protocol.rollouts.samples import header
+from tests.protocol.rollout_file.samples import header
 
 
 def table(**columns: Any) -> pa.Table:

@@ -15,10 +15,10 @@ from protocol.errors import MusterError
 from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
-from trainer.metrics import SCALARS, samples
+from trainer.reports.metrics import SCALARS, samples
 
 if TYPE_CHECKING:  # the local network reads these logs without PyTorch
-    from trainer.step_metrics import StepMetrics
+    from trainer.reports.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
 _MEANS = ("reward_mean", "task_reward_mean", "output_length_mean")

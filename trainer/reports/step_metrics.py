@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.advantage import Selection
-from trainer.batch import Group, Source, TrainRollout
+from trainer.data.advantage import Selection
+from trainer.data.batch import Group, Source, TrainRollout
 from trainer.distributed import Ranks
 from trainer.loss import TokenBatch, TokenLoss, k3
 from trainer.model.sharding import Placement

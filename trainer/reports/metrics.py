@@ -26,7 +26,7 @@ from protocol.files import write_atomic
 from trainer.config import MetricsConfig
 
 if TYPE_CHECKING:  # logs are read without PyTorch
-    from trainer.batch import Group
+    from trainer.data.batch import Group
 
 SCALARS = {
     "step": "Policy step that was made",

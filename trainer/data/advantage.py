@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.training import AdvantageName
-from trainer.batch import Group, GroupSettings, TrainRollout
+from protocol.config import AdvantageName
+from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 Rewards = NDArray[np.float64]
 Advantage = Callable[[Rewards], Rewards]

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from protocol.config import AdvantageName
 from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
-from protocol.training import AdvantageName
 
 # A shorter sequence joins a group whose longest it reaches to three quarters, or nearly: a call costs like some tokens.
 _SIMILAR_SHARE, _SIMILAR_SLACK = 0.75, 16

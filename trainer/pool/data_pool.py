@@ -16,15 +16,15 @@ from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError
 from protocol.files import drop_old, write_folder
 from runtime.orchestrator_client import Heartbeats, heartbeat
-from trainer.base_model import base_model
-from trainer.canaries import CanaryPlan
 from trainer.config import TrainerConfig
+from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
+from trainer.model.base_model import base_model
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.publish import StepPublisher
+from trainer.pool.canaries import CanaryPlan
+from trainer.pool.publish import StepPublisher
 from trainer.train import TrainerServices
-from trainer.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
 
 log = logging.getLogger("muster.trainer")
 _CLOSED = ("closing", "settled")
