@@ -17,7 +17,6 @@ from diloco.config import Timeouts
 from diloco.log import Log, LogWriter, begin_log
 from diloco.messages import (
     MAX_REASON,
-    AttemptFailed,
     CommitRecord,
     ContributionRefused,
     ContributionSigned,
@@ -27,7 +26,7 @@ from diloco.messages import (
     Left,
     LogEvent,
     PayloadOpened,
-    PhaseTimedOut,
+    PhaseFailed,
     WorkerMessage,
 )
 from diloco.outer import OuterState, OuterStepError
@@ -273,13 +272,13 @@ class Coordinator:
                 raise
             except MusterError as error:
                 log.warning("outer step %d begins again, an opened payload is gone: %s", self.state.step, error)
-                self._log_writer.add(AttemptFailed(attempt=now.attempt))
+                self._fail(now)
                 return
         after, admitted = self._outcome
         if after is not None:
             self._commit(after, admitted.weights)
         elif now.entering or self._waited() > self.timeouts.window:
-            self._log_writer.add(AttemptFailed(attempt=now.attempt))
+            self._fail(now)
 
     def _judge(self, now: Schedule) -> tuple[OuterState | None, Admitted]:
         """Return what the opened contributions lead to. Raises as `settle`, but for a step that cannot be made."""
@@ -323,4 +322,7 @@ class Coordinator:
             self._open()
         if self._schedule.place == now.place:
             log.warning("time is up for %s", self.waiting_for())
-            self._log_writer.add(PhaseTimedOut.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
+            self._fail(now)
+
+    def _fail(self, now: Schedule) -> None:
+        self._log_writer.add(PhaseFailed(attempt=now.attempt, phase=now.phase.value))

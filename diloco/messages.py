@@ -243,7 +243,6 @@ def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> Worke
 # ---- The coordinator's log
 
 _Members = Annotated[list[Address], Field(max_length=MAX_WORKERS)]
-PhaseName = Literal["collect", "open", "settle"]
 
 
 class MalformedEntry(IntegrityError):
@@ -362,24 +361,18 @@ class PayloadOpened(SignedBody):
     document: Hex64
 
 
-class PhaseTimedOut(SignedBody):
-    """Time is up for phase `phase` of attempt `attempt`."""
-
-    kind: Literal["timeout"] = "timeout"
-    attempt: AttemptNumber
-    phase: PhaseName
-
-
-class AttemptFailed(SignedBody):
-    """Attempt `attempt` made no outer step, because too little of what was opened is admitted."""
+class PhaseFailed(SignedBody):
+    """Phase `phase` of attempt `attempt` is over without all that it waited for: time is up, or too little of what was
+    opened is admitted."""
 
     kind: Literal["failed"] = "failed"
     attempt: AttemptNumber
+    phase: Literal["collect", "open", "settle"]
 
 
 LogEvent = (
     CommitRecord | FilesAssigned | Joined | Left | ContributionSigned | ContributionRefused | FilesUnusable
-    | PayloadOpened | PhaseTimedOut | AttemptFailed
+    | PayloadOpened | PhaseFailed
 )  # fmt: skip
 
 

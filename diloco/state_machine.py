@@ -12,7 +12,6 @@ from enum import Enum
 
 from diloco.config import DilocoRun
 from diloco.messages import (
-    AttemptFailed,
     CommitRecord,
     ContributionRefused,
     ContributionSigned,
@@ -22,7 +21,7 @@ from diloco.messages import (
     Left,
     LogEvent,
     PayloadOpened,
-    PhaseTimedOut,
+    PhaseFailed,
     Strikes,
 )
 from diloco.partition import Partition
@@ -162,12 +161,9 @@ class Schedule:
                 fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
                 new = fits and event.worker not in self.opened
                 return replace(self, opened=self.opened | {event.worker})._advance() if new else self
-            case PhaseTimedOut():
+            case PhaseFailed():
                 due = (event.attempt, event.phase) == (self.attempt, self.phase.value)
-                return self._timed_out() if due else self
-            case AttemptFailed():
-                due = event.attempt == self.attempt and self.phase == Phase.SETTLE
-                return self._next_attempt() if due else self
+                return self._failed() if due else self
             case CommitRecord():
                 due = event.attempt == self.attempt and self.phase == Phase.SETTLE
                 return self._committed(event.digest) if due else self
@@ -244,7 +240,7 @@ class Schedule:
         due = self.phase == Phase.COLLECT and worker in self.members - self.barred
         return self._bar({worker})._without_barred() if due else self
 
-    def _timed_out(self) -> "Schedule":
+    def _failed(self) -> "Schedule":
         if self.phase == Phase.SETTLE:
             return self._next_attempt()
         arrived = frozenset(self.documents) if self.phase == Phase.COLLECT else self.opened

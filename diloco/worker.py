@@ -118,11 +118,6 @@ class Worker:
             return self._train(now)
         return self._offer(self._own, now)
 
-    @property
-    def awaits_files(self) -> bool:
-        """Whether the coordinator has yet to assign the files that the outer step trains on."""
-        return self._log is not None and self._log.schedule.awaits_files
-
     def serve(self, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0) -> None:
         """Take part until `stopping`, or until `steps` outer steps exist (0: without an end), and leave. Raises
         MusterError where the run stalls."""
@@ -163,7 +158,9 @@ class Worker:
 
     def _read_log(self) -> bool:
         """Take the log's next entry, if it is there. While there is work to do, it is looked for rarely."""
-        training = self._own is None and self.address in self.log.schedule.members and not self.awaits_files
+        training = (
+            self._own is None and self.address in self.log.schedule.members and not self.log.schedule.awaits_files
+        )
         if self._at_end and training and not self._log_backoff.due():
             return False
         with self._log_backoff.taking():
@@ -392,7 +389,7 @@ class StallTimer:
     def check(self, worker: "Worker", why: str) -> None:
         """Raise MusterError if the worker has waited too long; `why`: for what."""
         now, place = self._clock(), worker.log.schedule.place
-        if worker.state.step != self._number or worker.awaits_files:
+        if worker.state.step != self._number or worker.log.schedule.awaits_files:
             self._number, self._began, self._moved = worker.state.step, now, now
         if place != self._place:
             self._place, self._moved = place, now

@@ -19,7 +19,7 @@ from diloco.messages import (
     Left,
     LogEntry,
     LogEvent,
-    PhaseTimedOut,
+    PhaseFailed,
     seal_entry,
 )
 from diloco.settle import make_step
@@ -72,7 +72,7 @@ def all_follow(world: DilocoWorld) -> Log:
 
 
 BAD: dict[str, tuple[LogEvent, str]] = {
-    "of another attempt": (PhaseTimedOut(attempt=9, phase="collect"), "changes nothing"),
+    "of another attempt": (PhaseFailed(attempt=9, phase="collect"), "changes nothing"),
     "the same once more": (signed(0), "changes nothing"),
     "of a stranger": (Joined(worker=NAMES[5], message=0, digest="ab" * 32), "is no worker of"),
     "a commit record": (CommitRecord(step=1, digest="ab" * 32), "changes nothing"),

@@ -22,7 +22,7 @@ from diloco.messages import (
     LogEvent,
     MalformedEntry,
     MalformedMessage,
-    PhaseTimedOut,
+    PhaseFailed,
     Strikes,
     WorkerMessage,
     _seal,
@@ -268,7 +268,7 @@ def test_any_other_entry_is_refused(path: tuple[str | int, ...], value: Any, wor
 
 
 def events_of(number: int) -> list[LogEvent]:
-    return [PhaseTimedOut(attempt=attempt, phase="open") for attempt in range(number)]
+    return [PhaseFailed(attempt=attempt, phase="open") for attempt in range(number)]
 
 
 @pytest.mark.parametrize(

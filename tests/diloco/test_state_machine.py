@@ -78,7 +78,7 @@ def opened(worker: str, document: str) -> Any:
 
 
 def timeout(now: Schedule, phase: Phase | None = None) -> Any:
-    return event(m.PhaseTimedOut, attempt=now.attempt, phase=(phase or now.phase).value)
+    return event(m.PhaseFailed, attempt=now.attempt, phase=(phase or now.phase).value)
 
 
 def assigned(step: int, files: Sequence[str] = FILES) -> Any:
@@ -90,7 +90,7 @@ def commit(now: Schedule, digest: str) -> Any:
 
 
 def failed(now: Schedule) -> Any:
-    return event(m.AttemptFailed, attempt=now.attempt)
+    return event(m.PhaseFailed, attempt=now.attempt, phase="settle")
 
 
 def tell(schedule: Schedule, *events: Any) -> Schedule:
@@ -187,7 +187,7 @@ class OuterSteps(RuleBasedStateMachine):
     @rule(data=st.data())
     def repeat_something_old(self, data: st.DataObject) -> None:
         """A commit or a timeout of an earlier attempt, in any order."""
-        old = [one for one in self.log if one.kind in ("commit", "timeout", "failed")]
+        old = [one for one in self.log if one.kind in ("commit", "failed")]
         if old:
             before, one = self.schedule, data.draw(st.sampled_from(old))
             if one.attempt != before.attempt:

@@ -16,7 +16,7 @@ from benchmarks.diloco_faults import LetterTask, signed_twice
 from diloco.config import Timeouts
 from diloco.coordinator import Coordinator
 from diloco.inner import Saving
-from diloco.messages import CommitRecord, PhaseTimedOut
+from diloco.messages import CommitRecord, PhaseFailed
 from diloco.state_machine import Phase, Schedule
 from diloco.transport import Transport
 from diloco.worker import StallTimer, Worker
@@ -397,7 +397,7 @@ def test_a_worker_gives_up_where_nothing_moves_or_no_step_ends(tmp_path: Path) -
     while world.coordinator.log.schedule.awaits_files:
         world.turn()
     worker, limits = world.workers[0], Timeouts.of(world.run)
-    while worker.awaits_files:
+    while worker.log.schedule.awaits_files:
         worker.turn()
     idle = StallTimer(world.run, world.clock)
     idle.check(worker, "others")
@@ -431,9 +431,9 @@ def test_no_change_of_the_wall_clock_ends_a_phase(
         for _ in range(20):
             world.turn()
     assert set(world.coordinator.log.schedule.members) == set(NAMES[:2]), "the other is still waited for"
-    assert not any(isinstance(one, PhaseTimedOut) for one in events(world.coordinator.transport))
+    assert not any(isinstance(one, PhaseFailed) for one in events(world.coordinator.transport))
     seconds[0] += Timeouts.of(run).collect + 1
     world.coordinator.turn()
-    assert any(isinstance(one, PhaseTimedOut) for one in events(world.coordinator.transport))
+    assert any(isinstance(one, PhaseFailed) for one in events(world.coordinator.transport))
     for process in (Coordinator, Worker, StallTimer):
         assert inspect.signature(process).parameters["clock"].default is time.monotonic
