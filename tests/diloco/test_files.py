@@ -235,12 +235,6 @@ def test_a_worker_that_names_other_files_is_refused_with_words(
     assert BAD in now.members | now.waiting, "it may come back"
 
 
-def test_and_counts_where_files_are_not_compared(world: FilesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign_other_files(monkeypatch, ATTACKS["another's"][0])
-    monkeypatch.setattr(Expected, "check", lambda self, made: None)
-    assert attacked(world).counted == NAMES[:3]
-
-
 def test_a_coordinator_that_lets_other_files_count_is_found_out(
     world: FilesWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,13 +13,12 @@ import pytest
 from diloco import worker as worker_module
 from diloco.codec import Origin
 from diloco.config import AdmissionConfig
-from diloco.messages import Contribution, Expected, ShardEntry, Signed, open_contribution, seal_contribution
+from diloco.messages import Contribution, Expected, ShardEntry, Signed, seal_contribution
 from diloco.outer import OuterState
 from diloco.settle import Admitted, Payloads, admit, expected_at, settle
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution
 from diloco.tensors import Tensors
-from diloco.transport import Transport
 from diloco.worker import Worker, make_contribution
 from protocol.encoding import sha256_hex
 from tests.diloco.world import NAMES, DilocoWorld, MemoryBucket, make_run
@@ -162,25 +161,6 @@ def test_and_a_copied_payload_counts_where_payloads_are_not_bound(
 ) -> None:
     monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
     assert not leaves_the_weights(Attack(monkeypatch, what="payload"), tmp_path)
-
-
-def test_and_stale_work_counts_where_its_step_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Expected, "check", lambda expected, made: None)
-    monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
-    assert not leaves_the_weights(Attack(monkeypatch, what="stale"), tmp_path)
-
-
-def test_and_anothers_document_counts_where_its_maker_is_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
-
-    def blind(transport: Transport, document: str, worker: str, expected: Expected) -> Contribution:
-        data = transport._bucket.get(f"contributions/{document}", expected.document_bytes)
-        return open_contribution(data, expected)
-
-    monkeypatch.setattr(Transport, "contribution", blind)
-    assert not leaves_the_weights(Attack(monkeypatch, what="document"), tmp_path)
 
 
 def test_contributions_are_judged_once_in_an_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
