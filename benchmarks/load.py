@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from benchmarks.made_up_chain import TERMS, address
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
 from chain.indexer.records import Terms, pack_work
+from chain.indexer.store import Archive
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
@@ -98,8 +99,9 @@ class TimedPool:
     start: float
     head: int = 10
     _sent: int = 0
+    archive: Archive = field(default_factory=Archive)
 
-    def history(self) -> Iterable[Event]:
+    def history(self, after: int = -1) -> Iterable[Event]:
         owner = address(5000)
         terms = dict(zip((name.rstrip("_") for name in Terms.__annotations__), TERMS, strict=True))
         created = {"owner": owner, "configHash": CONFIG.digest, "terms": terms, "unbonding": 9}

@@ -20,8 +20,7 @@ from protocol.verdict import Code
 CHAIN_ID = 31337
 NODES = 1000
 TERMS = (10, 100, 50, 1000, 10, 100_000, 3, 5, 0, 2, 4, 4, 65536, 100, 10, 10, 20, 10, 10, 10, 10, 0, False, b"\1" * 32)
-PENDING = 40
-"""Files that wait for their outcome."""
+PENDING, DISPUTABLE = 40, 40  # files that wait for their outcome; those after them whose refusal is not final
 
 
 def address(number: int) -> str:
@@ -107,6 +106,11 @@ class MadeUpChain:
     def head(self) -> MadeUpBlock:
         return self.blocks[-1]
 
+    def grown(self, count: int) -> "MadeUpChain":
+        """This chain, once it has `count` blocks more."""
+        self.grow(count)
+        return self
+
     def grow(self, count: int, branch: int = 0) -> None:
         """Mine `count` blocks of a branch."""
         for _ in range(count):
@@ -149,9 +153,17 @@ def _work(
         node = address(10_000 + sequence % nodes)
         yield _log("Pools", "WorkSubmitted", plain=(node, placed, seed, _digest(sequence, seed)))
     for sequence in range(parent.settled, settled):
-        code = Code.ACCEPT if seed[sequence % 32] & 7 else Code.MALFORMED
-        yield _log("Pools", "FileSettled", plain=(1 << 32 | sequence, int(code), 1_000_000))
+        yield _log("Pools", "FileSettled", plain=(1 << 32 | sequence, int(_code(sequence)), 1_000_000))
         yield _log("MusterToken", "Transfer", address(3), address(5000), plain=(10 * _units(sequence),))
+    for sequence in range(max(0, parent.settled - DISPUTABLE), max(0, settled - DISPUTABLE)):
+        if _code(sequence) is Code.MALFORMED:
+            yield _log("Pools", "FileFinalized", plain=(1 << 32 | sequence, int(Code.MALFORMED), 0))
+    if settled > parent.settled:
+        yield _log("Pools", "FeePaid", 1, address(5001), plain=(300, 0))
+
+
+def _code(sequence: int) -> Code:
+    return Code.MALFORMED if sequence % 8 == 5 else Code.ACCEPT
 
 
 def _units(sequence: int) -> int:

@@ -43,8 +43,7 @@ SUITE = (
     "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeChallenges",
 )  # fmt: skip
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")
-"""In the order of their deployment."""
+CONTRACTS = (*SUITE, "Timelock", "DilocoRuns")  # In the order of their deployment
 FOLLOWED = (*SUITE, "Timelock")
 """Whose events every process keeps. Anybody may emit many of a DiLoCo run's, and no pool depends on them."""
 

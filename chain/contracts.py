@@ -1,27 +1,29 @@
 """Typed calls and views of the suite's contracts: one class per contract.
 
-Methods that change a contract return a `ContractCall`, which can be simulated, priced and sent; views read at once.
+What changes a contract returns a `ContractCall`, which can be simulated, priced and sent; views read at once. A
+function whose arguments go to the contract as they are is one line: `pause_pool = Sends[[int], Receipt]()`.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from chain import abi
 from chain.client import ChainClient, View
 from chain.deployment import Deployment
 from chain.errors import ContractError
-from chain.indexer.logs import Event, decode_logs
-from chain.indexer.records import CaseOutcome, Proposal, Submission, Terms, pack_work
+from chain.indexer.logs import Event, accepted, decode_logs
+from chain.indexer.records import Proposal, Submission, Terms, pack_work
 from chain.transactions import Call, Receipt
 from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.work import UploadReceipt
 from protocol.encoding import encode_words, keccak
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, IntegrityError
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -60,14 +62,16 @@ class Contract:
         self.address = deployment.address(self.name)
         self.abi = abi.load(self.name)
 
-    def call(self, function: str, *args: Any) -> ContractCall[Receipt]:
-        """Prepare a call of any function by its name in the ABI."""
+    def call(self, function: str, *args: Any, result: str = "") -> ContractCall[Any]:
+        """Prepare a call of any function by its name in the ABI. Sending it returns the receipt, or the number that
+        `result` names, such as `PoolCreated.pool`: an event and its argument."""
         data, label = self.abi[function].encode(*args), f"{self.name}.{function}"
-        return ContractCall(self.address, data, label, client=self.client, result=lambda receipt: receipt)
+        event, _, argument = result.partition(".")
 
-    def _returning(self, call: ContractCall[Any], event: str, argument: str) -> ContractCall[int]:
-        """The call, whose result is a number in the event that it emits."""
-        return replace(call, result=lambda receipt: int(self.event(receipt, event).args[argument]))
+        def read(receipt: Receipt) -> Any:
+            return int(self.event(receipt, event).args[argument]) if result else receipt
+
+        return ContractCall(self.address, data, label, client=self.client, result=read)
 
     def view(self, function: str, *args: Any) -> View:
         return View(self.address, self.abi[function], args)
@@ -78,7 +82,7 @@ class Contract:
     def event(self, receipt: Receipt, name: str) -> Event:
         """Return the first event `name` of this contract in a receipt."""
         for event in decode_logs(receipt.logs, self.deployment):
-            if event.key == (self.name, name):
+            if (event.contract, event.name) == (self.name, name):
                 return event
         raise ConfigError(f"{receipt.tx_hash} did not emit {name}", "check the deployment file")
 
@@ -87,37 +91,68 @@ class Contract:
         at = signing.Domain(domain, "1", self.deployment.chain_id, self.address)
         return signing.sign(account, signing.digest(at, struct, *values))
 
+    def taking(self, base_units: int, function: str, *args: Any, result: str = "") -> ContractCall[Any]:
+        """Prepare a call in which this contract takes `base_units` of the caller's, by allowance."""
+        approval = partial(Token(self.client, self.deployment).approval, self.address)
+        return replace(self.call(function, *args, result=result), base_units=base_units, approval=approval)
 
-def record(kind: type[R], values: dict[str, Any], **extra: Any) -> R:
-    """Build a dataclass from a struct's members, camelCase to snake_case; members that it lacks are dropped."""
-    named = {re.sub(r"(?<!^)([A-Z])", lambda m: "_" + m[1].lower(), k): v for k, v in values.items()} | extra
-    wanted = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in named.items() if k in wanted})
+
+class _Named:
+    """A function of the ABI whose name is the attribute's, in camel case."""
+
+    function = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.function = re.sub("_(.)", lambda match: match[1].upper(), name)
+
+
+class Sends(_Named, Generic[P, R]):
+    """A function that changes the contract. Sending it returns a receipt, or a number: see `Contract.call`."""
+
+    def __init__(self, result: str = "") -> None:
+        self._result = result
+
+    def __get__(self, contract: Contract, owner: type) -> Callable[P, ContractCall[R]]:
+        def prepare(*args: P.args, **named: P.kwargs) -> ContractCall[R]:
+            return contract.call(self.function, *args, result=self._result)
+
+        return prepare
+
+
+class Reads(_Named, Generic[P, R]):
+    """A view; `convert` makes its answer what is returned."""
+
+    def __init__(self, convert: Callable[[Any], R] = lambda answer: cast(R, answer)) -> None:
+        self._convert = convert
+
+    def __get__(self, contract: Contract, owner: type) -> Callable[P, R]:
+        def read(*args: P.args, **named: P.kwargs) -> R:
+            return self._convert(contract.read(self.function, *args))
+
+        return read
+
+
+def record(kind: type[R]) -> Callable[[dict[str, Any]], R]:
+    """Return what builds a dataclass from a struct's members, camelCase to snake_case, dropping those that it lacks."""
+
+    def build(values: dict[str, Any]) -> R:
+        named = {re.sub(r"(?<!^)([A-Z])", lambda m: "_" + m[1].lower(), k): v for k, v in values.items()}
+        return kind(**{one.name: named[one.name] for one in fields(kind)})  # type: ignore[arg-type]
+
+    return build
 
 
 # ---- The token, and governance's parameters
-
-
-Permit = tuple[int, int, bytes, bytes]
-"""An ERC-2612 permit: deadline, v, r, s."""
 
 
 class Token(Contract):
     """Amounts are base units."""
 
     name = "MusterToken"
-
-    def balance_of(self, owner: str) -> int:
-        return int(self.read("balanceOf", owner))
-
-    def mint(self, to: str, base_units: int) -> ContractCall[Receipt]:
-        return self.call("mint", to, base_units)
-
-    def transfer(self, to: str, base_units: int) -> ContractCall[Receipt]:
-        return self.call("transfer", to, base_units)
-
-    def approve(self, spender: str, base_units: int) -> ContractCall[Receipt]:
-        return self.call("approve", spender, base_units)
+    balance_of = Reads[[str], int]()
+    mint = Sends[[str, int], Receipt]()
+    transfer = Sends[[str, int], Receipt]()
+    approve = Sends[[str, int], Receipt]()
 
     def approval(self, spender: str, base_units: int) -> ContractCall[Receipt] | None:
         """Return what the client's account has to approve so that `spender` may take `base_units`; None if it may
@@ -125,56 +160,27 @@ class Token(Contract):
         allowed = int(self.read("allowance", self.client.address, spender))
         return None if allowed >= base_units else self.approve(spender, base_units)
 
-    def sign_permit(self, owner: LocalAccount, spender: str, base_units: int, deadline: int) -> Permit:
-        """Sign the owner's permit for `spender` to take `base_units` until `deadline`."""
-        struct = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
-        nonce = self.read("nonces", owner.address)
-        values = owner.address, spender, base_units, nonce, deadline
-        signature = self.signed(owner, self.read("name"), struct, *values)
-        return deadline, signature[64], signature[:32], signature[32:64]
-
-
-class TokenTaker(Contract):
-    """A contract that takes tokens from its callers, by allowance."""
-
-    def __init__(self, client: ChainClient, deployment: Deployment) -> None:
-        super().__init__(client, deployment)
-        self._token = Token(client, deployment)
-
-    def _taking(self, base_units: int, function: str, *args: Any) -> ContractCall[Receipt]:
-        """A call in which this contract takes `base_units`."""
-        approval = partial(self._token.approval, self.address)
-        return replace(self.call(function, *args), base_units=base_units, approval=approval)
-
 
 class Params(Contract):
-    """Penalties (base units, shares in 1/10000) and bounds."""
+    """Penalties (base units, shares in 1/10000) and bounds.
+
+    `block_seconds`: between blocks, an upper estimate; `unbonding`: seconds that a validator's bond stays locked after
+    leaving; `check_terms`: those that the stake of a pool with these terms does. Raises ContractError `BadTerms`."""
 
     name = "Params"
+    block_seconds = Reads[[], int]()
+    unbonding = Reads[[], int]()
+    check_terms = Reads[[tuple[object, ...]], int]()
 
     def values(self, time: int | None = None) -> dict[str, int]:
         """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
         return dict(self.read("values") if time is None else self.read("valuesAt", time))
-
-    def block_seconds(self) -> int:
-        """Return the seconds between blocks, an upper estimate."""
-        return int(self.read("blockSeconds"))
-
-    def unbonding(self) -> int:
-        """Return how many seconds a validator's bond stays locked after leaving."""
-        return int(self.read("unbonding"))
-
-    def unbonding_of(self, terms: tuple[object, ...]) -> int:
-        """Return how many seconds the stake of a pool with these terms stays locked. Raises ContractError
-        `BadTerms`."""
-        return int(self.read("checkTerms", terms))
 
 
 # ---- Operators' stake and validators' seats
 
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
-
 DRAW_REACH = 3
 """Epochs after its own in which a seed can still be drawn with, and so after leaving in which a seat can be drawn."""
 
@@ -202,10 +208,13 @@ class SeatView:
     frozen: int
 
 
-class Stakes(TokenTaker):
-    """Called by operators."""
+class Stakes(Contract):
+    """Called by operators. `withdraw` takes unlocked stake (base units) of a node back."""
 
     name = "Stakes"
+    withdraw = Sends[[str, int], Receipt]()
+    withdrawable = Reads[[str], int]()
+    node_of = Reads[[str], NodeView](record(NodeView))
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
         """Sign the node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
@@ -213,77 +222,36 @@ class Stakes(TokenTaker):
 
     def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
         """Register `node` under the caller with `amount` base units at stake."""
-        return self._taking(amount, "registerNode", node, amount, expiry, consent)
-
-    def register_node_with_permit(
-        self, node: str, amount: int, expiry: int, consent: bytes, permit: Permit
-    ) -> ContractCall[Receipt]:
-        """Register a node with a permit in place of an approval."""
-        call = self.call("registerNodeWithPermit", node, amount, expiry, consent, permit)
-        return replace(call, base_units=amount)
+        return self.taking(amount, "registerNode", node, amount, expiry, consent)
 
     def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
         """Add `amount` base units; follow with `pools.refresh` to raise the limit in the node's pool."""
-        return self._taking(amount, "deposit", node, amount)
-
-    def withdraw(self, node: str, amount: int) -> ContractCall[Receipt]:
-        """Take `amount` base units of unlocked stake back."""
-        return self.call("withdraw", node, amount)
-
-    def node_of(self, node: str) -> NodeView:
-        return record(NodeView, self.read("nodeOf", node))
-
-    def withdrawable(self, node: str) -> int:
-        return int(self.read("withdrawable", node))
+        return self.taking(amount, "deposit", node, amount)
 
 
-class Seats(TokenTaker):
-    """Called by validators' owners."""
+class Seats(Contract):
+    """Called by validators' owners. `opt_in` and `opt_out` name a seat and a validator group, and hold from the next
+    epoch on; what is drawn from earlier epochs stays a duty. A seat leaves, unbonds, and then takes its bond back."""
 
     name = "Seats"
+    opt_in = Sends[[int, int], Receipt]()
+    opt_out = Sends[[int, int], Receipt]()
+    set_voter = Sends[[int, str], Receipt]()
+    leave_seat = Sends[[int], Receipt]()
+    unbond_seat = Sends[[int], Receipt]()
+    withdraw_seat = Sends[[int], Receipt]()
+    seat_of = Reads[[int], SeatView](record(SeatView))
+    bond = Reads[[], int]()
+    epoch_blocks = Reads[[], int]()
+    current_epoch = Reads[[], int]()
 
     def open_seat(self, voter: str, groups: Sequence[int]) -> ContractCall[int]:
         """Bond one seat for the hot key `voter`; returns its number. Drawable for `groups` from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", voter, list(groups))
-        return self._returning(call, "SeatOpened", "seat")
-
-    def opt_in(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
-        """Judge the pools of one class more, from the next epoch on."""
-        return self.call("optIn", seat, validator_group)
-
-    def opt_out(self, seat: int, validator_group: int) -> ContractCall[Receipt]:
-        """Judge them no more; what is drawn from earlier epochs stays a duty."""
-        return self.call("optOut", seat, validator_group)
-
-    def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
-        return self.call("setVoter", seat, voter)
+        return self.taking(self.bond(), "openSeat", voter, list(groups), result="SeatOpened.seat")
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
-        return self._taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
-
-    def leave_seat(self, seat: int) -> ContractCall[Receipt]:
-        return self.call("leaveSeat", seat)
-
-    def unbond_seat(self, seat: int) -> ContractCall[Receipt]:
-        """Start the unbonding period of a seat that has left."""
-        return self.call("unbondSeat", seat)
-
-    def withdraw_seat(self, seat: int) -> ContractCall[Receipt]:
-        """Take the bond back after the unbonding period."""
-        return self.call("withdrawSeat", seat)
-
-    def seat_of(self, seat: int) -> SeatView:
-        return record(SeatView, self.read("seatOf", seat))
-
-    def bond(self) -> int:
-        return int(self.read("bond"))
-
-    def epoch_blocks(self) -> int:
-        return int(self.read("epochBlocks"))
-
-    def current_epoch(self) -> int:
-        return int(self.read("currentEpoch"))
+        return self.taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
 
 
 # ---- Pools
@@ -326,26 +294,40 @@ class PoolView:
     settle_at: int
 
 
-class Pools(TokenTaker):
-    """Called by pool owners, operators, nodes and keepers."""
+class Pools(Contract):
+    """Called by pool owners, operators, nodes and keepers.
+
+    `settle_pool`, after the last window, returns the base units sent to the owner. `refresh` recomputes a member's
+    limit after its stake grew. `announce_mirror`: where else the file of the node's own submission is served.
+    `review_seats` lets an understaffed pool take work once its group has the seats, or the reverse.
+    """
 
     name = "Pools"
-
-    # ---- Owner
+    pause_pool = Sends[[int], Receipt]()
+    resume_pool = Sends[[int], Receipt]()
+    close_pool = Sends[[int], Receipt]()
+    settle_pool = Sends[[int], int]("LeftoverTaken.amount")
+    remove_node = Sends[[int, str], Receipt]()
+    join = Sends[[int, str], Receipt]()
+    join_with_invite = Sends[[int, str, int, bytes], Receipt]()
+    leave_pool = Sends[[int, str], Receipt]()
+    refresh = Sends[[int, str], Receipt]()
+    announce_mirror = Sends[[int, int, str], Receipt]()
+    review_seats = Sends[[int], Receipt]()
+    pool_of = Reads[[int], PoolView](record(PoolView))
+    pool_count = Reads[[], int]()
 
     def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
         """Create an open pool and escrow `budget` base units; returns its number."""
-        call = self._taking(budget, "createPool", terms.as_tuple(), budget)
-        return self._returning(call, "PoolCreated", "pool")
+        return self.taking(budget, "createPool", terms.as_tuple(), budget, result="PoolCreated.pool")
 
     def fund(self, pool: int, amount: int) -> ContractCall[Receipt]:
         """Add `amount` base units to the budget."""
-        return self._taking(amount, "fund", pool, amount)
+        return self.taking(amount, "fund", pool, amount)
 
     def publish_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> ContractCall[int]:
         """Publish the next step; returns the block whose hash seeds it."""
-        call = self.call("publishStep", pool, step, manifest, canary_root)
-        return self._returning(call, "StepPublished", "seedBlock")
+        return self.call("publishStep", pool, step, manifest, canary_root, result="StepPublished.seedBlock")
 
     def ensure_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> int:
         """Publish the next step, or find that it just was (by this owner, before a crash); returns its seed block."""
@@ -357,44 +339,11 @@ class Pools(TokenTaker):
                 raise
             return view.seed_block
 
-    def pause_pool(self, pool: int) -> ContractCall[Receipt]:
-        return self.call("pausePool", pool)
-
-    def resume_pool(self, pool: int) -> ContractCall[Receipt]:
-        return self.call("resumePool", pool)
-
-    def close_pool(self, pool: int) -> ContractCall[Receipt]:
-        return self.call("closePool", pool)
-
-    def settle_pool(self, pool: int) -> ContractCall[int]:
-        """After the last window: returns the leftover base units sent to the owner."""
-        return self._returning(self.call("settlePool", pool), "LeftoverTaken", "amount")
-
-    def remove_node(self, pool: int, node: str) -> ContractCall[Receipt]:
-        return self.call("removeNode", pool, node)
-
-    # ---- Operator
-
-    def join(self, pool: int, node: str) -> ContractCall[Receipt]:
-        return self.call("join", pool, node)
-
-    def join_with_invite(self, pool: int, node: str, expiry: int, invite: bytes) -> ContractCall[Receipt]:
-        return self.call("joinWithInvite", pool, node, expiry, invite)
-
-    def leave_pool(self, pool: int, node: str) -> ContractCall[Receipt]:
-        return self.call("leavePool", pool, node)
-
-    def refresh(self, pool: int, node: str) -> ContractCall[Receipt]:
-        """Recompute a member's limit after its stake grew."""
-        return self.call("refresh", pool, node)
-
     def claim(self, submission: Submission) -> ContractCall[int]:
         """Pay everything of the submission's node that vested up to it (choose it with `State.claim_hint`); returns
         base units paid to the operator."""
-        call = self.call("claim", submission.pool, submission.node, submission.sequence, submission.inner)
-        return self._returning(call, "Claimed", "amount")
-
-    # ---- Node
+        named = submission.pool, submission.node, submission.sequence, submission.inner
+        return self.call("claim", *named, result="Claimed.amount")
 
     def submit(
         self, pool: int, step: int, counter: int, work: WorkItem, upload: UploadReceipt | None = None
@@ -406,38 +355,17 @@ class Pools(TokenTaker):
             return Submitted(int(self.event(receipt, "WorkSubmitted").args["placed"]) >> 96 & 0xFFFFFFFF, receipt)
 
         function, more = ("submitWithReceipt", [upload.on_chain]) if upload else ("submit", [])
-        call: ContractCall[Any] = self.call(function, work.as_tuple(pool, step, counter), *more)
-        return replace(call, result=landed)
-
-    def announce_mirror(self, pool: int, sequence: int, url: str) -> ContractCall[Receipt]:
-        """Say where else the file of the node's own submission is served."""
-        return self.call("announceMirror", pool, sequence, url)
-
-    # ---- Keeper
-
-    def review_seats(self, pool: int) -> ContractCall[Receipt]:
-        """Let an understaffed pool take work once its class has the seats, or the reverse."""
-        return self.call("reviewSeats", pool)
+        return replace(self.call(function, work.as_tuple(pool, step, counter), *more), result=landed)
 
     def finalize(self, submission: Submission) -> ContractCall[Receipt]:
         """After the challenge window of a file that was not accepted."""
         return self.call("finalize", submission.pool, submission.sequence, submission.file_ref)
 
-    # ---- Views
-
-    def pool_of(self, pool: int) -> PoolView:
-        return record(PoolView, self.read("poolOf", pool))
-
-    def pool_count(self) -> int:
-        return int(self.read("poolCount"))
-
 
 # ---- Committees and juries
 
 
-Place = tuple[int, ...]
-"""Where votes are cast: (pool, lane, round) at Court, (trial,) at Juries."""
-_NOT_YET = frozenset({"SeedNotMined", "NoSuchLane", "NoSuchTrial"})
+Place = tuple[int, ...]  # Where votes are cast: (pool, lane, round) at Court, (trial,) at Juries
 
 
 @dataclass(frozen=True)
@@ -453,14 +381,14 @@ class BallotContract(Contract):
     """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
 
     committee_view = ""
-    close_function, closed_event = "", ""
+    close_function, paid = "", ""
 
     def committee_of(self, place: Place) -> Committee | None:
         """Committee or jury, drawn or not; None while its seed block is not mined."""
         try:
             seats, voters, seed, _ = self.read(self.committee_view, *place)
         except ContractError as error:
-            if error.name in _NOT_YET:
+            if error.name in ("SeedNotMined", "NoSuchLane", "NoSuchTrial"):
                 return None
             raise
         return Committee(tuple(seats), tuple(voters), seed)
@@ -486,38 +414,26 @@ class BallotContract(Contract):
 
     def close(self, place: Place, member: int) -> ContractCall[int]:
         """Pay one member once nothing can change any more; returns the base units its seat's owner got."""
-        return self._returning(self.call(self.close_function, *place, member), self.closed_event, "paid")
+        return self.call(self.close_function, *place, member, result=self.paid)
 
 
 class Court(BallotContract):
-    """Called by validators' voting keys and keepers."""
+    """Called by validators' voting keys and keepers, and by pools' owners: `set_service` names the key that attests
+    uploads and signs receipts, `announce_service` the URL of the pool's service. `attest` (pool, lane, places): as the
+    service, that the files of these places (bit p for place p) are in the pool's storage."""
 
     name = "Court"
     committee_view = "committeeOf"
-    close_function, closed_event = "closeMember", "MemberClosed"
-
-    def set_service(self, pool: int, service: str) -> ContractCall[Receipt]:
-        """Name the key that attests uploads and signs receipts; the pool's owner."""
-        return self.call("setService", pool, service)
-
-    def announce_service(self, pool: int, url: str) -> ContractCall[Receipt]:
-        """Say where the pool's service answers; the pool's owner."""
-        return self.call("announceService", pool, url)
-
-    def staffed(self, pool: int) -> bool:
-        """Return whether the pool's class has enough seats in this epoch."""
-        return bool(self.read("staffed", pool))
-
-    def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
-        """Attest, as the service, that these files (bit p for place p) are in the pool's storage."""
-        return self.call("attest", pool, lane, places)
+    close_function, paid = "closeMember", "MemberClosed.paid"
+    set_service = Sends[[int, str], Receipt]()
+    announce_service = Sends[[int, str], Receipt]()
+    attest = Sends[[int, int, int], Receipt]()
+    staffed = Reads[[int], bool]()
+    terms_of = Reads[[int], Terms](Terms.of)
 
     def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
         """Anybody: the same for one file, by its receipt."""
         return self.call("attestByReceipt", file.pool, file.sequence, file.file_data, receipt.on_chain)
-
-    def terms_of(self, pool: int) -> Terms:
-        return Terms.of(self.read("termsOf", pool))
 
     def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """See BallotContract; a committee's needs no salt."""
@@ -539,14 +455,12 @@ class Court(BallotContract):
 
 
 class Juries(BallotContract):
-    """Called by jurors' voting keys and keepers."""
+    """Called by jurors' voting keys and keepers. `draw` names a trial."""
 
     name = "Juries"
     committee_view = "juryOf"
-    close_function, closed_event = "closeJuror", "JurorClosed"
-
-    def draw(self, trial: int) -> ContractCall[Receipt]:
-        return self.call("draw", trial)
+    close_function, paid = "closeJuror", "JurorClosed.paid"
+    draw = Sends[[int], Receipt]()
 
 
 # ---- Disputes, appeals and canaries
@@ -555,7 +469,7 @@ class Juries(BallotContract):
 CANARY_CONSENT = "DecoyConsent(bytes32 leaf)"
 
 
-class Appeals(TokenTaker):
+class Appeals(Contract):
     """Called by anyone who disagrees with an outcome."""
 
     name = "Appeals"
@@ -563,8 +477,8 @@ class Appeals(TokenTaker):
     def dispute(self, submission: Submission) -> ContractCall[int]:
         """Dispute the committee's outcome before `final_time`; returns the jury's trial number."""
         deposit = int(self.read("depositOf", submission.pool, 0))
-        call = self._taking(deposit, "dispute", submission.pool, submission.sequence, submission.file_data)
-        return self._returning(call, "Disputed", "trial")
+        named = submission.pool, submission.sequence, submission.file_data
+        return self.taking(deposit, "dispute", *named, result="Disputed.trial")
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: record the first verdict, or resolve for good."""
@@ -588,7 +502,7 @@ class FailingRollout:
     proof: Sequence[bytes]
 
 
-class Canaries(TokenTaker):
+class Canaries(Contract):
     """Called by pool owners, for files whose nodes' keys they have."""
 
     name = "Canaries"
@@ -604,24 +518,22 @@ class Canaries(TokenTaker):
         """Open a canary after settlement, within its challenge window, as the pool's owner. `decoy`: the key of the
         file's node, which consents. `reason`: the reject code that an honest check gives. The deposit (accused bonds
         and jury fees) comes back if the opening stands."""
-        params = Params(self.client, self.deployment).values()
-        terms = Court(self.client, self.deployment).terms_of(submission.pool)
+        pool, params = submission.pool, Params(self.client, self.deployment).values()
+        terms = Court(self.client, self.deployment).terms_of(pool)
+        leaf = self.leaf(planted.salt, pool, submission.step, submission.node, submission.counter)
+        consent = self.signed(decoy, "muster-canaries", CANARY_CONSENT, leaf)
         # The jurors of a dispute that the opening ends are paid, too.
         fees = terms.jury + terms.appealJury if submission.disputed else 0
-        return self._taking(
+        return self.taking(
             terms.committee * params["canarySlash"] + (terms.jury + fees) * terms.juryFee,
             "open",
-            submission.pool,
+            pool,
             submission.sequence,
             submission.file_data,
-            (planted.salt, list(planted.proof), self._consent(submission, planted, decoy)),
+            (planted.salt, list(planted.proof), consent),
             (rollout.row, rollout.row_hash, list(rollout.proof)),
             int(reason),
         )
-
-    def _consent(self, submission: Submission, planted: Planted, decoy: LocalAccount) -> bytes:
-        at = submission.pool, submission.step, submission.node, submission.counter
-        return self.signed(decoy, "muster-canaries", CANARY_CONSENT, self.leaf(planted.salt, *at))
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""
@@ -631,40 +543,21 @@ class Canaries(TokenTaker):
 # ---- Node challenges
 
 
-MOST_FILES = 256
-"""NodeChallenges.MAX_FILES."""
+MOST_FILES = 256  # NodeChallenges.MAX_FILES
 
 
-@dataclass(frozen=True)
-class NodeChallengeView:
-    """INodeChallenges.NodeChallenge; `bond` in base units. `outcome` is NONE for a number that no challenge has."""
-
-    pool: int
-    node: str
-    accuser: str
-    bond: int
-    trial: int
-    outcome: CaseOutcome
-    opened_at: int
-
-
-class NodeChallenges(TokenTaker):
-    """Called by whoever accuses, and by keepers."""
+class NodeChallenges(Contract):
+    """Called by whoever accuses, and by keepers: `conclude` ends a challenge, or has its jury replaced."""
 
     name = "NodeChallenges"
+    conclude = Sends[[int], Receipt]()
 
     def open(self, files: Sequence[Submission], evidence: bytes) -> ContractCall[int]:
         """Accuse a node by some of its files, in their order: all of one pool, accepted and final. Takes the bond;
         returns the challenge's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
         pool, node = files[0].pool, files[0].node
-        inners = [file.inner for file in files]
-        sequences, bond = [file.sequence for file in files], self.bond(pool, len(files))
-        call = self._taking(bond, "open", pool, node, sequences, inners, evidence)
-        return self._returning(call, "ChallengeOpened", "challenge")
-
-    def conclude(self, challenge: int) -> ContractCall[Receipt]:
-        """Keeper: once its jury is done, end a challenge or have its jury replaced."""
-        return self.call("conclude", challenge)
+        named = [file.sequence for file in files], [file.inner for file in files], evidence
+        return self.taking(self.bond(pool, len(files)), "open", pool, node, *named, result="ChallengeOpened.challenge")
 
     def bond(self, pool: int, files: int) -> int:
         """Return the bond of a challenge that names so many files, 1 to MOST_FILES, in base units."""
@@ -673,10 +566,6 @@ class NodeChallenges(TokenTaker):
     def tried(self, pool: int, sequences: Sequence[int]) -> int:
         """Return the challenge over exactly these files that is open or was decided; 0 if there is none."""
         return int(self.read("triedIn", pool, list(sequences)))
-
-    def challenge_of(self, challenge: int) -> NodeChallengeView:
-        values = self.read("challengeOf", challenge)
-        return record(NodeChallengeView, values | {"outcome": CaseOutcome(values["outcome"])})
 
 
 # ---- The timelock that owns the parameters
@@ -705,3 +594,85 @@ class Timelock(Contract):
             return self.call("execute", call.target, call.value, call.data, proposal.predecessor, proposal.salt)
         columns = ([getattr(call, name) for call in proposal.calls] for name in ("target", "value", "data"))
         return self.call("executeBatch", *columns, proposal.predecessor, proposal.salt)
+
+
+# ---- DiLoCo runs
+
+
+WEIGHT_ONE = 10**9  # weights are recorded in billionths, rounded down
+
+
+@dataclass(frozen=True)
+class RunView:
+    """IDilocoRuns.Run: SHA-256 of the run's document, digest of its first outer state, and how many outer steps are
+    recorded. `coordinator` is the zero address for a number that no run has."""
+
+    document: bytes
+    start: bytes
+    coordinator: str
+    steps: int
+
+    @property
+    def exists(self) -> bool:
+        return int(self.coordinator, 16) != 0
+
+
+@dataclass(frozen=True)
+class RecordedContribution:
+    """`document`: SHA-256 (hex) of the signed contribution; `weight`: its factor in 1/`WEIGHT_ONE`, 0 if excluded."""
+
+    worker: str
+    document: str
+    weight: int
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """Outer step `step`, which led to the state of digest `state` (hex). Its commit record is entry `number` of the
+    log, whose stored bytes have the SHA-256 `entry` (hex). Contributions ascend by worker."""
+
+    step: int
+    state: str
+    number: int
+    entry: str
+    contributions: tuple[RecordedContribution, ...]
+
+
+class DilocoRuns(Contract):
+    """One record per outer step of a DiLoCo run. `open` (document, start) makes the sender a run's coordinator and
+    returns its number; `opened` is the newest run's, 0 if there is none."""
+
+    name = "DilocoRuns"
+    open = Sends[[bytes, bytes], int]("RunOpened.run")
+    opened = Reads[[], int]()
+    run_of = Reads[[int], RunView](record(RunView))
+
+    def record(self, run: int, made: StepRecord) -> ContractCall[Receipt]:
+        """Record an outer step, as the coordinator."""
+        contributions = [(one.worker, one.weight, bytes.fromhex(one.document)) for one in made.contributions]
+        state, entry = bytes.fromhex(made.state), bytes.fromhex(made.entry)
+        call = self.call("record", run, made.step, state, made.number, entry, contributions)
+        # On top of what is not mined yet: a record whose answer was lost is not paid for twice.
+        return replace(call, pending=True)
+
+    def recorded(self, run: int, step: int) -> StepRecord | None:
+        """Return what is recorded of a step, None if nothing is.
+
+        Raises UnreachableError; IntegrityError where the endpoint lacks the event of a record that it has."""
+        number = int(self.read("blockOf", run, step))
+        block = self.client.block(number) if number else None
+        if not number:
+            return None
+        if block is None:
+            raise IntegrityError(f"the chain's endpoint lacks block {number}", "ask another endpoint")
+        query = {"address": self.address, "fromBlock": hex(number), "toBlock": hex(number)}
+        logs = accepted(self.client.batch([("eth_getLogs", [query])])[0], number, number, block.hash)
+        for event in decode_logs(logs, self.deployment):
+            a = event.args
+            if event.name == "StepRecorded" and (a["run"], a["step"]) == (run, step):
+                contributions = tuple(
+                    RecordedContribution(one["worker"], one["document"].hex(), one["weight"])
+                    for one in a["contributions"]
+                )
+                return StepRecord(a["step"], a["state"].hex(), a["number"], a["entry"].hex(), contributions)
+        raise IntegrityError(f"block {number} lacks the record of outer step {step}", "ask another endpoint")

@@ -14,7 +14,6 @@ import rlp  # type: ignore[import-untyped]
 from eth_utils.address import to_canonical_address, to_checksum_address
 
 from chain import abi
-from chain.abi import artifacts_folder
 from chain.client import ChainClient
 from chain.deployment import Deployment, NetworkConfig, Placed, TokenInfo, known_rpc
 from chain.rpc import number
@@ -24,67 +23,73 @@ from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.waits import wait_for
 
+log = logging.getLogger("muster.deploy")
+DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 
-class Artifact:
-    """One compiled contract."""
 
-    def __init__(self, contract: str, document: dict[str, Any]) -> None:
-        self.contract = contract
-        self._document = document
-        self.bytecode = bytes.fromhex(document["bytecode"]["object"].removeprefix("0x"))
-        self.runtime_size = len(document["deployedBytecode"]["object"].removeprefix("0x")) // 2
+# ---- Compiled contracts
+
+
+def artifact(contract: str) -> dict[str, Any]:
+    """Return what the compiler left of a contract. Raises ConfigError when it is not built, or built from other sources
+    than its committed ABI."""
+    path = abi.artifacts_folder() / f"{contract}.sol" / f"{contract}.json"
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        built, known = abi.parse(contract, document["abi"]), abi.load(contract)
+    except OSError:
+        raise ConfigError(f"{contract} is not compiled ({path} is missing)", "run make contracts") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path} is damaged", "delete contracts/out and run make contracts") from None
+    if set(built.events) != set(known.events) or set(built.functions) != set(known.functions):
+        raise ConfigError(f"the build of {contract} differs from its committed ABI", "run make contracts")
+    return document
+
+
+def explorer_input(contract: str, arguments: bytes) -> dict[str, Any]:
+    """Return what an explorer verifies a contract by: the compiler's standard JSON input with literal sources, the
+    compiler version, the name and the constructor arguments. Raises ConfigError when the build lacks its sources."""
+    metadata = artifact(contract)["metadata"]
+    try:
+        sources = {name: {"content": entry["content"]} for name, entry in metadata["sources"].items()}
+    except KeyError:
+        raise ConfigError(f"{contract} was compiled without its sources", "run make contracts") from None
+    settings = {k: v for k, v in metadata["settings"].items() if k != "compilationTarget"}
+    settings["outputSelection"] = {"*": {"*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]}}
+    ((source, name),) = metadata["settings"]["compilationTarget"].items()
+    return {
+        "compiler": "v" + metadata["compiler"]["version"],
+        "contract": f"{source}:{name}",
+        "constructor_arguments": arguments.hex(),
+        "standard_json_input": {"language": "Solidity", "sources": sources, "settings": settings},
+    }
+
+
+@dataclass(frozen=True)
+class Creation:
+    """One contract to be created: `exists` when its address holds code already. `gas`: enough for call data, init code,
+    stored code, and the constructor's own writes."""
+
+    contract: str
+    address: str
+    nonce: int
+    init_code: bytes = field(repr=False)
+    arguments: bytes = field(repr=False)
+    gas: int
+    exists: bool
 
     @classmethod
-    def load(cls, contract: str) -> "Artifact":
-        """Raises ConfigError when it is not built, or built from other sources than its committed ABI."""
-        path = artifacts_folder() / f"{contract}.sol" / f"{contract}.json"
-        try:
-            document = json.loads(path.read_bytes())
-            artifact = cls(contract, document)
-        except OSError:
-            raise ConfigError(f"{contract} is not compiled ({path} is missing)", "run make contracts") from None
-        except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{path} is damaged", "delete contracts/out and run make contracts") from None
-        built = abi.parse(contract, document["abi"])
-        known = abi.load(contract)
-        if set(built.events) != set(known.events) or set(built.functions) != set(known.functions):
-            raise ConfigError(f"the build of {contract} differs from its committed ABI", "run make contracts")
-        return artifact
-
-    def encode_arguments(self, *arguments: Any) -> bytes:
-        constructors = [e for e in self._document["abi"] if e["type"] == "constructor"]
-        inputs = constructors[0]["inputs"] if constructors else []
-        return abi.Parameters(f"{self.contract}'s constructor", inputs).encode(arguments)
-
-    def gas_limit(self, init_code: bytes) -> int:
-        """Return enough gas to create the contract: call data, init code, stored code, and the constructor's own
-        writes."""
-        return 100_000 + 50 * len(init_code) + 200 * self.runtime_size + 1_500_000
-
-    def verification(self, arguments: bytes) -> dict[str, Any]:
-        """For an explorer: the compiler's standard JSON input with literal sources, the compiler version, the name and
-        the constructor arguments. Raises ConfigError when the build does not hold its sources."""
-        metadata = self._document["metadata"]
-        try:
-            sources = {name: {"content": entry["content"]} for name, entry in metadata["sources"].items()}
-        except KeyError:
-            raise ConfigError(f"{self.contract} was compiled without its sources", "run make contracts") from None
-        settings = {k: v for k, v in metadata["settings"].items() if k != "compilationTarget"}
-        settings["outputSelection"] = {"*": {"*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]}}
-        ((source, name),) = metadata["settings"]["compilationTarget"].items()
-        return {
-            "compiler": "v" + metadata["compiler"]["version"],
-            "contract": f"{source}:{name}",
-            "constructor_arguments": arguments.hex(),
-            "standard_json_input": {"language": "Solidity", "sources": sources, "settings": settings},
-        }
+    def of(cls, contract: str, address: str, nonce: int, values: tuple[Any, ...], exists: bool) -> "Creation":
+        document = artifact(contract)
+        inputs = [entry["inputs"] for entry in document["abi"] if entry["type"] == "constructor"]
+        arguments = abi.Parameters(f"{contract}'s constructor", inputs[0] if inputs else []).encode(values)
+        init_code = bytes.fromhex(document["bytecode"]["object"].removeprefix("0x")) + arguments
+        stored = len(document["deployedBytecode"]["object"].removeprefix("0x")) // 2
+        gas = 100_000 + 50 * len(init_code) + 200 * stored + 1_500_000
+        return cls(contract, address, nonce, init_code, arguments, gas, exists)
 
 
 # ---- Deploying
-
-
-log = logging.getLogger("muster.deploy")
-DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 
 
 @dataclass
@@ -105,19 +110,6 @@ class DeploymentProgress:
 
 
 @dataclass(frozen=True)
-class Creation:
-    """One contract to be created: `exists` when its address holds code already."""
-
-    contract: str
-    address: str
-    nonce: int
-    init_code: bytes = field(repr=False)
-    arguments: bytes = field(repr=False)
-    gas: int
-    exists: bool
-
-
-@dataclass(frozen=True)
 class DeploymentPlan:
     """What a deployment would do. `gas` is an upper bound; `cost` in wei at the present price."""
 
@@ -132,16 +124,10 @@ class DeploymentPlan:
         return [*out, f"at most {self.gas} gas, {self.cost / 1e18:.6f} ETH"]
 
 
-def created_address(deployer: str, nonce: int) -> str:
-    """Return the address of the contract that an account's transaction `nonce` creates."""
-    return str(to_checksum_address(keccak(rlp.encode([to_canonical_address(deployer), nonce]))[12:]))
-
-
 def plan(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> DeploymentPlan:
     """Return what `deploy` would do, without sending or writing anything."""
     _check(client, network)
-    progress = _progress(client, network, folder, fresh)
-    return _plan(client, network, progress)
+    return _plan(client, network, _progress(client, network, folder, fresh))
 
 
 def deploy(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> Deployment:
@@ -151,42 +137,39 @@ def deploy(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: 
     transaction in between; `fresh` then starts over with new addresses.
     """
     _check(client, network)
-    existing = _finished(client, folder) if not fresh else None
-    if existing is not None:
-        log.info("the suite exists already on %s", network.name)
-        return existing
+    if not fresh and (folder / DEPLOYMENT).exists():
+        existing = Deployment.load(folder / DEPLOYMENT)
+        try:
+            existing.check_chain(client)
+            log.info("the suite exists already on %s", network.name)
+            return existing
+        except ConfigError as error:
+            log.warning("the deployment in %s is not on this chain: %s", folder, error)
     progress = _progress(client, network, folder, fresh)
     todo = _plan(client, network, progress)
     progress.save(folder)
-    _send(client, folder, progress, [s for s in todo.creations if not s.exists])
+    _send(client, folder, progress, [creation for creation in todo.creations if not creation.exists])
     deployment = _describe(network, progress, todo.creations)
     deployment.check_chain(client)
-    _write_verification(folder / VERIFY, todo.creations)
+    for creation in todo.creations:
+        try:
+            document = explorer_input(creation.contract, creation.arguments) | {"address": creation.address}
+        except (MusterError, OSError) as error:  # a convenience: nothing depends on it
+            log.warning("no verification input for %s: %s", creation.contract, error)
+            continue
+        path = folder / VERIFY / f"{creation.contract}.json"
+        write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
     deployment.save(folder / DEPLOYMENT)
     return deployment
 
 
 def _check(client: ChainClient, network: NetworkConfig) -> None:
     if client.chain_id != network.chain_id:
-        raise ConfigError(
-            f"network {network.name} is chain {network.chain_id}, the client is for {client.chain_id}",
-            "use one network",
-        )
+        wrong = f"network {network.name} is chain {network.chain_id}, the client is for {client.chain_id}"
+        raise ConfigError(wrong, "use one network")
     token = network.suite.token
     if token is not None and not client.has_code(token):
         raise ConfigError(f"there is no token at {token} on {network.name}", "check the network file")
-
-
-def _finished(client: ChainClient, folder: Path) -> Deployment | None:
-    if not (folder / DEPLOYMENT).exists():
-        return None
-    deployment = Deployment.load(folder / DEPLOYMENT)
-    try:
-        deployment.check_chain(client)
-    except ConfigError as error:
-        log.warning("the deployment in %s is not on this chain: %s", folder, error)
-        return None
-    return deployment
 
 
 def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: bool) -> DeploymentProgress:
@@ -200,17 +183,15 @@ def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: 
             saved = DeploymentProgress(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
             raise ConfigError(f"{path} is damaged", "delete it, or deploy with --fresh") from None
-        same_chain = (saved.chain_id, saved.genesis) == (client.chain_id, genesis_hash)
-        if same_chain and saved.deployer != client.address:
+        if (saved.chain_id, saved.genesis) != (client.chain_id, genesis_hash):
+            log.warning("%s belongs to another chain; starting over", path)
+        elif saved.deployer != client.address:
             raise ConfigError(f"{path} was begun by {saved.deployer}", "use that key, or deploy with --fresh")
-        if same_chain and saved.config != config:
-            raise ConfigError(
-                f"the network file or --governance, --guardian changed since {path} was begun",
-                "restore them, or use --fresh",
-            )
-        if same_chain:
+        elif saved.config != config:
+            wrong = f"the network file or --governance, --guardian changed since {path} was begun"
+            raise ConfigError(wrong, "restore them, or use --fresh")
+        else:
             return saved
-        log.warning("%s belongs to another chain; starting over", path)
     nonce = _settled_nonce(client)
     head = client.head().number
     return DeploymentProgress(network.name, client.chain_id, genesis_hash, client.address, nonce, head, config)
@@ -220,10 +201,8 @@ def _settled_nonce(client: ChainClient) -> int:
     """The deployer's nonce once none of its transactions is pending."""
 
     def ready() -> tuple[int] | None:
-        latest, pending = (
-            number(c)
-            for c in client.batch([("eth_getTransactionCount", [client.address, t]) for t in ("latest", "pending")])
-        )
+        asked = [("eth_getTransactionCount", [client.address, tag]) for tag in ("latest", "pending")]
+        latest, pending = map(number, client.batch(asked))
         return (latest,) if latest == pending else None
 
     return wait_for("the deployer's pending transactions", ready, 300.0, hint="look at them in a block explorer")[0]
@@ -232,33 +211,27 @@ def _settled_nonce(client: ChainClient) -> int:
 def _plan(client: ChainClient, network: NetworkConfig, progress: DeploymentProgress) -> DeploymentPlan:
     names = [n for n in abi.CONTRACTS if n != "MusterToken" or network.suite.token is None]
     nonces = {name: progress.first_nonce + i for i, name in enumerate(names)}
-    addresses = {name: created_address(progress.deployer, nonce) for name, nonce in nonces.items()}
+    sender = to_canonical_address(progress.deployer)
+    addresses = {
+        name: str(to_checksum_address(keccak(rlp.encode([sender, nonce]))[12:])) for name, nonce in nonces.items()
+    }
     if network.suite.token is not None:
         addresses["MusterToken"] = network.suite.token
     arguments = _arguments(network, addresses, network.suite.governance or progress.deployer)
     codes = client.batch([("eth_getCode", [addresses[n], "latest"]) for n in names])
-    creations = []
-    for name, code in zip(names, codes, strict=True):
-        artifact = Artifact.load(name)
-        encoded = artifact.encode_arguments(*arguments[name])
-        init = artifact.bytecode + encoded
-        exists = isinstance(code, str) and len(code) > 2
-        creations.append(Creation(name, addresses[name], nonces[name], init, encoded, artifact.gas_limit(init), exists))
-    todo = [s for s in creations if not s.exists]
-    if todo:
-        _check_nonce(client, todo[0])
-    gas = sum(s.gas for s in todo)
-    return DeploymentPlan(creations, gas, gas * client.gas_price(), not todo)
-
-
-def _check_nonce(client: ChainClient, first: Creation) -> None:
-    """The next contract must be able to get its nonce, on which all addresses depend."""
-    nonce = _settled_nonce(client)
-    if nonce != first.nonce:
+    creations = [
+        Creation.of(name, addresses[name], nonces[name], arguments[name], isinstance(code, str) and len(code) > 2)
+        for name, code in zip(names, codes, strict=True)
+    ]
+    todo = [creation for creation in creations if not creation.exists]
+    if todo and (nonce := _settled_nonce(client)) != todo[0].nonce:
+        # All addresses depend on it.
         raise ConfigError(
-            f"nonce {first.nonce} of {client.address}, meant for {first.contract}, is gone (next is {nonce})",
+            f"nonce {todo[0].nonce} of {client.address}, meant for {todo[0].contract}, is gone (next is {nonce})",
             "deploy with --fresh, which makes new addresses",
         )
+    gas = sum(creation.gas for creation in todo)
+    return DeploymentPlan(creations, gas, gas * client.gas_price(), not todo)
 
 
 def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str) -> dict[str, tuple[Any, ...]]:
@@ -276,10 +249,8 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str)
 
 
 def _send(client: ChainClient, folder: Path, progress: DeploymentProgress, todo: list[Creation]) -> None:
-    if not todo:
-        return
     calls = [(Call("", creation.init_code, f"creation of {creation.contract}"), creation.gas) for creation in todo]
-    for creation, receipt in zip(todo, client.send_all(calls), strict=True):
+    for creation, receipt in zip(todo, client.send_all(calls) if calls else (), strict=True):
         created = to_checksum_address(receipt.contract_address or "0x" + "00" * 20)
         if created != creation.address:
             raise MusterError(
@@ -292,15 +263,15 @@ def _send(client: ChainClient, folder: Path, progress: DeploymentProgress, todo:
 
 
 def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: list[Creation]) -> Deployment:
-    contracts = {}
-    for creation in creations:
-        known = progress.placed.get(creation.contract, {})
-        contracts[creation.contract] = Placed(
-            address=creation.address,
-            abi_sha256=abi.load(creation.contract).sha256,
-            tx=known.get("tx", ""),
-            block=known.get("block", progress.start_block),
+    unknown = {"tx": "", "block": progress.start_block}
+    contracts = {
+        one.contract: Placed(
+            address=one.address,
+            abi_sha256=abi.load(one.contract).sha256,
+            **progress.placed.get(one.contract, unknown),
         )
+        for one in creations
+    }
     token = network.suite.token
     if token is not None:
         contracts["MusterToken"] = Placed(address=token, abi_sha256=abi.load("MusterToken").sha256)
@@ -317,15 +288,3 @@ def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: l
         contracts=contracts,
         services=services,
     )
-
-
-def _write_verification(folder: Path, creations: list[Creation]) -> None:
-    """Explorer inputs are a convenience: a changed source is reported, not fatal."""
-    for creation in creations:
-        try:
-            document = Artifact.load(creation.contract).verification(creation.arguments)
-        except (MusterError, OSError) as error:
-            log.warning("no verification input for %s: %s", creation.contract, error)
-            continue
-        document["address"] = creation.address
-        write_atomic(folder / f"{creation.contract}.json", json.dumps(document, indent=1).encode() + b"\n")

@@ -38,8 +38,7 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "pay": show_tokens,
     "bonds": show_tokens,
 }
-_PLAIN = frozenset({"TooEarly", "StepOutOfRange"})
-"""Errors whose arguments are shown as they are."""
+_PLAIN = frozenset({"TooEarly", "StepOutOfRange"})  # Errors whose arguments are shown as they are
 
 UNSPOKEN = frozenset({
     "AccessControlBadConfirmation", "BadRows", "ECDSAInvalidSignature", "ECDSAInvalidSignatureLength",

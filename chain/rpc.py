@@ -34,8 +34,7 @@ from protocol.waits import WAITS, wait_for
 
 log = logging.getLogger("muster.chain")
 T = TypeVar("T")
-Request = tuple[str, list[Any]]
-"""Method and parameters."""
+Request = tuple[str, list[Any]]  # Method and parameters
 _MAX_BODY = 256 * 1024 * 1024
 _MAX_SECONDS = 120.0
 _MAX_MESSAGE = 2000
@@ -50,26 +49,16 @@ _MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, Loo
 class ErrorKind(Enum):
     """What an endpoint's error means, and so what to do about it."""
 
-    REVERT = "revert"
-    """The contract refuses: raise its reason."""
-    KNOWN_TRANSACTION = "known transaction"
-    """The endpoint already has the transaction: it is sent."""
-    NONCE_USED = "nonce used"
-    """The nonce belongs to another transaction: find out which."""
-    NO_FUNDS = "no funds"
-    """The account has too little ether."""
-    LOG_RANGE = "log range"
-    """Ask for the logs of fewer blocks."""
-    BATCH_SIZE = "batch size"
-    """Send fewer requests at once."""
-    BUSY = "busy"
-    """A rate limit or a temporary failure: ask another endpoint, then this one again."""
-    LAGGING = "lagging"
-    """A replica lacks a block that others have: ask another endpoint, then this one again."""
-    ACCESS = "access"
-    """The endpoint refuses this user: ask another endpoint, or show its words."""
-    OTHER = "other"
-    """Show the endpoint's words."""
+    REVERT = "revert"  # the contract refuses: raise its reason
+    KNOWN_TRANSACTION = "known transaction"  # the endpoint already has the transaction: it is sent
+    NONCE_USED = "nonce used"  # the nonce belongs to another transaction: find out which
+    NO_FUNDS = "no funds"  # the account has too little ether
+    LOG_RANGE = "log range"  # ask for the logs of fewer blocks
+    BATCH_SIZE = "batch size"  # send fewer requests at once
+    BUSY = "busy"  # a rate limit or a temporary failure: ask another endpoint, then this one again
+    LAGGING = "lagging"  # a replica lacks a block that others have: ask another endpoint, then this one again
+    ACCESS = "access"  # the endpoint refuses this user: ask another endpoint, or show its words
+    OTHER = "other"  # show the endpoint's words
 
 
 _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
@@ -91,7 +80,7 @@ _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
                        r"access denied"),
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
-freely. tests/chain/test_provider_errors.py holds the providers' answers that these patterns were written for."""
+freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""
 _PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _MEANINGS]
 _BUSY_CODES = frozenset({429, 15, 30, -32005, -32007, -32011, -32012, -32015, -32016, -32017, -32022, -32029, -32090,
                          -32097})  # fmt: skip
@@ -143,16 +132,13 @@ def results(requests: Sequence[Request], ids: Sequence[int], document: Any) -> l
     one later, may not give.
     """
     answers = document if isinstance(document, list) else [document]
-    by_id: dict[int, dict[str, Any]] = {
-        name: answer for answer in answers if isinstance(answer, dict) and isinstance(name := answer.get("id"), int)
-    }
-    missing = [method for number, (method, _) in zip(ids, requests, strict=True) if number not in by_id]
-    if missing:
-        raise BadAnswer(f"no answer to {missing[0]}")
-    return [_result(method, by_id[number]) for number, (method, _) in zip(ids, requests, strict=True)]
+    by_id = {one["id"]: one for one in answers if isinstance(one, dict) and isinstance(one.get("id"), int)}
+    return [_result(method, by_id.get(number)) for number, (method, _) in zip(ids, requests, strict=True)]
 
 
-def _result(method: str, answer: dict[str, Any]) -> Any:
+def _result(method: str, answer: dict[str, Any] | None) -> Any:
+    if answer is None:
+        raise BadAnswer(f"no answer to {method}")
     error = answer.get("error")
     if error is None:
         if "result" not in answer:
@@ -305,23 +291,19 @@ class FailoverProvider(JSONBaseProvider):
     # ---- One endpoint
 
     def _verified_exchange(self, url: str, requests: Sequence[Request]) -> list[Any]:
+        """The first exchange with an endpoint, and that after a failure, also asks for its chain."""
         if url in self._verified:
             return self._exchange(url, requests)
-        chain_id, *answers = self._exchange(url, [("eth_chainId", []), *requests])
-        self._verify(url, chain_id)
-        return answers
-
-    def _verify(self, url: str, answer: Any) -> None:
-        if isinstance(answer, RpcError) or not isinstance(answer, str):
-            raise BadAnswer(f"it does not tell its chain id: {answer}")
+        answer, *answers = self._exchange(url, [("eth_chainId", []), *requests])
         try:
             actual = number(answer)
         except UnreachableError as error:
-            raise BadAnswer(error.what) from None
+            raise BadAnswer(f"it does not tell its chain id: {error.what}") from None
         if actual != self.chain_id:
             wrong = f"{shown(url)} serves chain {actual}, not {self.chain_id}"
             raise BadAnswer(wrong, ConfigError(wrong, "name an RPC URL of the deployment's network"))
         self._verified.add(url)
+        return answers
 
     def _exchange(self, url: str, requests: Sequence[Request]) -> list[Any]:
         """Send requests in batches of the size that the endpoint takes, found by trying."""
@@ -333,14 +315,12 @@ class FailoverProvider(JSONBaseProvider):
             if got is None:
                 self._batch_sizes[url] = max(1, len(part) // 2)
                 log.info("%s refuses batches of %d; sending at most %d", shown(url), len(part), self._batch_sizes[url])
-            else:
-                answers += got
+            answers += got or ()
         return answers
 
     def _exchange_batch(self, url: str, requests: Sequence[Request]) -> list[Any] | None:
         """Results of one exchange; None if the endpoint refuses a batch of that size. Raises BadAnswer."""
-        first = next(self._ids)
-        ids = [first + (n << 32) for n in range(len(requests))]
+        ids = [next(self._ids) for _ in requests]
         bodies = [
             {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
             for number, (method, params) in zip(ids, requests, strict=True)
@@ -348,16 +328,14 @@ class FailoverProvider(JSONBaseProvider):
         document = self._post(url, bodies if len(bodies) > 1 else bodies[0])
         if len(requests) == 1:
             return results(requests, ids, document)
-        if not isinstance(document, list):
-            # One error for the whole batch: of the batch, or of the endpoint.
-            problem = _problem("a batch", document.get("error"))
-            if problem.kind is ErrorKind.BUSY:
-                raise BadAnswer(f"busy: {problem.what}")
-            return None
-        errors = [_problem("a batch", one["error"]) for one in document if isinstance(one, dict) and one.get("error")]
-        if any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
-            return None
-        return results(requests, ids, document)
+        answers = document if isinstance(document, list) else [document]
+        errors = [_problem("a batch", one["error"]) for one in answers if isinstance(one, dict) and one.get("error")]
+        if document is answers and not any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
+            return results(requests, ids, document)
+        # One error for the whole batch is of the batch, or of the endpoint.
+        if document is not answers and errors and errors[0].kind is ErrorKind.BUSY:
+            raise BadAnswer(f"busy: {errors[0].what}")
+        return None
 
     def _post(self, url: str, body: Any) -> Any:
         try:
@@ -392,7 +370,6 @@ class FailoverProvider(JSONBaseProvider):
 
 
 def _response(answer: Any) -> RPCResponse:
-    """A result or an RpcError in web3's form."""
     if not isinstance(answer, RpcError):
         return {"jsonrpc": "2.0", "id": 1, "result": answer}
     error: RPCError = {"code": answer.code, "message": answer.message}
@@ -427,7 +404,6 @@ class ChainReader:
 
     @property
     def url(self) -> str:
-        """The endpoint in use, without credentials."""
         return self.provider.url
 
     def ask(self, label: str, question: Callable[[Eth], T]) -> T:

@@ -14,6 +14,7 @@ from chain.contracts import (
     Appeals,
     Canaries,
     Court,
+    DilocoRuns,
     Juries,
     NodeChallenges,
     Params,
@@ -24,7 +25,6 @@ from chain.contracts import (
     Token,
 )
 from chain.deployment import Deployment
-from chain.diloco_runs import DilocoRuns
 from chain.indexer.records import Step
 from protocol.seeds import step_seed
 

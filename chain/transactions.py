@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from web3.types import TxParams
 
 
-SETTING = "MUSTER_MAX_GAS_PRICE"
-"""Environment variable: the limit in gwei, such as 0.5."""
+SETTING = "MUSTER_MAX_GAS_PRICE"  # Environment variable: the limit in gwei, such as 0.5
 GWEI = 10**9
-DEFAULT_LIMIT = 10 * GWEI
-"""Hundreds of times what Base takes on most days."""
+DEFAULT_LIMIT = 10 * GWEI  # Hundreds of times what Base takes on most days
 _MOST_GWEI = 10**9
 
 
@@ -85,7 +83,6 @@ def price_of(block: Any, tip: Any, limit: int) -> Price:
 
 
 def _gwei(wei: int) -> str:
-    """At most twenty characters, however long the number is."""
     return f"{Decimal(wei) / GWEI:.6g}"
 
 
@@ -150,62 +147,13 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None
 
 
-# ---- Nonces
-
-
-_REMEMBERED = 256
-
-
-class Nonces:
-    """Hold `lock` from `next` until the transaction was handed to the chain."""
-
-    def __init__(self, chain_count: Callable[[], int]) -> None:
-        self.lock = threading.RLock()
-        self._chain_count = chain_count
-        self._in_flight: set[int] = set()
-        self._sent: OrderedDict[int, bytes] = OrderedDict()
-
-    def next(self) -> int:
-        """Return the nonce for the next transaction; `chain_count` (pending included) is asked when nothing is in
-        flight."""
-        if not self._in_flight:
-            return self._chain_count()
-        return max(self._in_flight) + 1
-
-    def after_conflict(self, nonce: int) -> int:
-        """Return the nonce to try when `nonce` turned out to be taken by a transaction that is not ours."""
-        return max(self._chain_count(), nonce + 1)
-
-    def sent(self, nonce: int, raw: bytes) -> None:
-        """A transaction was handed to the chain."""
-        with self.lock:
-            self._in_flight.add(nonce)
-            self._sent[nonce] = raw
-            self._sent.move_to_end(nonce)
-            while len(self._sent) > _REMEMBERED:
-                self._sent.popitem(last=False)
-
-    def done(self, nonce: int) -> None:
-        """Its receipt is known, or nobody waits for it any more."""
-        with self.lock:
-            self._in_flight.discard(nonce)
-
-    def is_in_flight(self, nonce: int) -> bool:
-        with self.lock:
-            return nonce in self._in_flight
-
-    def remembered(self, nonce: int) -> bytes | None:
-        """Return the last transaction sent with this nonce."""
-        with self.lock:
-            return self._sent.get(nonce)
-
-
 # ---- Transactions
 
 
 log = logging.getLogger("muster.chain")
 _CHECK_EVERY = 2.0
-_LOW_BALANCE = 20
+_LOW_BALANCE = 20  # transactions
+_REMEMBERED = 256
 
 
 class Sender:
@@ -221,8 +169,11 @@ class Sender:
         self._poll = poll
         self._bump_after = bump_after
         self._limit = price_limit()
-        self._nonces = Nonces(lambda: self._count("pending"))
         self._warned = 0.0
+        # Held from the choice of a nonce until its transaction was handed to the chain.
+        self._lock = threading.RLock()
+        self._in_flight: set[int] = set()
+        self._sent: OrderedDict[int, bytes] = OrderedDict()  # nonce → the last transaction with it
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
         """Send and wait for the receipt.
@@ -236,7 +187,7 @@ class Sender:
             with WAITS.on(f"{call.label} to be mined"):
                 return self._await(pending, timeout)
         finally:
-            self._nonces.done(pending.nonce)
+            self._done([pending])
 
     def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
         """Send calls with given gas limits one right after the other, then yield their receipts in order. For calls
@@ -248,8 +199,7 @@ class Sender:
                 with WAITS.on(f"{pending.call.label} to be mined"):
                     yield self._await(pending, timeout)
         finally:
-            for pending in all_pending:
-                self._nonces.done(pending.nonce)
+            self._done(all_pending)
 
     # ---- Before
 
@@ -274,7 +224,6 @@ class Sender:
         return gas, price
 
     def _priced(self, answers: list[Any]) -> list[Any]:
-        """Block and tip become a price that may be paid; the rest stays as it is."""
         block, tip, *rest = answers
         return [price_of(block, tip, self._limit), *rest]
 
@@ -309,18 +258,29 @@ class Sender:
         # Signatures are deterministic: without a random part, the same call at the same nonce from another program with
         # this key (or at a nonce that the node counts late) would have our hash, and pass for our own transaction.
         gas += secrets.randbelow(4096)
-        with self._nonces.lock:
-            nonce = self._nonces.next()
+        with self._lock:
+            nonce = max(self._in_flight) + 1 if self._in_flight else self._count("pending")
             for _ in range(8):
                 raw, tx_hash = self._sign(call, gas, price, nonce)
                 if self._broadcast(raw, tx_hash):
-                    self._nonces.sent(nonce, raw)
+                    self._remember(nonce, raw)
                     now = time.monotonic()
                     return PendingTransaction(call, gas, price, nonce, [tx_hash], now, now)
-                nonce = self._nonces.after_conflict(nonce)
+                nonce = max(self._count("pending"), nonce + 1)
         raise TransactionError(
             f"{call.label}: nonces of {self._account.address} keep being taken", "is another program using this key?"
         )
+
+    def _remember(self, nonce: int, raw: bytes) -> None:
+        self._in_flight.add(nonce)
+        self._sent[nonce] = raw
+        self._sent.move_to_end(nonce)
+        while len(self._sent) > _REMEMBERED:
+            self._sent.popitem(last=False)
+
+    def _done(self, transactions: Sequence[PendingTransaction]) -> None:
+        with self._lock:
+            self._in_flight.difference_update(pending.nonce for pending in transactions)
 
     def _sign(self, call: Call, gas: int, price: Price, nonce: int) -> tuple[bytes, str]:
         fields: dict[str, Any] = {
@@ -389,7 +349,6 @@ class Sender:
         return None
 
     def _why(self, pending: PendingTransaction, receipt: Receipt) -> ContractError:
-        """The reason of a mined revert, by running the call again on the state around its block."""
         fields = pending.call.fields(self._account.address) | {"gas": hex(pending.gas)}
         for block in (receipt.block - 1, receipt.block):
             answer = self._chain.batch([("eth_call", [fields, hex(block)])])[0]
@@ -398,7 +357,6 @@ class Sender:
         return ContractError(pending.call.label, b"", receipt.tx_hash)
 
     def _track(self, pending: PendingTransaction) -> None:
-        """Mend what keeps a transaction from being mined."""
         count, known = self._chain.batch(
             [
                 ("eth_getTransactionCount", [self._account.address, "latest"]),
@@ -414,20 +372,19 @@ class Sender:
                 self._relaunch(pending)
             return
         pending.orphaned = 0
-        with self._nonces.lock:
+        with self._lock:
             for nonce in range(max(number(count), pending.nonce - 16), pending.nonce):
                 self._refill(nonce, pending.price)
             if known is None:
                 log.warning("%s was dropped by the chain; sending it again", pending.call.label)
-                raw = self._nonces.remembered(pending.nonce)
+                raw = self._sent.get(pending.nonce)
                 if raw is not None:
                     self._broadcast(raw, pending.hashes[-1])
 
     def _refill(self, nonce: int, price: Price) -> None:
-        """A nonce below a waiting one that nobody waits for: without it the waiting one can never be mined."""
-        if self._nonces.is_in_flight(nonce):
+        if nonce in self._in_flight:
             return
-        raw = self._nonces.remembered(nonce)
+        raw = self._sent.get(nonce)
         if raw is None:
             raw, _ = self._sign(Call(self._account.address, b"", "filler"), 21_000, price, nonce)
         try:
@@ -437,7 +394,7 @@ class Sender:
 
     def _relaunch(self, pending: PendingTransaction) -> None:
         log.warning("nonce %d went to another transaction; sending %s again", pending.nonce, pending.call.label)
-        self._nonces.done(pending.nonce)
+        self._done([pending])
         limit, price = self._prepare(pending.call, None)
         again = self._launch(pending.call, limit, price)
         pending.nonce, pending.hashes, pending.gas, pending.price = again.nonce, again.hashes, limit, price
@@ -456,7 +413,7 @@ class Sender:
             log.warning("%s is not mined at %.3f gwei per gas, the limit", pending.call.label, pending.price.most / 1e9)
             return
         raw, tx_hash = self._sign(pending.call, pending.gas, price, pending.nonce)
-        with self._nonces.lock:
+        with self._lock:
             try:
                 accepted = self._broadcast(raw, tx_hash)
             except TransactionError as error:
@@ -464,7 +421,7 @@ class Sender:
                 return
             if accepted:
                 log.info("%s is not mined; offering %.3f gwei per gas", pending.call.label, price.most / 1e9)
-                self._nonces.sent(pending.nonce, raw)
+                self._remember(pending.nonce, raw)
                 pending.price = price
                 pending.hashes.append(tx_hash)
 

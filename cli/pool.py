@@ -162,7 +162,7 @@ def create(
     session.client.simulate(session.suite.params.call("checkTerms", values.as_tuple()))
     for problem in [*contradictions(document, values, budget), *world_problems(document, _model_folder())]:
         raise ConfigError(problem.what, f"{problem.hint} (see: muster pool check)")
-    unbonding = session.suite.params.unbonding_of(values.as_tuple())
+    unbonding = session.suite.params.check_terms(values.as_tuple())
     call = session.suite.pools.create_pool(values, budget)
     title = f"create pool “{document.name}” and escrow {show_tokens(budget)} tokens"
     number = session.suite.pools.pool_count() + 1  # another's pool, if one is made meanwhile, takes no service of ours

@@ -286,7 +286,7 @@ def seat_standing(seat: Seat) -> str:
 
 def memberships_of(state: State, seat: int) -> Iterator[tuple[Lane, Round, int]]:
     """Every committee the seat was drawn into: lane, round, member."""
-    for _, lane in sorted(state.lanes.items()):
+    for lane in (lane for pool in sorted(state.pools) for lane in state.lanes_of(pool)):
         for round_ in lane.rounds:
             if seat in round_.seats:
                 yield lane, round_, round_.seats.index(seat)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from chain.client import ChainClient
+from chain.contracts import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
 from chain.deployment import Deployment
-from chain.diloco_runs import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
 from diloco.config import ChainConfig, DilocoRun, MemberConfig
 from diloco.log import Log
 from diloco.messages import CommitRecord

@@ -48,22 +48,17 @@ class Signed(SignedBody, Generic[B]):
     signature: Signature
 
 
-@dataclass(frozen=True)
-class _Digest:
-    signed_digest: bytes
-
-
-def _digest(body: SignedBody, run: DilocoRun) -> _Digest:
+def _digest(body: SignedBody, run: DilocoRun) -> bytes:
     data = hashlib.sha256(canonical_json(body.model_dump(mode="json"))).digest()
     struct = f"{type(body).__name__}(bytes32 run,bytes32 body)"
-    return _Digest(signing.digest(run.pool_id.domain(DOMAIN), struct, bytes.fromhex(run.digest), data))
+    return signing.digest(run.pool_id.domain(DOMAIN), struct, bytes.fromhex(run.digest), data)
 
 
 def _seal(body: SignedBody, run: DilocoRun, account: LocalAccount, author: str) -> bytes:
     """Return the stored bytes. Raises ValueError unless the account is the author."""
     if account.address != author:
         raise ValueError(f"a {type(body).__name__} of {author} cannot be signed by {account.address}")
-    signature = "0x" + signing.sign(account, _digest(body, run).signed_digest).hex()
+    signature = "0x" + signing.sign(account, _digest(body, run)).hex()
     return canonical_json({"body": body.model_dump(mode="json"), "signature": signature})
 
 

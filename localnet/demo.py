@@ -170,10 +170,7 @@ def unsettled(state: State, pool: int, now: int) -> str:
         a.units_awarded > a.units_spent for (of, _), a in state.accounts.items() if of == pool and not a.ejected
     )
     unpaid = sum(
-        len(one.closed) < len(one.seats)
-        for (of, _), lane in state.lanes.items()
-        for one in lane.rounds
-        if of == pool and one.settled
+        len(one.closed) < len(one.seats) for lane in state.lanes_of(pool) for one in lane.rounds if one.settled
     )
     parts = {
         "files being checked": pending,
@@ -408,7 +405,7 @@ class Demo:
                 one.look(monitor.state)
             if chaos:
                 chaos.tick()
-            now_seen = (len(monitor.metrics()), len(monitor.state.submissions))
+            now_seen = (len(monitor.metrics()), sum(len(pool.sequences) for pool in monitor.state.pools.values()))
             if now_seen != seen:
                 moved, seen = time.monotonic(), now_seen
             if time.monotonic() - moved > STALL_SECONDS * self.plan.patience:

@@ -28,7 +28,7 @@ from protocol.verdict import LANE, Verdict
 
 def safeguards(state: State, pool: int) -> Safeguards:
     """Read from events alone."""
-    lanes = [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool]
+    lanes = state.lanes_of(pool)
     late = [file for file in state.submissions_of(pool) if file.status is Status.LATE]
     return Safeguards(
         attested=sum(lane.attested.bit_count() for lane in lanes),

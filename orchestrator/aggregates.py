@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress
-from operator import is_not
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -60,6 +58,9 @@ def load_consumed(session: Session) -> ConsumedFiles:
     return consumed
 
 
+Change = tuple[Submission | None, Submission]
+
+
 class FileAggregates:
     """Sums over the files of one pool; an update costs as much as files changed. Not thread-safe.
 
@@ -69,20 +70,22 @@ class FileAggregates:
 
     def __init__(self, pool: int) -> None:
         self._pool = pool
-        self._files: dict[tuple[int, int], Submission] = {}
+        self._open: dict[tuple[int, int], Submission] = {}
+        self._generation = -1
         self._consumed_files = ConsumedFiles()
         self._clear()
 
     def update(self, state: State, consumed: ConsumedFiles) -> None:
         """Take in a state no older than the last one, and the trainer's reports."""
-        changes = self._changes(state) if consumed is self._consumed_files else None
-        if changes is None:
+        if consumed is not self._consumed_files or state.generation != self._generation:
             self._clear()
-            changes = [(None, new) for new in state.submissions.values()]
-        self._files, self._consumed_files = state.submissions, consumed
+            self._consumed_files, self._generation = consumed, state.generation
+            changes: list[Change] = [(None, new) for new in state.submissions_of(self._pool)]
+        else:
+            changes = list(self._changes(state))
+        self._open = dict(state.submissions)
         for old, new in changes:
-            if new.pool == self._pool:
-                self._replace(old, new)
+            self._replace(old, new)
 
     @property
     def queued(self) -> list[QueuedFile]:
@@ -93,21 +96,16 @@ class FileAggregates:
         self.consumed: set[int] = set()
         self._queued: dict[int, QueuedFile] = {}
 
-    def _changes(self, state: State) -> list[tuple[Submission | None, Submission]] | None:
-        """Return the files that changed, before and after; None after a reorganisation that put other files in their
-        places."""
-        if len(state.submissions) < len(self._files):
-            return None
-        changed = list(self._changed_pairs(state))
-        same_files = all(old is None or (old.pool, old.sequence) == (new.pool, new.sequence) for old, new in changed)
-        return changed if same_files else None
-
-    def _changed_pairs(self, state: State) -> Iterator[tuple[Submission | None, Submission]]:
-        # A state shares unchanged records with the state before it, in the same order.
-        olds, news = list(self._files.values()), list(state.submissions.values())
-        yield from compress(zip(olds, news, strict=False), map(is_not, olds, news))
-        for new in news[len(olds) :]:
-            yield None, new
+    def _changes(self, state: State) -> Iterator[Change]:
+        # A state shares unchanged records with the state before it, and holds those alone that are not final.
+        for key, new in state.submissions.items():
+            old = self._open.get(key)
+            if new is not old and new.pool == self._pool:
+                archived = state.archive.lane(new.pool, new.lane) if old is None else None
+                yield archived.files[new.sequence] if archived else old, new
+        for key in self._open.keys() - state.submissions.keys():
+            if key[0] == self._pool:
+                yield self._open[key], state.submissions[key]
 
     def _replace(self, old: Submission | None, new: Submission) -> None:
         if old is not None:

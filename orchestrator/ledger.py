@@ -115,9 +115,9 @@ def fees_paid(state: State, pool_id: int) -> Counter[str]:
 def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
     """Return address → base units of all payments of these kinds to it, over all pools unless one is named."""
     out = Counter[str]()
-    for payment in state.payments:
-        if payment.kind in kinds and pool_id in (None, payment.pool):
-            out[payment.to] += payment.amount
+    for (kind, to, pool), amount in state.paid.items():
+        if kind in kinds and pool_id in (None, pool):
+            out[to] += amount
     return out
 
 
@@ -232,7 +232,7 @@ def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
 
 
 def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
-    for one in state.payments:
+    for one in state.all_payments():
         if one.pool == pool:
             what = {"kind": one.kind, "to": one.to, "node": one.node, "units": one.units}
             yield what | {"amount_grains": one.amount, "block": one.block, "time": one.time, "tx": one.tx}

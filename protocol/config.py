@@ -598,7 +598,6 @@ class PoolConfig(Document):
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":
-        """What work and training promise one another."""
         if self.data is not None:
             return self
         if self.work.samples_per_problem < 2:

@@ -74,8 +74,7 @@ def total_rates(tries: Iterable[ProblemTries]) -> dict[tuple[int, int], SolveRat
 # ---- The mask
 
 
-MASK_FILE = "curriculum.mask"
-"""Its name among the files of a policy step."""
+MASK_FILE = "curriculum.mask"  # Its name among the files of a policy step
 MAX_LEFT_OUT = 64
 MAX_DRAWS = 4096
 _HEADER_BYTES = 8192

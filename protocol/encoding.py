@@ -61,7 +61,6 @@ def encode_words(*fields: Word) -> bytes:
 
 
 def _word(field: Word) -> bytes:
-    """Written here because eth_abi takes longer for a few words than their hash does, and a file has hundreds."""
     if isinstance(field, bytes):
         if len(field) != 32:
             raise ValueError(f"a word has 32 bytes, not {len(field)}")
@@ -112,8 +111,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 DECIMALS = 9
-TOKEN: int = 10**DECIMALS
-"""Base units of one token."""
+TOKEN: int = 10**DECIMALS  # Base units of one token
 _AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d+))?", re.ASCII)
 
 

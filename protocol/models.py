@@ -46,8 +46,7 @@ PAD = "<|pad|>"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TEXT_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "config.json")
 """All that says how text becomes tokens, and where it ends."""
-TEMPLATES = "additional_chat_templates"
-"""A folder of named chat templates beside the default one."""
+TEMPLATES = "additional_chat_templates"  # A folder of named chat templates beside the default one
 LIBRARY_FILES = frozenset(TEXT_FILES) | {
     "adapter_config.json", "chat_template.json", "hf_quant_config.json", "modules.json", "params.json",
     "quantize_config.json", "sentence_bert_config.json", "vocab.json",

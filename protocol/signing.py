@@ -9,7 +9,7 @@ signature.
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from coincurve import PublicKey
 from eth_typing import Hash32
@@ -111,7 +111,6 @@ def _members(struct: str) -> tuple[str, ...]:
 
 
 def _word(kind: str, value: Value) -> bytes:
-    """The 32-byte word of one member."""
     if kind == "string" and isinstance(value, str):
         return _text_hash(value)
     if kind == "bytes" and isinstance(value, bytes):
@@ -146,13 +145,6 @@ def checked_address(value: str) -> str:
 B = TypeVar("B", bound=BaseModel)
 
 
-class Signable(Protocol):
-    """A document that is signed: `signed_digest` is the 32 bytes that the signature covers."""
-
-    @property
-    def signed_digest(self) -> bytes: ...
-
-
 def open_canonical(data: bytes, kind: type[B], max_bytes: int, name: str, refused: type[MusterError]) -> B:
     """Parse untrusted bytes that must be the canonical JSON of a `kind`.
 
@@ -174,10 +166,10 @@ def open_canonical(data: bytes, kind: type[B], max_bytes: int, name: str, refuse
     return document
 
 
-def check_signer(document: Signable, signature: str, signer: str, refused: type[MusterError]) -> None:
-    """Raise `refused` unless `signature` (0x and 130 hex digits) is `signer`'s over `document`."""
+def check_signer(digest32: bytes, signature: str, signer: str, refused: type[MusterError]) -> None:
+    """Raise `refused` unless `signature` (0x and 130 hex digits) is `signer`'s over the digest."""
     try:
-        actual = recover(document.signed_digest, bytes.fromhex(signature[2:]))
+        actual = recover(digest32, bytes.fromhex(signature[2:]))
     except MusterError as error:
         raise refused(f"its signature: {error.what}") from None
     if actual != signer:

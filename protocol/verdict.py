@@ -17,10 +17,8 @@ from pydantic import TypeAdapter
 from protocol.encoding import canonical_json, keccak
 from protocol.errors import IntegrityError, first_line
 
-LANE = 16
-"""Submissions of one lane, and codes of one vote."""
-MAX_DOCUMENT_BYTES = 16 << 20
-"""Of one vote's document: in a node challenge it covers up to 256 files."""
+LANE = 16  # Submissions of one lane, and codes of one vote
+MAX_DOCUMENT_BYTES = 16 << 20  # Of one vote's document: in a node challenge it covers up to 256 files
 
 
 class Code(IntEnum):
@@ -58,11 +56,6 @@ class Code(IntEnum):
     def is_paid(self) -> bool:
         """Whether the file is paid: its upload receipt keeps the pay of one that cannot be fetched later."""
         return self.is_accept or self is Code.UNAVAILABLE
-
-    @property
-    def is_vote(self) -> bool:
-        """Whether a voter may use the code."""
-        return Code.ACCEPT <= self <= Code.UNAVAILABLE
 
     @property
     def label(self) -> str:

@@ -229,5 +229,5 @@ def open_envelope(data: bytes, swarm: SwarmDocument) -> Envelope:
         longest = max(len(completion.text.encode()) for completion in group.completions)
         if longest > swarm.text_bytes:
             raise MalformedEnvelope(f"a text of {longest} bytes, at most {swarm.text_bytes} are allowed")
-    check_signer(envelope, signed.signature, envelope.member, MalformedEnvelope)
+    check_signer(envelope.signed_digest, signed.signature, envelope.member, MalformedEnvelope)
     return envelope

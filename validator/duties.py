@@ -194,7 +194,7 @@ class LaneDuties:
         """Do what is due in every lane of the pool that may still need us, oldest first. A lane that fails is logged
         and tried again next turn, without holding up the others. Returns whether all succeeded."""
         seats, succeeded = rounds.seats_of(state, self._voting.voters), True
-        for (number, _), lane in sorted(state.lanes.items()):
+        for (number, _), lane in sorted(state.lanes.items()):  # final ones left memory
             if number != pool.pool or self._fees.is_closed(lane):
                 continue
             try:

@@ -21,14 +21,13 @@ from typing import Any
 from chain import abi
 from chain.deployment import Deployment
 from chain.indexer.logs import Batch, Event, Log, accepted, decode_logs, place_of
-from chain.indexer.store import EventStore
+from chain.indexer.store import Archive, EventStore
 from chain.rpc import Block, ChainReader, ErrorKind, Request, RpcError
 from protocol.errors import MusterError, UnreachableError
 
 log = logging.getLogger("muster.chain")
 _RANGE = 2000
-_TIP = 64
-"""Blocks below the head whose logs are asked for one by one."""
+_TIP = 64  # Blocks below the head whose logs are asked for one by one
 _ATTEMPTS = 6
 _LAG_SECONDS = 10.0
 
@@ -52,8 +51,7 @@ class Follower:
         self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
         self._range = self._max_range = _RANGE
         self._behind_since: float | None = None
-        self.time = 0
-        """Chain time: that of the newest block that a poll saw; 0 before the first."""
+        self.time = 0  # Chain time: that of the newest block that a poll saw; 0 before the first
         # Stored but not yet handed out: a poll that fails half-way must not swallow events.
         self._undelivered: list[Event] = []
         self._rollback: int | None = None
@@ -80,9 +78,14 @@ class Follower:
         """Grows with every rollback, across restarts: a consumer that keeps state of its own compares it."""
         return self._store.generation
 
-    def history(self) -> Iterator[Event]:
-        """Yield all stored events in chain order."""
-        logs = self._store.logs()
+    @property
+    def archive(self) -> Archive:
+        """Where a projection of these events keeps what is final."""
+        return self._store.archive
+
+    def history(self, after: int = -1) -> Iterator[Event]:
+        """Yield the stored events of the blocks above `after` in chain order."""
+        logs = self._store.logs(after)
         while chunk := list(islice(logs, 1000)):
             yield from decode_logs(chunk, self._deployment)
 
@@ -130,7 +133,6 @@ class Follower:
         return found is not None and found.number == cursor and found.hash == known
 
     def _lagging(self, cursor: int, latest: Block) -> bool:
-        """With several endpoints, one may simply be behind the one we read from before: give it a moment."""
         if len(self._client.provider.urls) == 1 or latest.number >= cursor:
             return False
         now = time.monotonic()
@@ -147,7 +149,6 @@ class Follower:
         self._undelivered = [event for event in self._undelivered if event.block <= fork]
 
     def _fork_point(self) -> int:
-        """The newest stored block that the chain still has; one less than the start block if there is none."""
         known = [entry for entry in self._store.known_blocks() if entry[0] >= self._first]
         width = 4
         while known:
@@ -162,12 +163,10 @@ class Follower:
     # ---- Going there
 
     def _advance(self, target: Block) -> list[Event]:
-        """Store and return the events of the next blocks."""
         first, deep = self.head + 1, target.number - _TIP
         return self._tip(first, target) if first > deep else self._span(first, min(deep, first + self._range - 1))
 
     def _tip(self, first: int, target: Block) -> list[Event]:
-        """Those of the blocks `first` to `target`, each by its hash."""
         before = self._store.hash_at(first - 1)
         between = list(range(first, target.number))
         blocks = [*(self._client.blocks(between) if between else ()), target]
@@ -186,7 +185,6 @@ class Follower:
         return self._keep(logs, links)
 
     def _span(self, first: int, last: int) -> list[Event]:
-        """Those of a range of blocks."""
         end = self._client.block(last)
         if end is None:
             raise _Moved
@@ -210,7 +208,6 @@ class Follower:
         return self._keep(self._believed(answer, first, last, end.hash), [(last, end.hash)])
 
     def _asked_twice(self, queries: list[dict[str, str]]) -> list[Any]:
-        """The answers to queries for logs, if they stay the same; an item that failed is an RpcError."""
         requests: list[Request] = [("eth_getLogs", [query | {"address": self._addresses}]) for query in queries]
         answers = self._client.batch(requests)
         if not any(isinstance(one, RpcError) for one in answers) and self._client.batch(requests) != answers:
@@ -244,7 +241,6 @@ class Follower:
         return MusterError(what, "an endpoint with the chain's full history is needed")
 
     def _stamped(self, logs: list[Log]) -> list[Log]:
-        """Logs with their block's time, which some nodes leave out."""
         missing = sorted({place_of(log)[0] for log in logs if "blockTimestamp" not in log})
         found: dict[int, Block] = {}
         for start in range(0, len(missing), 100):

@@ -107,7 +107,6 @@ def _decode(log: Log, contract: str) -> Event | None:
 
 
 def _log(raw: Any) -> Log:
-    """A log with the members that are used and no others, all of the right shape."""
     try:
         log: Log = {name: raw[name] for name in (*_LENGTHS, "blockNumber", "logIndex", "data")}
         log["topics"] = list(raw["topics"])

@@ -1,14 +1,17 @@
 """The state of the whole suite, kept up to date with the chain's events: the one that every process reads.
 
 A published state never changes. `refresh` applies new events to a draft that copies what it touches, and publishes the
-draft when all of them are applied, so any thread may read `projection.state` without a lock for as long as it likes.
+draft when all of them are applied, so any thread may read `projection.state` without a lock for as long as it likes. A
+draft copies a record when it is first looked up, and `finish` copies only the tables of which something was looked up.
 
-Copying 100,000 submissions for every block would be slow. A draft therefore copies a record when it is first looked up,
-and `finish` copies only the tables of which something was looked up, each by one fast copy of references.
+A checkpoint of the state at finality is kept on disk, and lanes that are final leave the state for the archive. Memory,
+a turn, a restart and a reorganisation therefore cost what is not final, whatever the length of the history.
 """
 
 import copy
+import sqlite3
 import threading
+from array import array
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
@@ -16,12 +19,16 @@ from typing import Any, Protocol, TypeVar
 from chain.indexer.logs import Batch, Event
 from chain.indexer.records import Lane
 from chain.indexer.reducers import apply
-from chain.indexer.state import State
+from chain.indexer.state import FileKey, Records, State
+from chain.indexer.store import Archive, FinalLane
+from protocol.errors import MusterError
 
 K = TypeVar("K")
 V = TypeVar("V")
-_SMALL = ("params", "pending_slashes", "roles")
-"""Tables that are copied whole."""
+FINAL_BLOCKS = 512  # below the head that no reorganisation is expected to reach: about 17 minutes on Base
+_SMALL = ("params", "pending_slashes", "roles")  # tables that are copied whole
+_FILE_TABLES = ("submissions", "lanes", "mirrors")
+_MOST_RECENT = 20_000  # events of a stored history between two checkpoints
 
 
 class _Table(dict[K, V]):
@@ -51,13 +58,10 @@ class _Table(dict[K, V]):
         return self[key]
 
 
-def begin(published: State) -> State:
-    """Return a draft with the records of `published`, for reducers to change."""
-    return State(**{field.name: _drafted(field.name, getattr(published, field.name)) for field in fields(State)})
-
-
-def finish(draft: State) -> State:
-    """Return the state that `draft` has become; it shares what did not change with the state it started from."""
+def _advanced(state: State, events: Iterable[Event]) -> State:
+    draft = State(**{field.name: _drafted(field.name, getattr(state, field.name)) for field in fields(State)})
+    for event in events:
+        apply(draft, event)
     return State(**{field.name: _finished(getattr(draft, field.name)) for field in fields(State)})
 
 
@@ -70,27 +74,90 @@ def _drafted(name: str, value: Any) -> Any:
 def _finished(value: Any) -> Any:
     if not isinstance(value, _Table):
         return value
-    return value.published | value if value else value.published
+    published = value.published
+    if not value:
+        return published
+    return Records(published | value, published.archived) if isinstance(published, Records) else published | value
 
 
 def _copied(record: V) -> V:
-    """A copy of a record with its own containers; frozen records in them are shared."""
     if isinstance(record, int):
         return record
     out = copy.copy(record)
     for name, value in vars(record).items():
-        if isinstance(value, list | dict | set):
-            setattr(out, name, value.copy())
+        if isinstance(value, list | dict | set | array):
+            setattr(out, name, copy.copy(value))
     if isinstance(out, Lane):
         out.rounds = [_copied(one) for one in out.rounds]
     return out
 
 
+# ---- What is final
+
+
+def _with_archive(state: State, archive: Archive) -> State:
+
+    def file(key: FileKey) -> Any:
+        lane = archive.lane(key[0], key[1] >> 4)
+        return lane and lane.files.get(key[1])
+
+    def lane(key: FileKey) -> Any:
+        found = archive.lane(*key)
+        return found and found.lane
+
+    def mirrors(key: FileKey) -> Any:
+        lane = archive.lane(key[0], key[1] >> 4)
+        return lane and lane.mirrors.get(key[1])
+
+    return replace(
+        state,
+        archive=archive,
+        submissions=Records(state.submissions, file),
+        lanes=Records(state.lanes, lane),
+        mirrors=Records(state.mirrors, mirrors),
+    )
+
+
+def _is_final(state: State, lane: Lane) -> bool:
+    files = state.files_of(lane)
+    return (
+        lane.ended(state.head)
+        and all(file.is_final(state.time) and not file.disputed for file in files)
+        and not any(one.duties for one in lane.rounds if one.settled)
+        and not any(state.accounts[file.pool, file.node].frozen for file in files)
+        and all(_concluded(state, (file.pool, file.sequence)) for file in files)
+    )
+
+
+def _concluded(state: State, key: FileKey) -> bool:
+    dispute, canary = state.disputes.get(key), state.canaries.get(key)
+    return (dispute is None or dispute.resolved) and (canary is None or canary.concluded)
+
+
+def _final_lane(state: State, lane: Lane) -> FinalLane:
+    keys = [(lane.pool, sequence) for sequence in lane.sequences]
+    mirrors = {key[1]: state.mirrors[key] for key in keys if key in state.mirrors}
+    return FinalLane(lane, {key[1]: state.submissions[key] for key in keys}, mirrors)
+
+
+def _without(state: State, lanes: list[FinalLane], payments: int) -> State:
+    tables: dict[str, Any] = {name: copy.copy(getattr(state, name)) for name in _FILE_TABLES}
+    accounts = dict(state.accounts)
+    for lane, files, _ in lanes:
+        tables["lanes"].pop((lane.pool, lane.lane), None)
+        for sequence, file in files.items():
+            tables["submissions"].pop((lane.pool, sequence), None)
+            tables["mirrors"].pop((lane.pool, sequence), None)
+            account = accounts[file.pool, file.node]
+            hint = state.submissions[file.pool, account.archived_hint] if account.archived_hint >= 0 else None
+            claimable = file.cumulative > account.units_spent and file.final_time <= (account.barrier or 1 << 62)
+            if claimable and (hint is None or file.cumulative > hint.cumulative):
+                accounts[file.pool, file.node] = replace(account, archived_hint=sequence)
+    archived, left = state.archived_payments + payments, state.payments[payments:]
+    return replace(state, accounts=accounts, payments=left, archived_payments=archived, **tables)
+
+
 # ---- The projection
-
-
-FINAL_BLOCKS = 512
-"""Blocks below the head that no reorganisation is expected to reach: about 17 minutes on Base."""
 
 
 class EventSource(Protocol):
@@ -98,7 +165,9 @@ class EventSource(Protocol):
 
     @property
     def head(self) -> int: ...
-    def history(self) -> Iterable[Event]: ...
+    @property
+    def archive(self) -> Archive: ...
+    def history(self, after: int = -1) -> Iterable[Event]: ...
     def poll(self) -> Batch: ...
 
 
@@ -107,13 +176,11 @@ class Projection:
 
     A state's `version` grows with every change, by new events or a rollback, not with a new head alone. `generation`
     grows with every rollback: what was derived from states of an older generation may be wrong.
-
-    A checkpoint of the state at finality and the events after it are kept, so that a reorganisation costs what is not
-    final, whatever the length of the history.
     """
 
     def __init__(self, source: EventSource) -> None:
         self.source = source
+        self._archive = source.archive
         self._lock = threading.Lock()
         self._generation = 0
         self._rebuild = self._replay = False
@@ -127,7 +194,7 @@ class Projection:
 
     def refresh(self) -> bool:
         """Poll the chain once; return whether the state changed. Raises UnreachableError when the chain does not
-        answer.
+        answer, MusterError when the disk is full.
 
         When a reducer fails, its error is raised and the state stays as it was. The next refresh rebuilds it, because
         the source does not deliver the same events twice.
@@ -143,45 +210,55 @@ class Projection:
                 self._replay = self._replay or batch.rollback_to < self._checkpoint.head
             self._recent += batch.events
             if self._replay:
+                self._archive.clear()
                 state = self._replayed()
+            elif rebuild:
+                state = _advanced(self._checkpoint, self._recent)
             else:
-                state = self._advanced(self._checkpoint, self._recent) if rebuild else self._appended(batch.events)
-                state.head = batch.head
+                state = _advanced(self._state, batch.events) if batch.events else replace(self._state)
+            state.head = batch.head
             self._rebuild = self._replay = False
             changed = rebuild or bool(batch.events)
             state.version = self._state.version + changed
             state.generation = self._generation
             self._state = state
-            self._move_checkpoint()
+            if state.head - FINAL_BLOCKS >= self._checkpoint.head + FINAL_BLOCKS:
+                self._state = self._settled(state.head - FINAL_BLOCKS, state)
             return changed
 
     def _replayed(self) -> State:
-        """The state by the whole stored history, and a new checkpoint."""
-        checkpoint, recent, final = State(), list[Event](), self.source.head - FINAL_BLOCKS
-        for event in self.source.history():
-            if event.block <= final:
-                apply(checkpoint, event)
-            else:
-                recent.append(event)
-        checkpoint.head = max(final, 0)
-        state = self._advanced(checkpoint, recent)
+        stored = self._archive.load()
+        self._checkpoint, self._recent = _with_archive(State(**(stored or {})), self._archive), []
+        final = self.source.head - FINAL_BLOCKS
+        for event in self.source.history(self._checkpoint.head if stored else -1):
+            if len(self._recent) >= _MOST_RECENT and self._recent[-1].block < min(event.block, final + 1):
+                self._settled(self._recent[-1].block)
+            self._recent.append(event)
+        if final > self._checkpoint.head:
+            self._settled(final)
+        state = _advanced(self._checkpoint, self._recent)
         state.head = self.source.head
-        self._checkpoint, self._recent = checkpoint, recent
         return state
 
-    def _appended(self, events: list[Event]) -> State:
-        return self._advanced(self._state, events) if events else replace(self._state)
-
-    def _advanced(self, state: State, events: list[Event]) -> State:
-        draft = begin(state)
-        for event in events:
-            apply(draft, event)
-        return finish(draft)
-
-    def _move_checkpoint(self) -> None:
-        """Move it every FINAL_BLOCKS, since each move copies the tables that changed."""
-        final = self._state.head - FINAL_BLOCKS
-        if final >= self._checkpoint.head + FINAL_BLOCKS:
-            checkpoint = self._advanced(self._checkpoint, [event for event in self._recent if event.block <= final])
-            checkpoint.head = final
-            self._checkpoint, self._recent = checkpoint, [event for event in self._recent if event.block > final]
+    def _settled(self, final: int, current: State | None = None) -> State:
+        """Move the checkpoint to block `final`, and lanes that are final to the archive. Return `current` without
+        them; what differs there, because of events above the block, stays."""
+        checkpoint = _advanced(self._checkpoint, [event for event in self._recent if event.block <= final])
+        checkpoint.head = final
+        state = current or checkpoint
+        keys = {*checkpoint.lanes} | {(pool, sequence >> 4) for pool, sequence in checkpoint.submissions}
+        touched = [checkpoint.lanes[key] for key in sorted(keys)]
+        lanes = [_final_lane(checkpoint, lane) for lane in touched if _is_final(checkpoint, lane)]
+        if current is not None:
+            lanes = [one for one in lanes if _final_lane(current, one.lane) == one and _is_final(current, one.lane)]
+        payments = checkpoint.payments
+        checkpoint = _without(checkpoint, lanes, len(payments))
+        kept = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
+        kept |= {name: dict(kept[name]) for name in _FILE_TABLES}
+        try:
+            self._archive.save(final, kept, lanes, payments)
+        except sqlite3.OperationalError as error:
+            raise MusterError(f"the archive cannot be written: {error}", "make room on its disk") from None
+        self._checkpoint = checkpoint
+        self._recent = [event for event in self._recent if event.block > final]
+        return _without(state, lanes, len(payments))

@@ -4,6 +4,8 @@ Amounts are base units, times Unix seconds, hashes 32 bytes, addresses checksum 
 docs/reference/contracts.md.
 """
 
+from array import array
+from collections.abc import MutableSequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
 from functools import cache
@@ -117,7 +119,7 @@ class Pool:
     leftover: int = 0
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
-    sequences: list[int] = field(default_factory=list)
+    sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
     refused: set[int] = field(default_factory=set)
 
     @property
@@ -148,6 +150,7 @@ class Account:
     `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
     totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
     nothing that vests later can be claimed (0: no such limit). `eject_case`: the node case that ejected it.
+    `archived_hint`: the archived file that a claim would name (−1: none).
     """
 
     pool: int
@@ -171,7 +174,8 @@ class Account:
     eject_sequence: int = -1
     eject_case: int = 0
     slashed: int = 0
-    sequences: list[int] = field(default_factory=list)
+    archived_hint: int = -1
+    sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
 
     @property
     def barrier(self) -> int:
@@ -488,12 +492,18 @@ class CaseOutcome(IntEnum):
     LAPSED = 5
 
 
-@dataclass(kw_only=True)
-class OneJury:
-    """What one jury decides (IOneJury). `bond`: base units that whoever brought it deposited; `trials`: its jury, and
-    the one that replaced it; `block`, `time`: of its opening. Once concluded: `code`; `slashed`, of the accused's
-    stake; `back`, to whoever brought it."""
+@dataclass
+class Accusation:
+    """A challenge of a node, for the files `sequences` (ascending). `evidence`: the SHA-256 of what the accuser says;
+    `bond`: the accuser's base units; `trials`: the jury, and the one that replaced it; `block`, `time`: of its opening.
+    Once concluded: `code`; `slashed`, of the node's stake; `back`, to the accuser."""
 
+    case: int
+    pool: int
+    node: str
+    accuser: str
+    sequences: tuple[int, ...]
+    evidence: bytes
     bond: int
     trials: list[int]
     block: int
@@ -508,32 +518,12 @@ class OneJury:
         """The jury that decides."""
         return self.trials[-1]
 
-    def concluded(self, outcome: int, code: int, slashed: int, back: int) -> None:
-        """As the contract's event says."""
-        self.outcome, self.code, self.slashed, self.back = CaseOutcome(outcome), code, slashed, back
-
-
-@dataclass
-class Accusation(OneJury):
-    """A case against a node, for the files `sequences` (ascending). `evidence`: the SHA-256 of what the accuser
-    says."""
-
-    case: int
-    pool: int
-    node: str
-    accuser: str
-    sequences: tuple[int, ...]
-    evidence: bytes
-
 
 # ---- Mirrors
 
 
-MAX_MIRROR = 500
-"""Characters of an announced URL; longer ones are not believed."""
-
-MOST_NODE_MIRRORS = 3
-"""URLs that a node may announce for one file. A seat has one, its newest."""
+MAX_MIRROR = 500  # characters of an announced URL; longer ones are not believed
+MOST_NODE_MIRRORS = 3  # URLs that a node may announce for one file; a seat has one, its newest
 
 
 @dataclass
@@ -580,8 +570,7 @@ class Proposal:
 # ---- Jurors' fees and windows (JuryTerms.sol)
 
 
-MAX_WINDOW = 30 * 24 * 3600
-"""Seconds that any window may have (`TermsLib.MAX_WINDOW`)."""
+MAX_WINDOW = 30 * 24 * 3600  # seconds that any window may have (`TermsLib.MAX_WINDOW`)
 
 
 def jury_fee(terms: Terms, files: int) -> int:

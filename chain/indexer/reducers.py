@@ -1,10 +1,11 @@
-"""How each event changes the state: one small function per event, registered by contract and name.
+"""How each event changes the state: one function per event, registered by contract and name.
 
 Everything here is pure: the same events give the same state. Nothing is undone in place; after a reorganisation the
 state is computed again.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from chain.indexer.logs import Event
 from chain.indexer.records import (
@@ -37,37 +38,33 @@ from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.verdict import LANE, Code
 
-Reducer = Callable[[State, Event], None]
+Args = dict[str, Any]
+Reducer = Callable[[State, Args, Event], None]
 REDUCERS: dict[tuple[str, str], Reducer] = {}
 ZERO = "0x" + "00" * 20
+STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
+MAX_URL = 500  # characters of an announced URL; the rest is cut off
 
 
 def on(contract: str, *names: str) -> Callable[[Reducer], Reducer]:
-    """Register the reducer of events of a contract."""
+    """Register the reducer of events of a contract; `a` are the event's arguments."""
 
     def register(reducer: Reducer) -> Reducer:
-        for name in names:
-            REDUCERS[contract, name] = reducer
+        REDUCERS.update({(contract, name): reducer for name in names})
         return reducer
 
     return register
 
 
-def account_of(state: State, event: Event) -> Account:
-    return state.accounts[event.args["pool"], event.args["node"]]
+def sets(contract: str, name: str, table: str, key: str, **values: Any) -> None:
+    """Register an event that sets fields of the record of `table` that its arguments `key` name. A value is the name of
+    an argument, or what is not text itself."""
 
-
-def submission_of(state: State, event: Event) -> Submission:
-    return state.submissions[event.args["pool"], event.args["sequence"]]
-
-
-def dispute_of(state: State, event: Event) -> Dispute:
-    return state.disputes[event.args["pool"], event.args["sequence"]]
-
-
-def round_of(state: State, event: Event) -> Round:
-    number: int = event.args["round"]
-    return state.lanes[event.args["pool"], event.args["lane"]].rounds[number]
+    @on(contract, name)
+    def set_fields(state: State, a: Args, event: Event) -> None:
+        record = getattr(state, table)[a[key] if " " not in key else tuple(a[one] for one in key.split())]
+        for field, value in values.items():
+            setattr(record, field, a[value] if isinstance(value, str) else value)
 
 
 def earn(account: Account, sub: Submission) -> None:
@@ -77,7 +74,7 @@ def earn(account: Account, sub: Submission) -> None:
 
 
 def freeze(account: Account, sub: Submission, time: int) -> None:
-    """The file keeps its node from submitting and from claiming what vests later, until it is thawed.
+    """Keep the file's node from submitting and from claiming what vests later, until the file is thawed.
 
     The contract's NodeFrozen and NodeReleased do not name the file, and a slash thaws without them: so we count files.
     """
@@ -94,17 +91,20 @@ def thaw(account: Account, sub: Submission) -> None:
         account.frozen_at = account.frozen_at if account.frozen else 0
 
 
-def slash(
-    state: State, event: Event, kind: str, who: object, code: int, amount: int, file: tuple[int, int] | None = None
-) -> None:
-    """Note a penalty for `file` (pool, sequence); without one, for the file that the event names."""
-    pool, sequence = file or (event.args["pool"], event.args["sequence"])
-    state.slashes.append(
-        Slash(kind, str(who), pool, sequence, code, amount, event.block, event.timestamp, event.tx_hash)
-    )
+def eject(account: Account, since: int) -> None:
+    account.slashed_at = min(account.slashed_at or since, since)
+    account.ejected, account.member, account.limit = True, False, 0
+
+
+def slash(state: State, event: Event, kind: str, who: object, code: int, amount: int, *file: int) -> None:
+    """Note a penalty for `file` (pool, sequence)."""
+    pool, sequence = file
+    penalty = Slash(kind, str(who), pool, sequence, code, amount, event.block, event.timestamp, event.tx_hash)
+    state.slashes.append(penalty)
 
 
 def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
+    state.paid[kind, to, pool] = state.paid.get((kind, to, pool), 0) + amount
     state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
 
 
@@ -112,8 +112,8 @@ def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, 
 
 
 @on("MusterToken", "Transfer")
-def _transfer(state: State, event: Event) -> None:
-    sender, to, amount = event.args["from"], event.args["to"], event.args["value"]
+def _transfer(state: State, a: Args, event: Event) -> None:
+    sender, to, amount = a["from"], a["to"], a["value"]
     if sender != ZERO:
         state.balances[sender] = state.balances.get(sender, 0) - amount
     if to != ZERO:
@@ -125,36 +125,20 @@ def _transfer(state: State, event: Event) -> None:
 
 
 @on("Stakes", "NodeRegistered")
-def _node_registered(state: State, event: Event) -> None:
-    a = event.args
+def _node_registered(state: State, a: Args, event: Event) -> None:
     state.nodes[a["node"]] = Node(a["node"], a["operator"], a["stake"], block=event.block)
 
 
-@on("Stakes", "StakeDeposited", "StakeWithdrawn")
-def _stake_set(state: State, event: Event) -> None:
-    state.nodes[event.args["node"]].stake = event.args["stake"]
-
-
-@on("Stakes", "NodeBound")
-def _node_bound(state: State, event: Event) -> None:
-    node = state.nodes[event.args["node"]]
-    node.pool, node.release_at = event.args["pool"], 0
-
-
-@on("Stakes", "NodeUnbound")
-def _node_unbound(state: State, event: Event) -> None:
-    node = state.nodes[event.args["node"]]
-    node.pool, node.release_at = 0, event.args["releaseAt"]
-
-
-@on("Stakes", "NodeFrozen", "NodeReleased")
-def _node_frozen(state: State, event: Event) -> None:
-    state.nodes[event.args["node"]].frozen = event.args["frozen"]
+sets("Stakes", "StakeDeposited", "nodes", "node", stake="stake")
+sets("Stakes", "StakeWithdrawn", "nodes", "node", stake="stake")
+sets("Stakes", "NodeBound", "nodes", "node", pool="pool", release_at=0)
+sets("Stakes", "NodeUnbound", "nodes", "node", pool=0, release_at="releaseAt")
+sets("Stakes", "NodeFrozen", "nodes", "node", frozen="frozen")
+sets("Stakes", "NodeReleased", "nodes", "node", frozen="frozen")
 
 
 @on("Stakes", "NodeSlashed")
-def _node_slashed(state: State, event: Event) -> None:
-    a = event.args
+def _node_slashed(state: State, a: Args, event: Event) -> None:
     node = state.nodes[a["node"]]
     node.stake, node.frozen = a["stake"], a["frozen"]
     node.slashed += a["amount"]
@@ -167,108 +151,70 @@ def _node_slashed(state: State, event: Event) -> None:
 # ---- Seats
 
 
-@on("Seats", "SeatOpened")
-def _seat_opened(state: State, event: Event) -> None:
-    a = event.args
-    state.seats[a["seat"]] = Seat(a["seat"], a["owner"], a["voter"], a["bond"], a["activeFrom"])
-
-
-@on("Seats", "SeatReopened")
-def _seat_reopened(state: State, event: Event) -> None:
-    a = event.args
-    owner = state.seats[a["seat"]].owner
+@on("Seats", "SeatOpened", "SeatReopened")
+def _seat_opened(state: State, a: Args, event: Event) -> None:
+    owner = a["owner"] if "owner" in a else state.seats[a["seat"]].owner
     state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
 
 
 @on("Seats", "SeatOptedIn")
-def _seat_opted_in(state: State, event: Event) -> None:
-    seat = state.seats[event.args["seat"]]
-    seat.groups = (*seat.groups, event.args["group"])
+def _seat_opted_in(state: State, a: Args, event: Event) -> None:
+    seat = state.seats[a["seat"]]
+    seat.groups = (*seat.groups, a["group"])
 
 
 @on("Seats", "SeatOptedOut")
-def _seat_opted_out(state: State, event: Event) -> None:
-    a = event.args
+def _seat_opted_out(state: State, a: Args, event: Event) -> None:
     seat = state.seats[a["seat"]]
-    seat.groups = tuple(one for one in seat.groups if one != a["group"])
+    seat.groups = tuple(group for group in seat.groups if group != a["group"])
     seat.left_groups[a["group"]] = a["epoch"]
 
 
-@on("Seats", "VoterSet")
-def _voter_set(state: State, event: Event) -> None:
-    state.seats[event.args["seat"]].voter = event.args["voter"]
-
-
-@on("Seats", "SeatToppedUp")
-def _seat_topped_up(state: State, event: Event) -> None:
-    state.seats[event.args["seat"]].bond = event.args["bond"]
-
-
-@on("Seats", "SeatLeft")
-def _seat_left(state: State, event: Event) -> None:
-    seat = state.seats[event.args["seat"]]
-    seat.left_epoch, seat.evicted = event.args["epoch"], event.args["evicted"]
-
-
-@on("Seats", "SeatUnbonding")
-def _seat_unbonding(state: State, event: Event) -> None:
-    state.seats[event.args["seat"]].release_at = event.args["releaseAt"]
-
-
-@on("Seats", "SeatClosed")
-def _seat_closed(state: State, event: Event) -> None:
-    seat = state.seats[event.args["seat"]]
-    seat.closed, seat.bond = True, 0
+sets("Seats", "VoterSet", "seats", "seat", voter="voter")
+sets("Seats", "SeatToppedUp", "seats", "seat", bond="bond")
+sets("Seats", "SeatLeft", "seats", "seat", left_epoch="epoch", evicted="evicted")
+sets("Seats", "SeatUnbonding", "seats", "seat", release_at="releaseAt")
+sets("Seats", "SeatClosed", "seats", "seat", closed=True, bond=0)
+sets("Seats", "SeatFrozen", "seats", "seat", frozen="frozen")
+sets("Seats", "SeatReleased", "seats", "seat", frozen="frozen")
 
 
 @on("Seats", "SeatPenalised")
-def _seat_penalised(state: State, event: Event) -> None:
-    seat = state.seats[event.args["seat"]]
-    seat.bond = event.args["bond"]
-    seat.penalised += event.args["amount"]
-
-
-@on("Seats", "SeatFrozen", "SeatReleased")
-def _seat_frozen(state: State, event: Event) -> None:
-    state.seats[event.args["seat"]].frozen = event.args["frozen"]
-
-
-STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
+def _seat_penalised(state: State, a: Args, event: Event) -> None:
+    seat = state.seats[a["seat"]]
+    seat.bond = a["bond"]
+    seat.penalised += a["amount"]
 
 
 # ---- Pools: owners
 
 
 @on("Pools", "PoolCreated")
-def _pool_created(state: State, event: Event) -> None:
-    a = event.args
+def _pool_created(state: State, a: Args, event: Event) -> None:
     terms = Terms.of(a["terms"])
     state.pools[a["pool"]] = Pool(a["pool"], a["owner"], a["configHash"], terms, a["unbonding"], event.block)
 
 
 @on("Pools", "PoolFunded")
-def _pool_funded(state: State, event: Event) -> None:
-    state.pools[event.args["pool"]].funded += event.args["amount"]
+def _pool_funded(state: State, a: Args, event: Event) -> None:
+    state.pools[a["pool"]].funded += a["amount"]
 
 
 @on("Pools", "StatusSet")
-def _status_set(state: State, event: Event) -> None:
-    state.pools[event.args["pool"]].status = STATUSES[event.args["status"]]
+def _status_set(state: State, a: Args, event: Event) -> None:
+    state.pools[a["pool"]].status = STATUSES[a["status"]]
 
 
 @on("Pools", "LeftoverTaken")
-def _leftover_taken(state: State, event: Event) -> None:
-    a = event.args
+def _leftover_taken(state: State, a: Args, event: Event) -> None:
     state.pools[a["pool"]].leftover += a["amount"]
     pay(state, event, "leftover", a["owner"], a["pool"], a["amount"])
 
 
 @on("Pools", "StepPublished")
-def _step_published(state: State, event: Event) -> None:
-    a = event.args
-    step = Step(
-        a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], event.block, event.timestamp, event.tx_hash
-    )
+def _step_published(state: State, a: Args, event: Event) -> None:
+    published = event.block, event.timestamp, event.tx_hash
+    step = Step(a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], *published)
     state.pools[a["pool"]].steps.append(step)
 
 
@@ -276,31 +222,27 @@ def _step_published(state: State, event: Event) -> None:
 
 
 @on("Pools", "NodeJoined")
-def _node_joined(state: State, event: Event) -> None:
-    a = event.args
+def _node_joined(state: State, a: Args, event: Event) -> None:
     account = state.accounts.setdefault((a["pool"], a["node"]), Account(a["pool"], a["node"], a["operator"]))
     account.member, account.operator = True, a["operator"]
     account.joined_step, account.limit = a["joinedStep"], a["limit"]
 
 
-@on("Pools", "LimitSet")
-def _limit_set(state: State, event: Event) -> None:
-    account_of(state, event).limit = event.args["limit"]
+sets("Pools", "LimitSet", "accounts", "pool node", limit="limit")
 
 
 @on("Pools", "NodeLeft")
-def _node_left(state: State, event: Event) -> None:
+def _node_left(state: State, a: Args, event: Event) -> None:
     # The owner may bar a node that never joined.
-    key = event.args["pool"], event.args["node"]
+    key = a["pool"], a["node"]
     operator = state.nodes[key[1]].operator if key[1] in state.nodes else ZERO
     account = state.accounts.setdefault(key, Account(*key, operator))
     account.member, account.limit = False, 0
-    account.removed = account.removed or event.args["removed"]
+    account.removed = account.removed or a["removed"]
 
 
 @on("Pools", "WorkSubmitted")
-def _work_submitted(state: State, event: Event) -> None:
-    a = event.args
+def _work_submitted(state: State, a: Args, event: Event) -> None:
     placed = a["placed"]
     key = placed >> 128, placed >> 96 & 0xFFFFFFFF
     sub = Submission(
@@ -317,9 +259,8 @@ def _work_submitted(state: State, event: Event) -> None:
         tx=event.tx_hash,
     )
     state.submissions[key] = sub
-    pool = state.pools[sub.pool]
+    pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
     pool.sequences.append(sub.sequence)
-    account = state.accounts[sub.pool, sub.node]
     account.sequences.append(sub.sequence)
     account.counter = sub.counter + 1
     account.units_pending += sub.units
@@ -334,31 +275,29 @@ def _work_submitted(state: State, event: Event) -> None:
     _fix_seed(lane, pool)
 
 
-def _file(state: State, event: Event) -> Submission:
-    """Of an event that names pool and sequence in one word."""
-    file: int = event.args["file"]
-    return state.submissions[file >> 32, file & 0xFFFFFFFF]
+def _file(state: State, a: Args) -> Submission:
+    return state.submissions[(a["file"] >> 32, a["file"] & 0xFFFFFFFF) if "file" in a else (a["pool"], a["sequence"])]
 
 
 @on("Pools", "ReceiptPresented")
-def _receipt_presented(state: State, event: Event) -> None:
-    sub = _file(state, event)
+def _receipt_presented(state: State, a: Args, event: Event) -> None:
+    sub = _file(state, a)
     lane = state.lane_of(sub)
     lane.attested |= 1 << sub.place
     _fix_seed(lane, state.pools[sub.pool])
 
 
 def _fix_seed(lane: Lane, pool: Pool) -> None:
-    """The seed's block as far as receipts that came with submissions say it: `LaneAttested` says it anew."""
     if lane.attested:
         last = lane.last_block + pool.terms.attestBlocks if lane.missing else lane.last_block
         lane.rounds[0].seed_block = last + 1
 
 
 @on("Pools", "MirrorAnnounced")
-def _mirror_announced(state: State, event: Event) -> None:
-    sub = state.submissions.get((event.args["pool"], event.args["sequence"]))
-    sender, uri = event.args["sender"], event.args["uri"]
+def _mirror_announced(state: State, a: Args, event: Event) -> None:
+    sub: Submission | None = state.submissions.get((a["pool"], a["sequence"]))
+    sender: str = a["sender"]
+    uri: str = a["uri"]
     # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
     if sub is None or len(uri) > MAX_MIRROR:
         return
@@ -373,9 +312,8 @@ def _mirror_announced(state: State, event: Event) -> None:
 
 
 @on("Pools", "FileSettled")
-def _file_settled(state: State, event: Event) -> None:
-    a = event.args
-    sub = _file(state, event)
+def _file_settled(state: State, a: Args, event: Event) -> None:
+    sub = _file(state, a)
     account = state.accounts[sub.pool, sub.node]
     sub.code = sub.votes_code = a["code"]
     sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
@@ -390,18 +328,19 @@ def _file_settled(state: State, event: Event) -> None:
 
 
 @on("Pools", "FileDisputed")
-def _file_disputed(state: State, event: Event) -> None:
-    sub = submission_of(state, event)
+def _file_disputed(state: State, a: Args, event: Event) -> None:
+    sub = _file(state, a)
     sub.disputed = True
     if sub.is_paid:
-        account_of(state, event).units_spent += sub.units
+        state.accounts[sub.pool, sub.node].units_spent += sub.units
 
 
 @on("Pools", "FileResolved")
-def _file_resolved(state: State, event: Event) -> None:
-    sub, account = submission_of(state, event), account_of(state, event)
-    was, now = sub.is_paid, Code(event.args["code"]).is_paid
-    sub.code, sub.final_time = event.args["code"], event.args["time"]
+def _file_resolved(state: State, a: Args, event: Event) -> None:
+    sub = _file(state, a)
+    account = state.accounts[sub.pool, sub.node]
+    was, now = sub.is_paid, Code(a["code"]).is_paid
+    sub.code, sub.final_time = a["code"], a["time"]
     sub.disputed, sub.finalized = False, True
     state.pools[sub.pool].refused.discard(sub.sequence)
     if now:
@@ -417,35 +356,30 @@ def _file_resolved(state: State, event: Event) -> None:
 
 
 @on("Pools", "FileFinalized")
-def _file_finalized(state: State, event: Event) -> None:
-    a = event.args
-    sub = _file(state, event)
+def _file_finalized(state: State, a: Args, event: Event) -> None:
+    sub = _file(state, a)
+    pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
     sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
-    state.pools[sub.pool].refused.discard(sub.sequence)
+    pool.refused.discard(sub.sequence)
     amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
-    state.pools[sub.pool].from_stakes += fees
-    account = state.accounts[sub.pool, sub.node]
+    pool.from_stakes += fees
     account.slashed += amount
     if Code(sub.code).is_reject:
-        _eject(account, sub)
+        if not account.ejected:
+            account.eject_code, account.eject_sequence = sub.code, sub.sequence
+        eject(account, sub.decided_time)
     thaw(account, sub)
     if amount:
-        slash(state, event, "node", sub.node, sub.code, amount, (sub.pool, sub.sequence))
-
-
-def _eject(account: Account, sub: Submission) -> None:
-    account.slashed_at = min(account.slashed_at or sub.decided_time, sub.decided_time)
-    if not account.ejected:
-        account.eject_code, account.eject_sequence = sub.code, sub.sequence
-    account.ejected, account.member, account.limit = True, False, 0
+        slash(state, event, "node", sub.node, sub.code, amount, sub.pool, sub.sequence)
 
 
 @on("Pools", "FileForfeited")
-def _file_forfeited(state: State, event: Event) -> None:
-    sub, account = submission_of(state, event), account_of(state, event)
+def _file_forfeited(state: State, a: Args, event: Event) -> None:
+    sub = _file(state, a)
+    pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
     sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
-    state.pools[sub.pool].refused.discard(sub.sequence)
-    state.pools[sub.pool].forfeited += event.args["amount"]
+    pool.refused.discard(sub.sequence)
+    pool.forfeited += a["amount"]
     account.units_earned -= sub.units
     if sub.is_paid:
         account.units_awarded -= sub.units
@@ -454,9 +388,8 @@ def _file_forfeited(state: State, event: Event) -> None:
 
 
 @on("Pools", "Claimed")
-def _claimed(state: State, event: Event) -> None:
-    a = event.args
-    account = account_of(state, event)
+def _claimed(state: State, a: Args, event: Event) -> None:
+    account = state.accounts[a["pool"], a["node"]]
     account.units_spent += a["units"]
     account.paid += a["amount"]
     state.pools[a["pool"]].claimed += a["amount"]
@@ -464,8 +397,7 @@ def _claimed(state: State, event: Event) -> None:
 
 
 @on("Pools", "FeePaid")
-def _fee_paid(state: State, event: Event) -> None:
-    a = event.args
+def _fee_paid(state: State, a: Args, event: Event) -> None:
     pool = state.pools[a["pool"]]
     pool.fees_paid += a["paid"]
     pool.fees_burnt += a["burnt"]
@@ -473,51 +405,40 @@ def _fee_paid(state: State, event: Event) -> None:
         pay(state, event, "fee", a["to"], a["pool"], a["paid"])
 
 
-MAX_URL = 500
-"""Characters of an announced URL; the rest is cut off."""
-
 # ---- Court
 
 
 @on("Court", "ServiceSet")
-def _service_set(state: State, event: Event) -> None:
-    pool = state.pools[event.args["pool"]]
-    pool.previous_service, pool.previous_until = pool.service, event.args["previousUntil"]
-    pool.service = event.args["service"]
+def _service_set(state: State, a: Args, event: Event) -> None:
+    pool = state.pools[a["pool"]]
+    pool.previous_service, pool.previous_until, pool.service = pool.service, a["previousUntil"], a["service"]
 
 
 @on("Court", "ServiceAnnounced")
-def _service_announced(state: State, event: Event) -> None:
-    state.pools[event.args["pool"]].service_url = event.args["url"][:MAX_URL]
+def _service_announced(state: State, a: Args, event: Event) -> None:
+    state.pools[a["pool"]].service_url = a["url"][:MAX_URL]
 
 
 @on("Court", "LaneAttested")
-def _lane_attested(state: State, event: Event) -> None:
-    lane = state.lanes[event.args["pool"], event.args["lane"]]
-    lane.attested, lane.rounds[0].seed_block = event.args["places"], event.args["seedBlock"]
+def _lane_attested(state: State, a: Args, event: Event) -> None:
+    lane = state.lanes[a["pool"], a["lane"]]
+    lane.attested, lane.rounds[0].seed_block = a["places"], a["seedBlock"]
 
 
 @on("Court", "CommitteeDrawn")
-def _committee_drawn(state: State, event: Event) -> None:
-    drawn: int = event.args["drawn"]
-    terms = state.pools[event.args["which"] >> 64].terms
-    judging = _round(state, event.args["which"])
+def _committee_drawn(state: State, a: Args, event: Event) -> None:
+    drawn: int = a["drawn"]
+    terms = state.pools[a["which"] >> 64].terms
+    judging = _round(state, a["which"])
     judging.seed = (drawn & 0xFFFFFFFFFFFFFFFF).to_bytes(32, "big")
     judging.seats = tuple(seat for shift in range(64, 144, 16) if (seat := drawn >> shift & 0xFFFF))
     _begin(judging, event, terms.commitWindow, terms.revealWindow)
 
 
 def _begin(panel: Panel, event: Event, commit_window: int, reveal_window: int) -> None:
-    """The votes of a body that was just drawn."""
     panel.seed_block, panel.drawn_time = event.args["seedBlock"], event.timestamp
     panel.commit_until = event.timestamp + commit_window
     panel.reveal_until = panel.commit_until + reveal_window
-
-
-def _ballot(state: State, event: Event) -> tuple[Round, int]:
-    """The round and the member of a vote."""
-    ballot: int = event.args["ballot"]
-    return _round(state, ballot), ballot & 0xFF
 
 
 def _round(state: State, which: int) -> Round:
@@ -525,170 +446,141 @@ def _round(state: State, which: int) -> Round:
 
 
 @on("Court", "VoteCommitted")
-def _vote_committed(state: State, event: Event) -> None:
-    judging, member = _ballot(state, event)
-    judging.commits[member] = event.args["commitment"]
+def _vote_committed(state: State, a: Args, event: Event) -> None:
+    _round(state, a["ballot"]).commits[a["ballot"] & 0xFF] = a["commitment"]
 
 
 @on("Court", "VoteRevealed")
-def _vote_revealed(state: State, event: Event) -> None:
-    judging, member = _ballot(state, event)
+def _vote_revealed(state: State, a: Args, event: Event) -> None:
+    judging, member = _round(state, a["ballot"]), a["ballot"] & 0xFF
     judging.commits.setdefault(member, b"")  # who voted in one call
-    judging.reveals[member] = (event.args["codes"], event.args["verdictHash"])
+    judging.reveals[member] = (a["codes"], a["verdictHash"])
 
 
 @on("Court", "LaneSettled")
-def _lane_settled(state: State, event: Event) -> None:
-    done = _round(state, event.args["which"])
-    done.settled, done.settled_time, done.codes = True, event.timestamp, event.args["codes"]
+def _lane_settled(state: State, a: Args, event: Event) -> None:
+    done = _round(state, a["which"])
+    done.settled, done.settled_time, done.codes = True, event.timestamp, a["codes"]
 
 
 @on("Court", "LaneRedrawn")
-def _lane_redrawn(state: State, event: Event) -> None:
-    lane = state.lanes[event.args["pool"], event.args["lane"]]
-    lane.rounds.append(Round(len(lane.rounds), seed_block=event.args["seedBlock"]))
+def _lane_redrawn(state: State, a: Args, event: Event) -> None:
+    lane = state.lanes[a["pool"], a["lane"]]
+    lane.rounds.append(Round(len(lane.rounds), seed_block=a["seedBlock"]))
 
 
 @on("Court", "MemberAbsent")
-def _member_absent(state: State, event: Event) -> None:
-    a = event.args
-    slash(state, event, "seat", a["seat"], 0, a["penalty"], (a["pool"], a["lane"] << 4))
+def _member_absent(state: State, a: Args, event: Event) -> None:
+    slash(state, event, "seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
 
 
 @on("Court", "OutcomeSet")
-def _outcome_set(state: State, event: Event) -> None:
-    decided, shift = round_of(state, event), 4 * event.args["place"]
-    decided.codes = decided.codes & ~(15 << shift) | event.args["code"] << shift
+def _outcome_set(state: State, a: Args, event: Event) -> None:
+    decided, shift = state.lanes[a["pool"], a["lane"]].rounds[a["round"]], 4 * a["place"]
+    decided.codes = decided.codes & ~(15 << shift) | a["code"] << shift
 
 
 @on("Court", "MemberClosed")
-def _member_closed(state: State, event: Event) -> None:
-    a = event.args
-    closed = round_of(state, event)
+def _member_closed(state: State, a: Args, event: Event) -> None:
+    closed = state.lanes[a["pool"], a["lane"]].rounds[a["round"]]
     closed.closed.add(closed.seats.index(a["seat"]))
     state.seats[a["seat"]].earned += a["paid"]
     if a["penalty"]:
-        slash(state, event, "seat", a["seat"], 0, a["penalty"], (a["pool"], a["lane"] << 4))
+        slash(state, event, "seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
 
 
 # ---- Juries, disputes, canaries
 
 
 @on("Juries", "JurySummoned")
-def _jury_summoned(state: State, event: Event) -> None:
-    a = event.args
+def _jury_summoned(state: State, a: Args, event: Event) -> None:
     state.trials[a["trial"]] = Trial(a["trial"], a["pool"], a["sequence"], a["size"], seed_block=a["seedBlock"])
 
 
 @on("Juries", "JuryDrawn")
-def _jury_drawn(state: State, event: Event) -> None:
-    trial = state.trials[event.args["trial"]]
+def _jury_drawn(state: State, a: Args, event: Event) -> None:
+    trial = state.trials[a["trial"]]
     terms = state.pools[trial.pool].terms
-    trial.seed, trial.seats = event.args["seed"], tuple(event.args["seats"])
+    trial.seed, trial.seats = a["seed"], tuple(a["seats"])
     case = state.case_of(trial.trial)
     _begin(trial, event, jury_commit_window(terms, len(case.sequences) if case else 1), terms.juryRevealWindow)
 
 
 @on("Juries", "JurorCommitted")
-def _juror_committed(state: State, event: Event) -> None:
-    state.trials[event.args["trial"]].commits[event.args["juror"]] = event.args["commitment"]
+def _juror_committed(state: State, a: Args, event: Event) -> None:
+    state.trials[a["trial"]].commits[a["juror"]] = a["commitment"]
 
 
 @on("Juries", "JurorRevealed")
-def _juror_revealed(state: State, event: Event) -> None:
-    a = event.args
+def _juror_revealed(state: State, a: Args, event: Event) -> None:
     state.trials[a["trial"]].reveals[a["juror"]] = (a["code"], a["verdictHash"])
 
 
-@on("Juries", "JuryConcluded")
-def _jury_concluded(state: State, event: Event) -> None:
-    trial = state.trials[event.args["trial"]]
-    trial.settled, trial.code = True, event.args["code"]
+sets("Juries", "JuryConcluded", "trials", "trial", settled=True, code="code")
 
 
 @on("Juries", "JurorClosed")
-def _juror_closed(state: State, event: Event) -> None:
-    a = event.args
+def _juror_closed(state: State, a: Args, event: Event) -> None:
     trial, seat = state.trials[a["trial"]], state.seats[a["seat"]]
     trial.closed.add(trial.seats.index(a["seat"]))
     seat.earned += a["paid"]
     if a["paid"]:
         pay(state, event, "jury", seat.owner, trial.pool, a["paid"])
     if a["penalty"]:
-        slash(state, event, "seat", a["seat"], 0, a["penalty"], (trial.pool, trial.sequence))
+        slash(state, event, "seat", a["seat"], 0, a["penalty"], trial.pool, trial.sequence)
 
 
 @on("Appeals", "Disputed")
-def _disputed(state: State, event: Event) -> None:
-    a = event.args
+def _disputed(state: State, a: Args, event: Event) -> None:
     key = a["pool"], a["sequence"]
     state.disputes[key] = Dispute(*key, a["disputer"], a["trial"], a["deposit"], event.timestamp)
 
 
 @on("Appeals", "VerdictReached")
-def _verdict_reached(state: State, event: Event) -> None:
-    dispute = dispute_of(state, event)
-    dispute.verdict, dispute.appeal_until = event.args["code"], event.args["appealUntil"]
+def _verdict_reached(state: State, a: Args, event: Event) -> None:
+    dispute = state.disputes[a["pool"], a["sequence"]]
+    dispute.verdict, dispute.appeal_until = a["code"], a["appealUntil"]
     if Code(dispute.verdict).is_reject and dispute.appeal_until > event.timestamp:
-        sub = submission_of(state, event)
+        sub = _file(state, a)
         freeze(state.accounts[sub.pool, sub.node], sub, event.timestamp)
 
 
-@on("Appeals", "Appealed")
-def _appealed(state: State, event: Event) -> None:
-    dispute_of(state, event).appellant = event.args["appellant"]
-
-
-@on("Appeals", "DisputeResolved")
-def _dispute_resolved(state: State, event: Event) -> None:
-    a = event.args
-    dispute = dispute_of(state, event)
-    dispute.resolved, dispute.code = True, a["code"]
-    dispute.overturned, dispute.reward = a["overturned"], a["reward"]
+DISPUTED_FILE = "pool sequence"
+sets("Appeals", "Appealed", "disputes", DISPUTED_FILE, appellant="appellant")
+sets(
+    "Appeals", "DisputeResolved", "disputes", DISPUTED_FILE,
+    resolved=True, code="code", overturned="overturned", reward="reward",
+)  # fmt: skip
 
 
 @on("Appeals", "MemberPenalised")
-def _member_penalised(state: State, event: Event) -> None:
-    a = event.args
+def _member_penalised(state: State, a: Args, event: Event) -> None:
     if a["amount"]:
-        code = state.submissions[a["pool"], a["sequence"]].code
-        slash(state, event, "seat", a["seat"], code, a["amount"])
+        slash(state, event, "seat", a["seat"], _file(state, a).code, a["amount"], a["pool"], a["sequence"])
 
 
 @on("Canaries", "CanaryOpened")
-def _canary_opened(state: State, event: Event) -> None:
-    a = event.args
+def _canary_opened(state: State, a: Args, event: Event) -> None:
     key = a["pool"], a["sequence"]
     accused = tuple(a["accused"])
     state.canaries[key] = Canary(*key, a["row"], a["reason"], accused, a["deposit"], event.timestamp)
 
 
-@on("Canaries", "CanaryContested")
-def _canary_contested(state: State, event: Event) -> None:
-    a = event.args
-    canary = state.canaries[a["pool"], a["sequence"]]
-    canary.contester, canary.trial = a["contester"], a["trial"]
-
-
-@on("Canaries", "CanaryConcluded")
-def _canary_concluded(state: State, event: Event) -> None:
-    canary = state.canaries[event.args["pool"], event.args["sequence"]]
-    canary.concluded, canary.upheld, canary.code = True, event.args["upheld"], event.args["code"]
+sets("Canaries", "CanaryContested", "canaries", DISPUTED_FILE, contester="contester", trial="trial")
+sets("Canaries", "CanaryConcluded", "canaries", DISPUTED_FILE, concluded=True, upheld="upheld", code="code")
 
 
 @on("Canaries", "SeatSlashed")
-def _seat_slashed(state: State, event: Event) -> None:
-    a = event.args
+def _seat_slashed(state: State, a: Args, event: Event) -> None:
     state.canaries[a["pool"], a["sequence"]].slashed[a["seat"]] = a["amount"]
-    slash(state, event, "seat", a["seat"], int(Code.CANARY), a["amount"])
+    slash(state, event, "seat", a["seat"], int(Code.CANARY), a["amount"], a["pool"], a["sequence"])
 
 
-# ---- Node cases
+# ---- Node challenges
 
 
 @on("NodeChallenges", "ChallengeOpened")
-def _case_opened(state: State, event: Event) -> None:
-    a = event.args
+def _case_opened(state: State, a: Args, event: Event) -> None:
     number = state.trial_cases[a["trial"]] = a["challenge"]
     state.cases[number] = Accusation(
         number, a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"],
@@ -697,25 +589,22 @@ def _case_opened(state: State, event: Event) -> None:
 
 
 @on("Juries", "JuryReplaced")
-def _jury_replaced(state: State, event: Event) -> None:
-    case = state.case_of(event.args["trial"])
+def _jury_replaced(state: State, a: Args, event: Event) -> None:
+    case = state.case_of(a["trial"])
     if case is not None:
-        case.trials.append(event.args["next"])
-        state.trial_cases[event.args["next"]] = case.case
+        case.trials.append(a["next"])
+        state.trial_cases[a["next"]] = case.case
 
 
 @on("Pools", "NodeExpelled")
-def _node_expelled(state: State, event: Event) -> None:
-    account = account_of(state, event)
-    account.slashed_at = min(account.slashed_at or event.timestamp, event.timestamp)
-    account.ejected, account.member, account.limit = True, False, 0
+def _node_expelled(state: State, a: Args, event: Event) -> None:
+    eject(state.accounts[a["pool"], a["node"]], event.timestamp)
 
 
 @on("NodeChallenges", "ChallengeConcluded")
-def _case_concluded(state: State, event: Event) -> None:
-    a = event.args
-    case, account = state.cases[a["challenge"]], account_of(state, event)
-    case.concluded(a["outcome"], a["code"], a["slashed"], a["back"])
+def _case_concluded(state: State, a: Args, event: Event) -> None:
+    case, account = state.cases[a["challenge"]], state.accounts[a["pool"], a["node"]]
+    case.outcome, case.code, case.slashed, case.back = CaseOutcome(a["outcome"]), a["code"], a["slashed"], a["back"]
     if case.outcome is not CaseOutcome.UPHELD:
         return
     if not account.eject_code:
@@ -724,7 +613,7 @@ def _case_concluded(state: State, event: Event) -> None:
     state.pending_slashes.pop(case.node, None)
     account.slashed += case.slashed
     if case.slashed:
-        slash(state, event, "node", case.node, case.code, case.slashed, (case.pool, case.sequences[-1]))
+        slash(state, event, "node", case.node, case.code, case.slashed, case.pool, case.sequences[-1])
 
 
 # ---- Governance
@@ -734,62 +623,41 @@ _ROLES = {keccak(f"{name.upper()}_ROLE".encode()): name for name in ("proposer",
 _ROLES[bytes(32)] = "admin"
 
 
-@on("Params", "ValuesSet")
-def _values_set(state: State, event: Event) -> None:
-    state.params[0] = dict(event.args["values"])
-
-
-@on("Params", "ValuesScheduled")
-def _values_scheduled(state: State, event: Event) -> None:
-    state.params[event.args["time"]] = dict(event.args["values"])
+@on("Params", "ValuesSet", "ValuesScheduled")
+def _values_set(state: State, a: Args, event: Event) -> None:
+    state.params[a.get("time", 0)] = dict(a["values"])
 
 
 @on("Params", "PausedUntil")
-def _paused_until(state: State, event: Event) -> None:
-    state.paused_until = event.args["time"]
+def _paused_until(state: State, a: Args, event: Event) -> None:
+    state.paused_until = a["time"]
 
 
 @on("Timelock", "CallScheduled")
-def _call_scheduled(state: State, event: Event) -> None:
-    """One event per call; the first begins the proposal, anew when it was cancelled before."""
-    a = event.args
+def _call_scheduled(state: State, a: Args, event: Event) -> None:
+    key = "0x" + a["id"].hex()
     if a["index"] == 0:
-        ready_at = event.timestamp + a["delay"]
-        state.proposals[_key(event)] = Proposal(a["id"], [], a["predecessor"], ready_at, event.block)
-    state.proposals[_key(event)].calls.append(ProposedCall(a["target"], a["value"], a["data"]))
+        state.proposals[key] = Proposal(a["id"], [], a["predecessor"], event.timestamp + a["delay"], event.block)
+    state.proposals[key].calls.append(ProposedCall(a["target"], a["value"], a["data"]))
 
 
 @on("Timelock", "CallSalt", "CallExecuted", "Cancelled")
-def _proposal_moved(state: State, event: Event) -> None:
-    """An operation of no calls is never scheduled by an event, so it is none of ours."""
-    proposal = state.proposals.get(_key(event))
-    if proposal is None:
-        return
-    if event.name == "CallSalt":
-        proposal.salt = event.args["salt"]
-    else:
+def _proposal_moved(state: State, a: Args, event: Event) -> None:
+    proposal = state.proposals.get("0x" + a["id"].hex())
+    if proposal is not None and event.name == "CallSalt":
+        proposal.salt = a["salt"]
+    elif proposal is not None:
         proposal.status = "done" if event.name == "CallExecuted" else "cancelled"
 
 
-@on("Timelock", "RoleGranted")
-def _role_granted(state: State, event: Event) -> None:
-    role = _role(event)
-    state.roles[role] = (*state.roles.get(role, ()), event.args["account"])
-
-
-@on("Timelock", "RoleRevoked")
-def _role_revoked(state: State, event: Event) -> None:
-    role = _role(event)
-    state.roles[role] = tuple(one for one in state.roles[role] if one != event.args["account"])
-
-
-def _key(event: Event) -> str:
-    return "0x" + bytes(event.args["id"]).hex()
-
-
-def _role(event: Event) -> str:
-    role = bytes(event.args["role"])
-    return _ROLES.get(role, "0x" + role.hex())
+@on("Timelock", "RoleGranted", "RoleRevoked")
+def _role_changed(state: State, a: Args, event: Event) -> None:
+    role = _ROLES.get(a["role"], "0x" + a["role"].hex())
+    others = state.roles.get(role, ())
+    if event.name == "RoleGranted":
+        state.roles[role] = (*others, a["account"])
+    else:
+        state.roles[role] = tuple(account for account in others if account != a["account"])
 
 
 # ---- Applying events
@@ -797,10 +665,11 @@ def _role(event: Event) -> str:
 
 def apply(state: State, event: Event) -> None:
     """Change the state, in place, as the event says. Events without meaning for it are ignored."""
-    reducer = REDUCERS.get(event.key)
+    reducer = REDUCERS.get((event.contract, event.name))
     if reducer is not None:
-        reducer(state, event)
+        reducer(state, event.args, event)
     state.head = max(state.head, event.block)
+    state.time = max(state.time, event.timestamp)
 
 
 def replay(events: Iterable[Event]) -> State:

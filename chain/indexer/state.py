@@ -9,19 +9,24 @@
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary, `cases[case]` → Accusation
 - `mirrors[pool, sequence]` → Mirrors: where else a file's bytes are, by those who are believed
-- `slashes`, `payments`: lists in chain order
+- `slashes`: a list in chain order; `payments`: those that are not archived, `paid[kind, to, pool]`: their sums
 - `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
 - `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
 - `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
-- `head`: the block up to which events are applied; `version`, `generation`: see `chain.indexer.projection`
+- `head`: the block up to which events are applied; `time`: that of the newest event; `version`, `generation`: see
+  `chain.indexer.projection`
 
-`chain.indexer.reducers` fills it, `chain.indexer.projection` keeps it up to date with the chain.
+Submissions, lanes and mirrors that cannot change any more leave memory for the archive. Asked for by key they are there
+all the same; iteration yields open ones only, `submissions_of` and `lanes_of` all. `chain.indexer.reducers` fills the
+state, `chain.indexer.projection` keeps it up to date with the chain.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from chain.indexer.records import (
     Account,
@@ -41,8 +46,38 @@ from chain.indexer.records import (
     Terms,
     Trial,
 )
+from chain.indexer.store import Archive
 from protocol.encoding import keccak
 from protocol.errors import ConfigError
+
+V = TypeVar("V")
+FileKey = tuple[int, int]
+
+
+class Records(dict[FileKey, V]):
+    """Open records by pool and number; those that `archived` finds are there as well, but not when iterating."""
+
+    def __init__(self, open_records: dict[FileKey, V], archived: Callable[[FileKey], V | None]) -> None:
+        super().__init__(open_records)
+        self.archived = archived
+
+    def __missing__(self, key: FileKey) -> V:
+        record = self.archived(key)
+        if record is None:
+            raise KeyError(key)
+        return record
+
+    def __copy__(self) -> "Records[V]":
+        return Records(self, self.archived)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self.get(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
 
 @dataclass
@@ -50,22 +85,26 @@ class State:
     """See the module's docstring."""
 
     head: int = 0
+    time: int = 0
     version: int = field(default=0, compare=False)
     generation: int = field(default=0, compare=False)
+    archive: Archive = field(default_factory=Archive, compare=False, repr=False)
     pools: dict[int, Pool] = field(default_factory=dict)
     accounts: dict[tuple[int, str], Account] = field(default_factory=dict)
-    submissions: dict[tuple[int, int], Submission] = field(default_factory=dict)
-    lanes: dict[tuple[int, int], Lane] = field(default_factory=dict)
+    submissions: dict[FileKey, Submission] = field(default_factory=dict)
+    lanes: dict[FileKey, Lane] = field(default_factory=dict)
+    mirrors: dict[FileKey, Mirrors] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     seats: dict[int, Seat] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
-    disputes: dict[tuple[int, int], Dispute] = field(default_factory=dict)
-    canaries: dict[tuple[int, int], Canary] = field(default_factory=dict)
+    disputes: dict[FileKey, Dispute] = field(default_factory=dict)
+    canaries: dict[FileKey, Canary] = field(default_factory=dict)
     cases: dict[int, Accusation] = field(default_factory=dict)
     trial_cases: dict[int, int] = field(default_factory=dict)
-    mirrors: dict[tuple[int, int], Mirrors] = field(default_factory=dict)
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
+    archived_payments: int = 0
+    paid: dict[tuple[str, str, int], int] = field(default_factory=dict)
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
     balances: dict[str, int] = field(default_factory=dict)
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -92,13 +131,28 @@ class State:
         return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
 
     def submissions_of(self, pool: int, node: str | None = None) -> list[Submission]:
-        """In order of their sequence; of one node, or of all."""
-        if node is None:
-            order = self.pools[pool].sequences if pool in self.pools else []
-        else:
-            account = self.accounts.get((pool, node))
-            order = account.sequences if account else []
-        return [self.submissions[pool, sequence] for sequence in order]
+        """Return all files in order of their sequence; of one node, or of all."""
+        holder = self.pools.get(pool) if node is None else self.accounts.get((pool, node))
+        return [self.submissions[pool, sequence] for sequence in (holder.sequences if holder else ())]
+
+    def files_since(self, pool: int, step: int) -> Iterator[Submission]:
+        """Yield the files that were submitted after policy step `step` was published, newest first."""
+        steps, sequences = (self.pools[pool].steps, self.pools[pool].sequences) if pool in self.pools else ([], [])
+        since = steps[step].block if 0 <= step < len(steps) else 0
+        for sequence in reversed(sequences):
+            sub = self.submissions[pool, sequence]
+            if sub.block < since:
+                return
+            yield sub
+
+    def lanes_of(self, pool: int) -> list[Lane]:
+        """Return all lanes of a pool in their order."""
+        sequences = self.pools[pool].sequences if pool in self.pools else ()
+        return [self.lanes[pool, lane] for lane in dict.fromkeys(sequence >> 4 for sequence in sequences)]
+
+    def all_payments(self) -> Iterator[Payment]:
+        """Yield every payment in chain order."""
+        return chain(islice(self.archive.payments(), self.archived_payments), self.payments)
 
     def case_of(self, trial: int) -> Accusation | None:
         """Return the node case that a jury judges or judged."""
@@ -149,14 +203,17 @@ class State:
         account = self.accounts.get((pool, node))
         if account is None:
             return None
+        files = [file for one in account.sequences if (file := dict.get(self.submissions, (pool, one))) is not None]
+        if account.archived_hint >= 0:
+            files.append(self.submissions[pool, account.archived_hint])
         vested = [
-            sub
-            for sub in (self.submissions[pool, sequence] for sequence in account.sequences)
-            if sub.cumulative > account.units_spent
-            and sub.final_time <= now
-            and (not account.barrier or sub.final_time <= account.barrier)
+            file
+            for file in files
+            if file.cumulative > account.units_spent
+            and file.final_time <= now
+            and (not account.barrier or file.final_time <= account.barrier)
         ]
-        return max(vested, key=lambda sub: sub.cumulative, default=None)
+        return max(vested, key=lambda file: file.cumulative, default=None)
 
     def claimable_units(self, pool: int, node: str, now: int) -> int:
         """Output tokens that a claim by the node would pay at chain time `now`."""
@@ -200,8 +257,7 @@ def ejected_by(account: Account) -> str:
 # ---- Validator groups
 
 
-FIRST_SHARED_GROUP = 1 << 24
-"""Groups below are single pools; docs/reference/contracts.md."""
+FIRST_SHARED_GROUP = 1 << 24  # Groups below are single pools; docs/reference/contracts.md
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,63}")
 
 

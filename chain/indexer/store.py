@@ -1,18 +1,25 @@
-"""The follower's file: raw logs, the hashes of blocks seen, and the cursor, in one SQLite database.
+"""What a follower keeps on disk, in one SQLite database: logs, hashes of blocks seen, the cursor, an archive.
 
-Every change is one transaction, so that a process killed at any moment leaves a consistent file.
+The archive holds what reorganisations do not reach: a checkpoint of the projected state, and the final lanes that left
+it. Every change is one transaction, so that a process killed at any moment leaves a consistent file.
 """
 
+import hashlib
 import json
+import pickle
 import sqlite3
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from chain.indexer.logs import Log, place_of
+from chain.indexer.records import Lane, Mirrors, Payment, Submission
 from protocol.errors import ConfigError, MusterError
 
 _KEPT_HEADS = 20_000
@@ -23,6 +30,86 @@ CREATE TABLE IF NOT EXISTS logs (
   block INTEGER NOT NULL, log_index INTEGER NOT NULL, hash BLOB NOT NULL, raw TEXT NOT NULL,
   PRIMARY KEY (block, log_index)) WITHOUT ROWID;
 """
+_ARCHIVE = """
+CREATE TABLE IF NOT EXISTS checkpoint (block INTEGER NOT NULL, version TEXT NOT NULL, state BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS lanes (
+  pool INTEGER NOT NULL, lane INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (pool, lane)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+"""
+
+
+class FinalLane(NamedTuple):
+    """A lane that cannot change any more, with its files and their mirrors by sequence."""
+
+    lane: Lane
+    files: dict[int, Submission]
+    mirrors: dict[int, Mirrors]
+
+
+@cache
+def _version() -> str:
+    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    return hashlib.sha256(b"".join((sys.version.encode(), *sources))).hexdigest()
+
+
+class Archive:
+    """A checkpoint of the projected state, and what left it for good, in a file or in memory. Thread-safe. Its records
+    are read-only, and stay readable for whoever holds a state after the event store was closed."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        options: Any = {"isolation_level": None, "check_same_thread": False, "timeout": 10}
+        self._db = sqlite3.connect(path or ":memory:", **options)
+        self._mutex = threading.RLock()
+        self._db.executescript(_ARCHIVE)
+        self.lane = lru_cache(maxsize=1024)(self._lane)
+
+    def __del__(self) -> None:
+        self._db.close()
+
+    def __deepcopy__(self, memo: object) -> "Archive":
+        return self
+
+    def _lane(self, pool: int, lane: int) -> FinalLane | None:
+        with self._mutex:
+            query = "SELECT record FROM lanes WHERE pool = ? AND lane = ?"
+            row = self._db.execute(query, (pool, lane)).fetchone()
+        return FinalLane(*pickle.loads(row[0])) if row else None
+
+    def payments(self) -> Iterator[Payment]:
+        """Yield archived payments in chain order."""
+        with self._mutex:
+            rows = self._db.execute("SELECT record FROM payments ORDER BY number").fetchall()
+        for (record,) in rows:
+            yield from pickle.loads(record)
+
+    def load(self) -> dict[str, Any] | None:
+        """Return what `save` was given last; None where there is nothing, or another version wrote it."""
+        with self._mutex:
+            row = self._db.execute("SELECT state FROM checkpoint WHERE version = ?", (_version(),)).fetchone()
+            if row is None:
+                self.clear()
+        return pickle.loads(row[0]) if row else None
+
+    def save(self, head: int, state: dict[str, Any], lanes: Iterable[FinalLane], payments: list[Payment]) -> None:
+        """Store a checkpoint at block `head`, and what left the state since the one before it."""
+        rows = [(one.lane.pool, one.lane.lane, pickle.dumps(tuple(one))) for one in lanes]
+        with self._mutex, transaction(self._db):
+            self._db.executemany("INSERT OR REPLACE INTO lanes VALUES (?, ?, ?)", rows)
+            if payments:
+                self._db.execute("INSERT INTO payments (record) VALUES (?)", (pickle.dumps(payments),))
+            self._db.execute("DELETE FROM checkpoint")
+            self._db.execute("INSERT INTO checkpoint VALUES (?, ?, ?)", (head, _version(), pickle.dumps(state)))
+        self.lane.cache_clear()
+
+    def clear(self, db: sqlite3.Connection | None = None, above: int = -1) -> None:
+        """Forget everything, if the checkpoint is above block `above`; as part of a transaction of `db`, if given."""
+        with self._mutex:
+            db = db or self._db
+            row = db.execute("SELECT block FROM checkpoint").fetchone()
+            if row is None or row[0] > above:
+                for table in ("checkpoint", "lanes", "payments"):
+                    db.execute(f"DELETE FROM {table}")
+        self.lane.cache_clear()
 
 
 class EventStore:
@@ -44,6 +131,7 @@ class EventStore:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_SCHEMA)
             self._identify(identity)
+            self.archive = Archive(path)
         except sqlite3.DatabaseError as error:
             self._lock_file.release()
             if isinstance(error, sqlite3.OperationalError):
@@ -104,23 +192,21 @@ class EventStore:
         with self._mutex, self._transaction():
             self._db.execute("DELETE FROM logs WHERE block > ?", (block,))
             self._db.execute("DELETE FROM blocks WHERE number > ?", (block,))
+            self.archive.clear(self._db, above=block)
             self._set_meta("cursor", str(block))
             self._set_meta("generation", str(self.generation + 1))
 
-    def logs(self) -> Iterator[Log]:
-        """Yield all stored logs in chain order."""
-        after = (-1, -1)
+    def logs(self, after: int = -1) -> Iterator[Log]:
+        """Yield the stored logs of the blocks above `after` in chain order."""
+        place = (after, 1 << 62)
+        query = "SELECT block, log_index, raw FROM logs WHERE (block, log_index) > (?, ?) ORDER BY 1, 2 LIMIT 2000"
         while True:
             with self._mutex:
-                rows = self._db.execute(
-                    "SELECT block, log_index, raw FROM logs WHERE (block, log_index) > (?, ?) "
-                    "ORDER BY block, log_index LIMIT 2000",
-                    after,
-                ).fetchall()
+                rows = self._db.execute(query, place).fetchall()
             if not rows:
                 return
             for block, index, raw in rows:
-                after = (block, index)
+                place = (block, index)
                 yield json.loads(raw)
 
     def close(self) -> None:
@@ -140,15 +226,23 @@ class EventStore:
     def _transaction(self) -> Iterator[None]:
         """Raises MusterError where nothing can be written: nothing of it is stored then."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
-        except BaseException as error:
-            if self._db.in_transaction:  # a disk that is full may have ended it
-                self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):
-                raise self._unwritten(error) from None
-            raise
+            with transaction(self._db):
+                yield
+        except sqlite3.OperationalError as error:
+            raise self._unwritten(error) from None
 
     def _unwritten(self, error: sqlite3.OperationalError) -> MusterError:
         return MusterError(f"{self.path} cannot be written: {error}", "make room on its disk")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the block does, or nothing of it."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a disk that is full may have ended it
+            db.execute("ROLLBACK")
+        raise

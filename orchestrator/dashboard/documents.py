@@ -226,8 +226,8 @@ def _newest(heartbeats: Heartbeats, addresses: Iterable[str]) -> Heartbeat | Non
 def _votes(state: State, pool: int) -> Counter[int]:
     """Return seat → files it revealed a vote on."""
     votes = Counter[int]()
-    for (of, _), lane in state.lanes.items():
-        for voting_round in lane.rounds if of == pool else ():
+    for lane in state.lanes_of(pool):
+        for voting_round in lane.rounds:
             for member in voting_round.reveals:
                 votes[voting_round.seats[member]] += len(lane.sequences)
     return votes

@@ -22,8 +22,7 @@ from protocol.errors import IntegrityError, first_problem, printable
 
 T = TypeVar("T")
 _GRAINS = r"-?(0|[1-9][0-9]{0,77})"
-MAX_FIELDS = 64
-"""Fields of an object in a request."""
+MAX_FIELDS = 64  # Fields of an object in a request
 
 
 def _grains(value: object) -> object:
@@ -51,8 +50,7 @@ Sequence = Annotated[int, Field(ge=0, lt=1 << 28)]
 Counter = Annotated[int, Field(ge=0, lt=1 << 24)]
 Size = Annotated[int, Field(ge=1, le=1 << 40)]
 UnixTime = Annotated[float, Field(ge=0, lt=1 << 40)]
-NO_NUL = r"^[^\x00]*$"
-"""PostgreSQL stores no text with the character 0."""
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL stores no text with the character 0
 Name = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 Text = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
 Reason = Annotated[str, AfterValidator(lambda text: printable(text, 200))]

@@ -34,8 +34,7 @@ class Post(Generic[Q, A]):
 
 HEALTH: Get[run.Health] = Get("/health", TypeAdapter(run.Health))
 READY: Get[run.Readiness] = Get("/ready", TypeAdapter(run.Readiness))
-METRICS = "/metrics"
-"""`GET /metrics` is Prometheus' text format, not JSON."""
+METRICS = "/metrics"  # `GET /metrics` is Prometheus' text format, not JSON
 POOL: Get[run.PoolAccess] = Get("/v1/pool", TypeAdapter(run.PoolAccess), limit=256 << 10)
 STATUS: Get[run.RunStatus] = Get("/v1/status", TypeAdapter(run.RunStatus))
 DASHBOARD: Get[run.RunRecord] = Get("/v1/dashboard", TypeAdapter(run.RunRecord))
@@ -65,11 +64,9 @@ SLASHES: Get[views.Listing[run.SlashEntry]] = Get("/v1/slashes", TypeAdapter(vie
 LEDGER: Get[views.Listing[run.LedgerEntry]] = Get("/v1/ledger", TypeAdapter(views.Listing[run.LedgerEntry]))
 POOLS: Get[views.Listing[views.PoolEntry]] = Get("/v1/pools", TypeAdapter(views.Listing[views.PoolEntry]))
 SEARCH: Get[views.Hits] = Get("/v1/search", TypeAdapter(views.Hits))
-OBJECTS = "/v1/objects"
-"""`GET /v1/objects/<key>` redirects to where the object can be read for some minutes."""
+OBJECTS = "/v1/objects"  # `GET /v1/objects/<key>` redirects to where the object can be read for some minutes
 SOURCES: Get[SourceList] = Get("/v1/sources", TypeAdapter(SourceList), limit=512 << 10)
-ANNOUNCEMENT = "/v1/announcement"
-"""Of a relay: the signed document that says whose it is (`Announcement`)."""
+ANNOUNCEMENT = "/v1/announcement"  # Of a relay: the signed document that says whose it is (`Announcement`)
 
 ANNOUNCE: Post[Announcement, AnnouncementTaken] = Post("/v1/sources", Announcement, TypeAdapter(AnnouncementTaken))
 LEASES: Post[work.LeaseRequest, work.LeaseResponse] = Post(

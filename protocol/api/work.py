@@ -220,8 +220,7 @@ class ReceiptResponse(ResponseBody):
 # ---- leases, heartbeats and step reports
 
 MAX_WAITS = 16
-HEARTBEAT_SECONDS = 60.0
-"""Time between two heartbeats, unless the service asks for another in HeartbeatResponse.next."""
+HEARTBEAT_SECONDS = 60.0  # Time between two heartbeats, unless the service asks for another in HeartbeatResponse.next
 LeaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
@@ -315,8 +314,7 @@ class StepResponse(ResponseBody):
 
 ANNOUNCEMENT_DOMAIN = "muster-announcements"
 ANNOUNCEMENT_STRUCT = "Announcement(uint256 pool,string url,uint256 until)"
-MAX_SECONDS = 3600
-"""How far ahead an announcement may reach."""
+MAX_SECONDS = 3600  # How far ahead an announcement may reach
 SKEW_SECONDS = 60
 MAX_LISTED = 256
 

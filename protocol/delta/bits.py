@@ -98,16 +98,12 @@ def _place(target: Any, builder: Any, signature: Any, arguments: Any, kind: Any)
 
 Array = NDArray[Any]
 Arrays = tuple[Array, ...]
-Int = Any
-"""Of Python's integers, int64 and uint64, which compiled code tells apart."""
+Int = Any  # Of Python's integers, int64 and uint64, which compiled code tells apart
 SLACK = 8
-LONGEST = 56
-"""The most bits that are put or taken at once."""
-LONGEST_UNARY = 20
-"""So many ones announce a gap in `GAP_BITS` bits."""
+LONGEST = 56  # The most bits that are put or taken at once
+LONGEST_UNARY = 20  # So many ones announce a gap in `GAP_BITS` bits
 GAP_BITS = 23
-MEAN_SHIFT = 5
-"""A mean is kept times 2^MEAN_SHIFT; each gap moves it by 2^-MEAN_SHIFT of the difference."""
+MEAN_SHIFT = 5  # A mean is kept times 2^MEAN_SHIFT; each gap moves it by 2^-MEAN_SHIFT of the difference
 
 
 @compiled
@@ -181,14 +177,12 @@ def read_gap(window: Any, width: Any) -> Any:
 # ---- Number formats, groups of exponents
 
 
-SEGMENT = 1 << 22
-"""The most elements that are coded together."""
+SEGMENT = 1 << 22  # The most elements that are coded together
 SPARSE_GROUPS = 6
 DENSE_GROUPS = 10
 GROUPS = SPARSE_GROUPS + DENSE_GROUPS
 FIRST_BIG_MEAN = 4096 << 5
-DIRECT = 16
-"""Folded steps below it are tokens themselves; above, a token is the length and the second bit of the step."""
+DIRECT = 16  # Folded steps below it are tokens themselves; above, a token is the length and the second bit of the step
 TOKENS = DIRECT + 2 * 28
 
 
@@ -256,10 +250,8 @@ def moved(base: Int, step: Int, half: Int) -> Any:
 
 
 BLOCK = 1 << 12
-LANES = 64
-"""Elements of a word."""
-OUTSIDE = 255
-"""The group of what fills a block's last word."""
+LANES = 64  # Elements of a word
+OUTSIDE = 255  # The group of what fills a block's last word
 _PLACES = np.array([([at for at in range(8) if byte >> at & 1] + [0] * 8)[:8] for byte in range(256)], np.uint8).ravel()
 """Of each byte the places of its bits that are set."""
 

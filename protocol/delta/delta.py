@@ -82,8 +82,7 @@ def _shape(entry: TensorEntry) -> tuple[str, str, tuple[int, ...], int]:
 
 
 MAGIC = b"MUSTERD1"
-Weights = Mapping[str, Bytes]
-"""Tensors' bytes by name."""
+Weights = Mapping[str, Bytes]  # Tensors' bytes by name
 
 
 def encode_delta(base: Weights, base_index: WeightIndex, new: Weights, new_index: WeightIndex) -> bytes:

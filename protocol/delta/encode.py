@@ -173,8 +173,7 @@ def write_events(lists: Arrays, total: Int, many: Int, means: Array, stream: Arr
 # ---- Groups of exponents
 
 
-DENSE_SHARE = 0.3
-"""Where more elements change than this, each has a token; below, gaps are shorter and faster."""
+DENSE_SHARE = 0.3  # Where more elements change than this, each has a token; below, gaps are shorter and faster
 LEAST_SHARE = 1 / 400
 LEAST_ELEMENTS = 300
 

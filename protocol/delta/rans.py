@@ -12,8 +12,7 @@ from protocol.delta.bits import DENSE_GROUPS, SPARSE_GROUPS, TOKENS, Array, Int
 
 SCALE_BITS = 11
 SCALE = 1 << SCALE_BITS
-LOW = 1 << 16
-"""A state is at least LOW and less than LOW << 16 between tokens; every one begins as LOW."""
+LOW = 1 << 16  # A state is at least LOW and less than LOW << 16 between tokens; every one begins as LOW
 LANES = 4
 _LIMIT_BITS = 32 - SCALE_BITS
 _INVERSE_BITS = 64 - _LIMIT_BITS

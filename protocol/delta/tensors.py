@@ -91,8 +91,7 @@ class FieldReader:
 # ---- Segments of steps between neighbouring floats
 
 
-Elements = NDArray[Any]
-"""[n] uint16 or uint32, n ≤ SEGMENT: the bits of floats."""
+Elements = NDArray[Any]  # [n] uint16 or uint32, n ≤ SEGMENT: the bits of floats
 
 _BLOCK, _SAMPLED = 512, 1 << 15
 _DENSE = 0x80

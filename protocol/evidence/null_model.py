@@ -45,7 +45,7 @@ ACCUMULATORS: Mapping[str, str] = {
 }
 """Name → what it adds up, and which cheat that finds."""
 BLOCK_ACCUMULATORS: Mapping[str, str] = {
-    "coherence": "differences of activations that agree between problems, per pair of problems: other weights",
+    "coherence": "differences of activations that agree between problems, per pair of problems: other weights"
 }
 """The same for what is settled once for a block of problems (protocol/evidence/coherence.py)."""
 NAMES = (*ACCUMULATORS, *BLOCK_ACCUMULATORS)

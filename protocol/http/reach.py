@@ -72,7 +72,6 @@ def is_public(address: str) -> bool:
 
 
 def _addresses_of(urls: tuple[str, ...]) -> set[str]:
-    """Where the operator's own URLs lead; a name that does not resolve has no address."""
     found: set[str] = set()
     for url in urls:
         try:

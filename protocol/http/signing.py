@@ -15,8 +15,7 @@ from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
 
-WINDOW = 60
-"""Seconds by which the times of sender and receiver may differ."""
+WINDOW = 60  # Seconds by which the times of sender and receiver may differ
 DOMAIN = "muster-http"
 STRUCT = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
@@ -27,7 +26,6 @@ _FIELDS = {
     "x-muster-nonce": re.compile(r"0x[0-9a-f]{64}"),
     "x-muster-signature": re.compile(r"0x[0-9a-f]{130}"),
 }
-_WHOLE = re.compile("\n".join(f"({field.pattern})" for field in _FIELDS.values()))
 _PATH = re.compile(r"/[!-\"$-~]{0,4095}")
 
 
@@ -120,22 +118,11 @@ def sign_request(
 def parse_headers(headers: Iterable[tuple[str, str]]) -> Credentials:
     """The credentials among all header pairs of a request (names in any case). A missing, repeated or
     differently spelt field raises RequestRefused."""
-    ours = [(name.lower(), value) for name, value in headers if name[:9].lower() == _PREFIX]
-    given = dict(ours)
-    known = _WHOLE.fullmatch("\n".join([given.get(name, "") for name in _FIELDS]))
-    fields = known.groups() if known is not None and len(ours) == len(_FIELDS) else _checked(ours)
-    address, time, nonce, signature = fields
-    try:
-        checksummed = signing.checked_address(address)
-    except ValueError as error:
-        raise RequestRefused(str(error)) from None
-    return Credentials(checksummed, int(time), bytes.fromhex(nonce[2:]), bytes.fromhex(signature[2:]))
-
-
-def _checked(headers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The values of the four fields, one by one. Raises RequestRefused, which names what is wrong."""
     found: dict[str, str] = {}
     for name, value in headers:
+        name = name.lower()
+        if not name.startswith(_PREFIX):
+            continue
         if name not in _FIELDS:
             raise RequestRefused(f"header {name} is unknown", "send the four X-Muster headers only")
         if name in found:
@@ -146,7 +133,12 @@ def _checked(headers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     for name in _FIELDS:
         if name not in found:
             raise RequestRefused(f"header {name} is missing", "sign the request")
-    return tuple(found[name] for name in _FIELDS)
+    address, time, nonce, signature = (found[name] for name in _FIELDS)
+    try:
+        checksummed = signing.checked_address(address)
+    except ValueError as error:
+        raise RequestRefused(str(error)) from None
+    return Credentials(checksummed, int(time), bytes.fromhex(nonce[2:]), bytes.fromhex(signature[2:]))
 
 
 def verify_request(auth_scope: AuthScope, method: str, path: str, body: bytes, given: Credentials, now: float) -> str:

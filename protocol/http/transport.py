@@ -22,8 +22,7 @@ MOST_CONNECTIONS = 32
 _READ_SECONDS = 30.0
 _IDLE_SECONDS = 5.0
 _PIECE = 64 << 10
-_LARGE = 4 << 20
-"""The rest of a body larger than this is read straight from the connection, which is then closed."""
+_LARGE = 4 << 20  # The rest of a body larger than this is read straight from the connection, which is then closed
 _READ = 512 << 10
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
@@ -102,7 +101,6 @@ class _Pools:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a host is this machine, which no proxy leads to."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -148,7 +146,6 @@ def pieces(answer: httpx.Response) -> Iterator[bytes | memoryview]:
 
 
 def _straight(connection: socket.socket, left: int, timeout: float | None) -> Iterator[memoryview]:
-    """Yield the next `left` bytes of a connection."""
     with memoryview(bytearray(_READ)) as buffer:
         while left:
             try:

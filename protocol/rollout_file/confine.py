@@ -64,5 +64,4 @@ def refuse_system_calls() -> bool:
 
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """One instruction of the kernel's classic packet filter."""
     return struct.pack("=HBBI", code, if_true, if_false, value)

@@ -170,7 +170,6 @@ def read(data: bytes, limits: Limits, sandbox: Sandbox = SANDBOX) -> tuple[Rollo
 
 
 def _check_outside(data: bytes, limits: Limits) -> None:
-    """What can be told without a parser: size, magic, footer length."""
     if len(data) > limits.file_bytes:
         raise MalformedFile(f"{len(data)} bytes, at most {limits.file_bytes} for this pool")
     if data[-4:] == b"PARE":

@@ -184,7 +184,6 @@ def check_rollouts(rollouts: Sequence[Rollout], limits: Limits | None = None) ->
 
 
 def _wrong(rollout: Rollout, limits: Limits | None) -> str:
-    """What is wrong with one row, or an empty string."""
     prompt, output = len(rollout.prompt_tokens), len(rollout.output_tokens)
     if not prompt or not output:
         return "an empty prompt or output"
@@ -249,7 +248,6 @@ def decode_row(data: bytes) -> Rollout:
 
 
 def _lists(data: bytes) -> list[bytes]:
-    """The bytes of a row's four lists."""
     at, found = _HEAD.size, []
     for size in (4, 4, 4, PROOF_BYTES):
         if len(data) - at < 4:

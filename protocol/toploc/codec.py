@@ -76,10 +76,8 @@ def serialise(proofs: Proofs) -> list[bytes]:
     return [table[at : at + PROOF_BYTES] for at in range(0, len(table), PROOF_BYTES)]
 
 
-BUCKETS = 128
-"""Feature f of a hidden state counts in bucket f mod 128."""
-MOST_STEPS = 3
-"""One value counts for at most three steps of bfloat16 (units in the last place, across exponents too)."""
+BUCKETS = 128  # Feature f of a hidden state counts in bucket f mod 128
+MOST_STEPS = 3  # One value counts for at most three steps of bfloat16 (units in the last place, across exponents too)
 
 
 class Drift(NamedTuple):

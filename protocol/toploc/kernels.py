@@ -296,8 +296,7 @@ def _above(items: Items, count: int, cut: int) -> int:
 # ---- Polynomials of degree 127 over GF(65497) at 128 points, in exact float64 arithmetic
 
 
-STEP = 8
-"""Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far."""
+STEP = 8  # Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far
 
 QUAD = 4
 P = float(PRIME)

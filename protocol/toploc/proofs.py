@@ -107,7 +107,6 @@ class _Group(NamedTuple):
 
 
 def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
-    """All chunks, grouped by length."""
     rows: dict[tuple[int, int], list[npt.NDArray[np.uint16]]] = {}
     places: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for sequence, states in enumerate(hidden):
@@ -130,7 +129,6 @@ def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
 
 
 def _as_words(parts: list[npt.NDArray[np.uint16]]) -> Words:
-    """Rows of 16-bit patterns as rows of aligned 64-bit words, padded with zeros: no copy where none is needed."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if rows.shape[1] % LANES:
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % LANES)))

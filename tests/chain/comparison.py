@@ -69,9 +69,10 @@ def compare(game: Game) -> State:
             stake.operator,
         )
     for number, case in state.cases.items():
-        held = suite.node_challenges.challenge_of(number)
-        assert (case.outcome, case.trial, case.bond) == (held.outcome, held.trial, held.bond)
-        assert (case.pool, case.node, case.accuser, case.time) == (held.pool, held.node, held.accuser, held.opened_at)
+        held = suite.node_challenges.read("challengeOf", number)
+        assert (case.outcome, case.trial, case.bond) == (held["outcome"], held["trial"], held["bond"])
+        assert [case.pool, case.node, case.accuser] == [held[name] for name in ("pool", "node", "accuser")]
+        assert case.time == held["openedAt"]
     for address, balance in state.balances.items():
         assert balance == suite.token.balance_of(address), address
     escrow = sum(pool.escrow for pool in state.pools.values())

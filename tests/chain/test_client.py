@@ -1,14 +1,25 @@
-"""Contracts through the chain client: what they answer, what they refuse, and what an endpoint makes of it."""
+"""Contracts through the chain client: answers, refusals and their words, and what web3 is to our code."""
+
+import random
+import subprocess
+import sys
+from string import Formatter
+from typing import Any, cast
 
 import pytest
+from eth_abi.abi import encode
+from web3 import Web3
 
+from chain import abi
 from chain.client import ChainClient
-from chain.errors import ContractError, decode_revert
+from chain.errors import _WORDS, UNSPOKEN, ContractError, decode_revert
+from chain.rpc import ChainReader, FailoverProvider
 from chain.suite import Suite
 from protocol.errors import ConfigError, UnreachableError
+from protocol.seeds import AUDIT_EVERYTHING, audit_sample
 from tests.chain.conftest import SELF
 from tests.chain.proxy import Proxy
-from tests.conftest import TOKEN, Deployed
+from tests.conftest import TOKEN, Chain, Deployed
 
 
 @pytest.mark.parametrize("lie", ["0x", "0x12", "0xzz", "0x" + "ff" * 31, 7, None, "x" * 100_000])
@@ -90,3 +101,93 @@ def test_arguments_are_checked_before_they_are_sent(deployed: Deployed) -> None:
         suite.pools.publish_step(1, 0, b"short")
     with pytest.raises(ConfigError, match="needs a key"):
         deployed.suite().token.mint(deployed.governance.address, 1).send()
+
+
+ERRORS = {error.where: error for error in abi.all_errors().values()}
+
+
+def test_every_error_has_words_or_is_known_to_need_none() -> None:
+    assert not _WORDS.keys() & UNSPOKEN
+    assert set(ERRORS) == _WORDS.keys() | UNSPOKEN
+
+
+@pytest.mark.parametrize("name", sorted(_WORDS))
+def test_words_name_only_what_the_error_says(name: str) -> None:
+    of_one_name = [error for error in abi.all_errors().values() if error.where == name]
+    named = {field for text in _WORDS[name] for _, field, _, _ in Formatter().parse(text) if field is not None}
+    assert any(named <= {component["name"] for component in error.components} for error in of_one_name), (
+        f"{named} of {of_one_name}"
+    )
+
+
+def test_any_web3_program_can_use_the_provider(chain: Chain, proxy: Proxy) -> None:
+    proxy.down = True
+    w3 = Web3(FailoverProvider([proxy.url, chain.url], 31337))
+    assert (w3.eth.chain_id, w3.eth.get_block(0)["number"]) == (31337, 0)
+    with w3.batch_requests() as batch:
+        batch.add(w3.eth.get_block(0))
+        batch.add(w3.eth.get_balance(Web3.to_checksum_address(SELF)))
+        block, balance = cast(list[Any], batch.execute())
+    assert (block["number"], balance) == (0, 0)
+
+
+def test_text_that_is_not_utf8_is_decoded() -> None:
+    (event,) = [one for one in abi.load("Pools").events.values() if one.name == "MirrorAnnounced"]
+    words = [encode(["uint256"], [1]) for _ in event.indexed.types]
+    plain = ["bytes" if kind == "string" else kind for kind in event.plain.types]
+    data = encode(plain, [b"\xff\xfe" if kind == "bytes" else 1 for kind in plain])
+    assert event.decode([event.topic, *words], data)["uri"] == "��"
+
+
+def test_a_batch_with_one_missing_block_answers_the_others(anvil: Chain) -> None:
+    reader = ChainReader(FailoverProvider([anvil.url], 31337))
+    genesis, missing = reader.blocks([0, 1 << 40])
+    assert genesis is not None
+    assert missing is None
+
+
+def test_a_contract_cannot_make_us_fetch_addresses_that_it_names(chain: Chain, proxy: Proxy) -> None:
+    """EIP-3668: a revert that names URLs, which web3 would ask."""
+    names: list[Any] = [SELF, [proxy.url + "/{sender}/{data}"], b"", b"1234", b""]
+    lookup = "0x556f1830" + encode(["address", "string[]", "bytes", "bytes4", "bytes"], names).hex()
+    proxy.rule = lambda request: (
+        {"error": {"code": 3, "message": "execution reverted", "data": lookup}}
+        if request["method"] == "eth_call"
+        else None
+    )
+    reader = ChainReader(FailoverProvider([proxy.url], 31337))
+    with pytest.raises(Exception, match="a call was refused: Unknown"):
+        reader.ask("a call", lambda eth: eth.call({"to": Web3.to_checksum_address(SELF)}))
+    assert proxy.calls == ["eth_chainId", "eth_call"]
+
+
+@pytest.mark.parametrize("program", ["import protocol.seeds, protocol.signing", "import cli.main"])
+def test_who_needs_no_chain_does_not_wait_for_web3(program: str) -> None:
+    code = f"import sys; {program}; sys.exit('web3' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+CASES, BATCH = 100_000, 1_000
+
+
+@pytest.mark.slow
+def test_contract_and_python_agree_on_a_hundred_thousand_random_rows(deployed: Deployed) -> None:
+    rng = random.Random(8)
+    suite = deployed.suite()
+    sampled = 0
+    for _ in range(CASES // BATCH):
+        cases = [_case(rng) for _ in range(BATCH)]
+        answers = suite.client.read_many([suite.canaries.view("inSample", *case) for case in cases])
+        for (seed, sequence, rows, rate, row), answer in zip(cases, answers, strict=True):
+            expected = row in audit_sample(seed, sequence, rows, rate)
+            assert answer == expected, (seed.hex(), sequence, rows, rate, row)
+            sampled += expected
+    assert CASES // 10 < sampled < 9 * CASES // 10
+
+
+def _case(rng: random.Random) -> tuple[bytes, int, int, int, int]:
+    """(seed, sequence, rows, rate, row): small and large rates alike, and now and then the always-audited row."""
+    rows = rng.choice((1, 2, 7, rng.randint(1, 24)))
+    rate = rng.choice((1, rng.randint(1, AUDIT_EVERYTHING), AUDIT_EVERYTHING - 1, AUDIT_EVERYTHING))
+    seed = rng.randbytes(8).rjust(32, b"\0")
+    return seed, rng.randrange(1 << 28), rows, rate, rng.randrange(rows)

@@ -1,4 +1,4 @@
-"""The event follower: where it goes on, what it refuses, and endpoints that give less than asked."""
+"""The event follower: where it goes on, what it refuses and believes, endpoints that give too little, full disks."""
 
 import threading
 import time
@@ -10,9 +10,11 @@ from eth_abi.abi import encode
 
 from chain.client import ChainClient
 from chain.indexer.follower import Follower
+from chain.indexer.logs import accepted
+from chain.indexer.store import EventStore
 from chain.transactions import Call
-from protocol.errors import ConfigError, MusterError
-from tests.chain.following import ALICE, amounts, follow, mint
+from protocol.errors import ConfigError, MusterError, UnreachableError
+from tests.chain.conftest import ALICE, amounts, follow, mint
 from tests.chain.proxy import Proxy
 from tests.conftest import TOKEN, Deployed
 
@@ -165,3 +167,114 @@ def test_it_keeps_up_with_a_long_history(deployed: Deployed, tmp_path: Path, mon
     events = follower.poll().events
     assert amounts(events) == [TOKEN] * 100
     assert len(exchanges) < 20, "not one for each block"
+
+
+HASH = b"\7" * 32
+
+
+def log(block: int = 5, index: int = 0, **changes: Any) -> dict[str, Any]:
+    return {
+        "address": "0x" + "11" * 20,
+        "topics": ["0x" + "22" * 32],
+        "data": "0x",
+        "blockNumber": hex(block),
+        "blockHash": "0x" + (HASH.hex() if block == 9 else "33" * 32),
+        "transactionHash": "0x" + "44" * 32,
+        "logIndex": hex(index),
+        "blockTimestamp": "0x5",
+    } | changes
+
+
+def test_a_log_is_kept_with_the_members_that_are_used_and_no_others() -> None:
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    given = [log(5, 0, removed=False, more=deep, transactionIndex="0x1"), log(5, 1), log(9, 0), log(6, removed=True)]
+    assert accepted(given, 5, 9, HASH) == [log(5, 0), log(5, 1), log(9, 0)]
+    unstamped = log(5)
+    del unstamped["blockTimestamp"]
+    assert accepted([unstamped, log(6, blockTimestamp=None)], 5, 9, HASH) == [
+        unstamped,
+        {name: value for name, value in log(6).items() if name != "blockTimestamp"},
+    ]
+
+
+NONSENSE: dict[str, Any] = {
+    "null": None,
+    "a text": "0x",
+    "numbers": [1],
+    "lists": [[]],
+    "an empty log": [{}],
+    "a null member": [log(topics=None)],
+    "a number for a topic": [log(topics=[7])],
+    "text that is no hex": [log(data="0xzz")],
+    "half a byte": [log(data="0x1")],
+    "half a surrogate pair": [log(transactionHash="0x" + "\ud800" * 64)],
+    "a short hash": [log(blockHash="0x33")],
+    "an object for a hash": [log(transactionHash={})],
+    "a huge index": [log(index=1 << 80)],
+    "a negative index": [log(logIndex="-0x1")],
+    "a huge time": [log(blockTimestamp="0x" + "f" * 64)],
+    "another block": [log(10)],
+    "the last block with another hash": [log(9, blockHash="0x" + "33" * 32)],
+    "the same log twice": [log(5), log(5)],
+    "logs out of order": [log(6), log(5)],
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_refused_as_nonsense(answer: Any) -> None:
+    with pytest.raises(UnreachableError, match=r"the chain's endpoint (returns|answers)"):
+        accepted(answer, 5, 9, HASH)
+
+
+def test_nonsense_moves_a_follower_to_the_next_endpoint_and_leaves_nothing(
+    deployed: Deployed, proxy: Proxy, tmp_path: Path
+) -> None:
+    mint(deployed, 1)
+    client = ChainClient([proxy.url, deployed.chain.url], 31337)
+    follower = Follower(client, deployed.deployment, tmp_path / "events.db")
+    proxy.rule = lambda request: {"result": [{"x": 1}]} if request["method"] == "eth_getLogs" else None
+    with pytest.raises(UnreachableError):
+        follower.poll()
+    assert list(follower.history()) == []
+    assert amounts(follower.poll().events) == [1]
+    assert client.url == deployed.chain.url
+
+
+@pytest.mark.parametrize("block", [{}, [], "0x", {"number": "0x1"}, {"number": {}, "hash": 7}], ids=repr)
+def test_a_malformed_block_moves_to_the_next_endpoint(
+    deployed: Deployed, proxy: Proxy, tmp_path: Path, block: Any
+) -> None:
+    follower = follow(deployed, tmp_path)
+    client = ChainClient([proxy.url, deployed.chain.url], 31337)
+    proxy.rule = lambda request: {"result": block} if request["method"] == "eth_getBlockByNumber" else None
+    assert client.head().number == follower.poll().head
+    assert client.url == deployed.chain.url
+    with pytest.raises(UnreachableError, match="malformed block"):
+        ChainClient([proxy.url], 31337, patience=0.3).head()
+
+
+BIG = {"data": "0x" + "ab" * 200_000}
+
+
+def big_log(block: int) -> dict[str, str]:
+    return {"blockNumber": hex(block), "logIndex": "0x0", "blockHash": "0x" + "11" * 32, **BIG}
+
+
+def test_what_does_not_fit_is_said_and_stored_later(tmp_path: Path) -> None:
+    store = EventStore(tmp_path / "events.sqlite", {"chain": "1"})
+    store.append([], [(1, bytes(32))])
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
+    for _ in range(2):
+        with pytest.raises(
+            MusterError, match=r"events\.sqlite cannot be written: .*full; make room on its disk"
+        ) as caught:
+            store.append([big_log(2)], [(2, bytes(32))])
+        assert not isinstance(caught.value, ConfigError), "a process would end by it"
+        assert (store.cursor, list(store.logs())) == (1, [])
+    store._db.execute("PRAGMA max_page_count = 100000")
+    store.append([big_log(2)], [(2, bytes(32))])
+    assert (store.cursor, len(list(store.logs()))) == (2, 1)
+    store.close()

@@ -1,7 +1,5 @@
 """A node case on a real chain, by the facade and the projected state: upheld, refuted, lapsed, refused."""
 
-from pathlib import Path
-
 import pytest
 
 from chain.contracts import MOST_FILES
@@ -12,19 +10,14 @@ from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code
 from tests.chain.comparison import compare
-from tests.chain.game import FEE, Game, begin, work
-from tests.conftest import TOKEN, Deployed
+from tests.chain.game import FEE, Game, work
+from tests.conftest import TOKEN
 
 EVIDENCE = bytes(range(32))
 
 
 def open_cases(state: State) -> list[Accusation]:
     return [case for case in state.cases.values() if case.outcome is CaseOutcome.OPEN]
-
-
-@pytest.fixture
-def game(deployed: Deployed, tmp_path: Path) -> Game:
-    return begin(deployed, tmp_path)
 
 
 def history(game: Game, node: LocalAccount) -> list[Submission]:
@@ -69,7 +62,7 @@ def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
     assert state.nodes[node.address].stake == 0
     assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
-    assert suite.node_challenges.challenge_of(number).outcome is CaseOutcome.UPHELD
+    assert suite.node_challenges.read("challengeOf", number)["outcome"] == CaseOutcome.UPHELD
     assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
 
 

@@ -3,7 +3,9 @@
 import copy
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -78,6 +80,114 @@ def replayed(chain: ScriptedChain) -> State:
     return state
 
 
+def whole(state: State) -> State:
+    """The same state with everything in memory that was archived."""
+    files = [(pool.pool, sequence) for pool in state.pools.values() for sequence in pool.sequences]
+    return replace(
+        state,
+        submissions={key: state.submissions[key] for key in files},
+        lanes={(lane.pool, lane.lane): lane for pool in state.pools for lane in state.lanes_of(pool)},
+        mirrors={key: state.mirrors[key] for key in files if key in state.mirrors},
+        payments=list(state.all_payments()),
+        archived_payments=0,
+        accounts={key: replace(account, archived_hint=-1) for key, account in state.accounts.items()},
+    )
+
+
+def busy(chain: ScriptedChain, files: int, refresh: Callable[[], object]) -> None:
+    """Files of two nodes, of which each is settled sixteen files later, with pay and an announced mirror."""
+    first = chain.sequence
+    for sequence in range(first, first + files):
+        chain.submit((NODE, CHEAT)[sequence % 2], sequence // 2)
+        if sequence >= 16:
+            done, key = sequence - 16, (NODE, CHEAT)[sequence % 2]
+            chain.settle(key, done, Code.MALFORMED if done % 5 == 0 else Code.ACCEPT)
+            if done % 5 == 0:
+                chain.finalize(key, done, Code.MALFORMED, taken=0, fees=0)
+            chain.emit("Pools", "MirrorAnnounced", pool=1, sequence=done, sender=key.address, uri=f"https://m/{done}")
+            chain.fee(VOTER, done, 1)
+        refresh()
+
+
+def claims(state: State) -> list[object]:
+    hints = [state.claim_hint(1, key.address, state.time) for key in (NODE, CHEAT)]
+    return [*hints, state.claimable_units(1, NODE.address, state.time)]
+
+
+@pytest.fixture
+def archived(monkeypatch: pytest.MonkeyPatch) -> tuple[ScriptedChain, Projection]:
+    """A chain with a long history, and its projection."""
+    monkeypatch.setattr("chain.indexer.projection.FINAL_BLOCKS", 20)
+    chain = opened()
+    projection = Projection(chain)
+    busy(chain, 200, projection.refresh)
+    return chain, projection
+
+
+def test_final_lanes_leave_memory_and_are_there_all_the_same(archived: tuple[ScriptedChain, Projection]) -> None:
+    chain, projection = archived
+    for units in (0, 300, 9000):
+        if units:
+            chain.claim(NODE, units)
+            projection.refresh()
+        state, expected = projection.state, replayed(chain)
+        assert (len(state.submissions), len(state.lanes)) < (64, 5)
+        assert len(state.payments) < 64
+        assert whole(state) == whole(expected)
+        assert claims(state) == claims(expected)
+        assert [list(state.files_since(1, 0))[-1].sequence, len(state.accepted(1))] == [0, len(expected.accepted(1))]
+    assert (1, 10**6) not in state.submissions
+    assert state.lanes.get((1, 10**6)) is None
+
+
+def test_an_archived_file_that_an_event_touches_changes(archived: tuple[ScriptedChain, Projection]) -> None:
+    chain, projection = archived
+    held, as_it_was = projection.state, copy.deepcopy(whole(projection.state))
+    chain.emit("Pools", "FileForfeited", pool=1, sequence=3, amount=5)
+    chain.emit("Pools", "MirrorAnnounced", pool=1, sequence=40, sender=NODE.address, uri="https://late.example")
+    projection.refresh()
+    assert projection.state.submissions[1, 3].forfeited
+    assert whole(projection.state) == whole(replayed(chain))
+    assert whole(held) == as_it_was
+    busy(chain, 60, projection.refresh)
+    assert dict.get(projection.state.submissions, (1, 3)) is None, "it is archived again"
+    assert whole(projection.state) == whole(replayed(chain))
+
+
+def test_a_restart_reads_the_checkpoint_and_what_came_after_it(
+    archived: tuple[ScriptedChain, Projection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, _ = archived
+    history, read = chain.history, list[Event]()
+
+    def counted(after: int = -1) -> Iterable[Event]:
+        read[:] = history(after)
+        return read
+
+    monkeypatch.setattr(chain, "history", counted)
+    again = Projection(chain)
+    assert 0 < len(read) < 50
+    assert whole(again.state) == whole(replayed(chain))
+    busy(chain, 60, again.refresh)
+    assert whole(again.state) == whole(replayed(chain))
+    monkeypatch.setattr("chain.indexer.store._version", lambda: "another")
+    assert whole(Projection(chain).state) == whole(replayed(chain))
+    assert len(read) == len(chain.events)
+
+
+@pytest.mark.parametrize("depth", [5, 30, 400])
+def test_reorganisations_leave_no_trace_in_the_archive(archived: tuple[ScriptedChain, Projection], depth: int) -> None:
+    chain, projection = archived
+    chain.rewind(depth)
+    chain.sequence = len(replayed(chain).pools[1].sequences)
+    projection.refresh()
+    assert whole(projection.state) == whole(replayed(chain))
+    for counter in range(90):
+        chain.submit(CHEAT, counter)
+        projection.refresh()
+    assert whole(projection.state) == whole(replayed(chain)) == whole(Projection(chain).state)
+
+
 def test_every_state_is_the_replay_of_its_events_and_never_changes_again() -> None:
     chain = opened()
     projection = Projection(chain)
@@ -120,9 +230,9 @@ def test_a_reducer_that_fails_half_way_leaves_the_state_as_it_was(monkeypatch: p
     before, as_it_was = projection.state, copy.deepcopy(projection.state)
     right = REDUCERS[SUBMITTED]
 
-    def fails_after_half(state: State, event: Event) -> None:
-        right(state, event)
-        if event.args["node"] == CHEAT.address:
+    def fails_after_half(state: State, args: dict[str, Any], event: Event) -> None:
+        right(state, args, event)
+        if args["node"] == CHEAT.address:
             raise ArithmeticError("half-way")
 
     monkeypatch.setitem(REDUCERS, SUBMITTED, fails_after_half)
@@ -152,7 +262,7 @@ def test_a_rollback_is_not_forgotten_when_reading_the_history_fails(monkeypatch:
     held = projection.state
     chain.rewind(1)
     with monkeypatch.context() as broken:
-        broken.setattr(chain, "history", lambda: 1 / 0)
+        broken.setattr(chain, "history", lambda after: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             projection.refresh()
     assert (projection.state is held, projection.state.generation) == (True, 0)
@@ -233,7 +343,7 @@ def test_a_reorganisation_costs_what_is_not_final(monkeypatch: pytest.MonkeyPatc
         apply(state, event)
 
     monkeypatch.setattr("chain.indexer.projection.apply", counted)
-    monkeypatch.setattr(chain, "history", lambda: pytest.fail("the history is not read again"))
+    monkeypatch.setattr(chain, "history", lambda after: pytest.fail("the history is not read again"))
     chain.head -= 100
     chain.rewind(1)
     chain.submit(CHEAT, 0)

@@ -1,13 +1,17 @@
-"""The failover provider against a real chain: endpoints that are down, busy, wrong, or no endpoints at all."""
+"""Endpoints that are down, busy, wrong, or none at all, and the answers of real providers, played by a fake one."""
 
+import json
 import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
 
 import pytest
 from web3.types import RPCEndpoint
 
 from chain.client import ChainClient
-from chain.rpc import ChainReader, FailoverProvider, RpcError, shown
+from chain.rpc import ChainReader, ErrorKind, FailoverProvider, RpcError, meaning, shown
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.conftest import SELF, gift
 from tests.chain.proxy import Proxy
@@ -98,3 +102,218 @@ def test_an_rpc_error_is_an_error_of_its_own(anvil: Chain) -> None:
     method = RPCEndpoint("eth_nonsense")
     with pytest.raises(RpcError, match="what was asked"):
         ChainReader(provider).ask("what was asked", lambda eth: eth.w3.manager.request_blocking(method, []))
+
+
+CHAIN = 84532
+HEAD = {"number": "0x10", "hash": "0x" + "11" * 32, "parentHash": "0x" + "22" * 32, "timestamp": "0x5"}
+
+
+class Answer(NamedTuple):
+    """What a provider answers: HTTP status, JSON-RPC code and message."""
+
+    provider: str
+    status: int
+    code: int
+    message: str
+
+
+RATE_LIMITS = [
+    Answer("Base public", 200, -32016, "over rate limit"),
+    Answer("Base public", 429, -32016, "over rate limit"),
+    Answer("Base public", 503, -32011, "no backend is currently healthy to serve traffic"),
+    Answer(
+        "Alchemy", 429, 429, "Your app has exceeded its compute units per second capacity. If you have retries enabled"
+    ),
+    Answer("Infura", 429, -32005, "daily request count exceeded, request rate limited"),
+    Answer("Infura", 200, -32005, "project ID request rate exceeded, rate limit"),
+    Answer(
+        "QuickNode", 200, -32007, "50/second request limit reached - reduce calls per second or upgrade your account"
+    ),
+    Answer("QuickNode", 429, -32029, "Too many requests"),
+    Answer("dRPC", 200, 15, "Too many request, try again later"),
+    Answer("dRPC", 408, 30, "Request timeout on the free tier, please upgrade your tier to the paid one"),
+    Answer("1RPC", 200, -32001, "Exceeded the quota usage"),
+    Answer("Ankr", 200, -32090, "Too many requests, reason: call rate limit exhausted, retry in 10s"),
+    Answer("any", 200, -32097, ""),
+]
+LAGGING = [
+    Answer("geth", 200, -32000, "header not found"),
+    Answer("Alchemy", 200, -32000, "Unknown block"),
+    Answer("Base public", 200, -32019, "block is out of range"),
+    Answer("Erigon", 200, -32000, "block not found: 0x10"),
+]
+LOG_RANGES = [
+    Answer("Base public", 413, -32614, "eth_getLogs is limited to a 10,000 range"),
+    Answer(
+        "Alchemy", 400, -32602, "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block"
+    ),
+    Answer(
+        "Alchemy free", 400, -32600, "Under the Free tier plan, you can request up to a 10 block range. Upgrade to PAYG"
+    ),
+    Answer("Infura", 200, -32005, "query returned more than 10000 results. Try with this block range [0x1, 0x9]."),
+    Answer("QuickNode", 413, -32614, "eth_getLogs is limited to a 5 range"),
+    Answer("dRPC", 400, 35, "ranges over 10000 blocks are not supported on freetier"),
+    Answer("1RPC", 200, -32000, "eth_getLogs is limited to a 10000 blocks range"),
+    Answer("Ankr", 200, -32062, "Block range is too large"),
+    Answer("PublicNode", 200, -32701, "exceed maximum block range: 50000"),
+    Answer("Coinbase", 200, -32602, "query exceeds max results 20000, retry with the range 1-2"),
+    Answer("Erigon", 200, -32000, "query timeout exceeded"),
+]
+BATCH_SIZES = [
+    Answer("Base public", 413, -32014, "too many RPC calls in batch request"),
+    Answer("dRPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier, to use this feature register"),
+    Answer("geth", 200, -32600, "batch too large"),
+    Answer("Infura", 200, -32600, "batch limit of 10 exceeded"),
+    Answer("Ankr", 200, -32600, 'Too many ["eth_getLogs"] methods in the batch'),
+    Answer("QuickNode", 200, -32007, "batch limit exceeded"),
+    Answer("Erigon", 200, -32000, "batch limit 100 exceeded: 142 requests given"),
+    Answer("Besu", 200, -32602, "Number of requests in batch exceeds --rpc-max-batch-size."),
+    Answer("1RPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier"),
+]
+ACCESS = [
+    Answer("Alchemy", 401, -32600, "Must be authenticated!"),
+    Answer("Infura", 401, -32600, "invalid project id"),
+    Answer("Ankr", 403, -32052, "API key is not allowed to access blockchain"),
+    Answer("QuickNode", 403, -32600, "unauthorized"),
+]
+SENDING = [
+    (ErrorKind.KNOWN_TRANSACTION, "already known"),
+    (ErrorKind.KNOWN_TRANSACTION, "AlreadyKnown"),
+    (ErrorKind.KNOWN_TRANSACTION, "Transaction with the same hash was already imported."),
+    (ErrorKind.KNOWN_TRANSACTION, "known transaction: 0x12"),
+    (ErrorKind.NONCE_USED, "nonce too low: next nonce 5, tx nonce 4"),
+    (ErrorKind.NONCE_USED, "OldNonce"),
+    (ErrorKind.NONCE_USED, "OldNonce, Current nonce: 5, nonce of rejected tx: 4"),
+    (ErrorKind.NONCE_USED, "replacement transaction underpriced"),
+    (ErrorKind.NONCE_USED, "ReplacementNotAllowed"),
+    (ErrorKind.NO_FUNDS, "insufficient funds for gas * price + value"),
+    (ErrorKind.NO_FUNDS, "InsufficientFunds, Balance is 0"),
+]
+
+
+class Endpoint:
+    """Answers `refusal` to requests for `method`, as long as `refuses` of them says so, and sensibly otherwise."""
+
+    def __init__(self) -> None:
+        self.refusal: Answer | None = None
+        self.method, self.refusals, self.most, self.batches = "eth_getBlockByNumber", 0, 1000, list[int]()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, document = outer.answer(body)
+                data = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def answer(self, body: Any) -> tuple[int, Any]:
+        requests = body if isinstance(body, list) else [body]
+        self.batches.append(len(requests))
+        refusal = self.refusal
+        if refusal is not None and (
+            len(requests) > self.most or (self.refusals > 0 and any(one["method"] == self.method for one in requests))
+        ):
+            self.refusals -= 1
+            error = {"code": refusal.code, "message": refusal.message}
+            return refusal.status, {"jsonrpc": "2.0", "id": None, "error": error}
+        answers = [{"jsonrpc": "2.0", "id": one["id"], "result": self.result(one)} for one in requests]
+        return 200, answers if isinstance(body, list) else answers[0]
+
+    def result(self, request: dict[str, Any]) -> Any:
+        return {"eth_chainId": hex(CHAIN), "eth_getBlockByNumber": HEAD, "eth_getLogs": []}[request["method"]]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def reader(endpoint: Endpoint, seconds: float = 5.0) -> ChainReader:
+    made = ChainReader(FailoverProvider([endpoint.url], CHAIN, patience=seconds))
+    made.provider.check()
+    return made
+
+
+def named(answers: list[Answer]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "refusal", answers, ids=[f"{one.provider} {one.code} {one.status}" for one in answers]
+    )
+
+
+@named(RATE_LIMITS + LAGGING)
+def test_a_temporary_refusal_is_retried(endpoint: Endpoint, refusal: Answer) -> None:
+    chain = reader(endpoint)
+    endpoint.refusal, endpoint.refusals = refusal, 2
+    assert chain.head().number == 16
+
+
+@named(RATE_LIMITS[:4])
+def test_a_lasting_rate_limit_ends_in_the_servers_words(endpoint: Endpoint, refusal: Answer) -> None:
+    chain = reader(endpoint, 0.2)
+    endpoint.refusal, endpoint.refusals = refusal, 1000
+    with pytest.raises(UnreachableError) as caught:
+        chain.head()
+    assert refusal.message[:30] in str(caught.value)
+
+
+@named(LOG_RANGES)
+def test_a_refused_range_of_logs_is_known_as_such(endpoint: Endpoint, refusal: Answer) -> None:
+    chain = reader(endpoint)
+    endpoint.refusal, endpoint.refusals, endpoint.method = refusal, 1, "eth_getLogs"
+    (error,) = chain.batch([("eth_getLogs", [{}])])
+    assert isinstance(error, RpcError)
+    assert error.kind is ErrorKind.LOG_RANGE
+    assert error.message == refusal.message
+
+
+@named(BATCH_SIZES)
+def test_a_refused_batch_is_sent_in_smaller_ones(endpoint: Endpoint, refusal: Answer) -> None:
+    chain = reader(endpoint)
+    endpoint.refusal, endpoint.most = refusal, 3
+    assert [block and block.number for block in chain.blocks(list(range(20)))] == [16] * 20
+    assert endpoint.batches[-1] <= 3
+    before = len(endpoint.batches)
+    chain.blocks([1, 2, 3])
+    assert len(endpoint.batches) - before <= 2, "the size is remembered"
+
+
+@named(ACCESS)
+def test_no_access_is_told_at_once_in_the_servers_words(endpoint: Endpoint, refusal: Answer) -> None:
+    chain = reader(endpoint, 60.0)
+    endpoint.refusal, endpoint.refusals = refusal, 1000
+    with pytest.raises(ConfigError) as caught:
+        chain.head()
+    assert refusal.message in str(caught.value)
+    assert "API key" in str(caught.value)
+
+
+def test_every_provider_that_people_use_is_played() -> None:
+    used = {"Base public", "Alchemy", "Infura", "QuickNode", "dRPC", "1RPC", "Ankr"}
+    for answers in (RATE_LIMITS, LOG_RANGES):
+        assert used <= {answer.provider for answer in answers}
+
+
+@pytest.mark.parametrize(("kind", "message"), SENDING)
+def test_answers_to_a_transaction(kind: ErrorKind, message: str) -> None:
+    assert meaning("eth_sendRawTransaction", -32010, message, b"") is kind
+
+
+def test_the_same_words_about_something_else_mean_something_else() -> None:
+    assert meaning("eth_call", -32000, "already known", b"") is ErrorKind.OTHER
+    assert meaning("eth_call", 3, "execution reverted: rate limit", b"") is ErrorKind.REVERT
+    assert meaning("eth_call", -32603, "internal error", b"\1" * 4) is ErrorKind.REVERT
+    assert meaning("eth_maxPriorityFeePerGas", -32601, "rpc method is not whitelisted", b"") is ErrorKind.OTHER

@@ -16,7 +16,7 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.reducers import replay
 from protocol.errors import UnreachableError
-from tests.chain.following import ALICE, amounts, follow, mint
+from tests.chain.conftest import ALICE, amounts, follow, mint
 from tests.chain.proxy import Proxy
 from tests.conftest import Deployed
 

@@ -1,17 +1,35 @@
-"""Sending on a real chain: transactions that are lost, stuck, dropped or overtaken are mined once all the same."""
+"""Sending on a real chain: what is lost, stuck, dropped or overtaken is mined once, at a price up to a limit."""
 
+import gzip
 import logging
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chain.client import ChainClient
 from chain.errors import TransactionError
+from chain.rpc import BadAnswer, RpcError
+from chain.transactions import DEFAULT_LIMIT, GWEI, SETTING, Call, Price, price_limit, price_of
 from protocol.accounts import Account
+from protocol.errors import ConfigError
+from protocol.waits import wait_for
 from tests.chain.conftest import SELF, gift
 from tests.chain.proxy import Proxy
 from tests.conftest import Chain
+
+
+def in_background(chain: Chain, client: ChainClient, wei: int) -> tuple[threading.Thread, list[object], float]:
+    """Send a gift on another thread and wait until it is pending; the thread, its receipts, and a deadline."""
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(client.send(gift(wei), timeout=100)))
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return thread, done, deadline
 
 
 def test_a_lost_answer_is_not_a_second_transaction(chain: Chain, proxy: Proxy) -> None:
@@ -24,50 +42,33 @@ def test_a_lost_answer_is_not_a_second_transaction(chain: Chain, proxy: Proxy) -
     assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == 1
 
 
-def test_threads_share_an_account(chain: Chain) -> None:
-    account = chain.account()
-    client = chain.client(account)
-    failures: list[Exception] = []
-
-    def work() -> None:
-        try:
-            for _ in range(6):
-                client.send(gift(1))
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
-    assert client.balance(SELF) == 48
-    assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == 48
-
-
-def test_two_processes_with_one_key_both_get_through(chain: Chain) -> None:
-    """Two clients that know nothing of one another, on blocks that take their time."""
-    chain.rpc("evm_setAutomine", False)
-    chain.rpc("evm_setIntervalMining", 1)
+def test_threads_share_an_account_and_two_clients_a_key(chain: Chain) -> None:
+    """The clients know nothing of one another."""
     account = chain.account()
     clients = [chain.client(account) for _ in range(2)]
     failures: list[Exception] = []
 
-    def work(client: ChainClient) -> None:
+    def work(client: ChainClient, count: int) -> None:
         try:
-            for _ in range(3):
+            for _ in range(count):
                 client.send(gift(1), timeout=60)
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert not failures
-    assert clients[0].balance(SELF) == 6
+    def sent(workers: list[ChainClient], count: int) -> int:
+        threads = [threading.Thread(target=work, args=(client, count)) for client in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(90)
+        assert not failures
+        return clients[0].balance(SELF)
+
+    assert sent([clients[0]] * 8, 6) == 48
+    assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == 48
+    chain.rpc("evm_setAutomine", False)
+    chain.rpc("evm_setIntervalMining", 1)
+    assert sent(clients, 3) == 54
 
 
 def test_no_gas_money_is_said_plainly(chain: Chain, caplog: pytest.LogCaptureFixture) -> None:
@@ -86,10 +87,7 @@ def test_a_stuck_transaction_is_outbid(chain: Chain) -> None:
     account = chain.account()
     chain.rpc("evm_setAutomine", False)
     client = chain.client(account, bump_after=0.3)
-    done: list[object] = []
-    thread = threading.Thread(target=lambda: done.append(client.send(gift(3), timeout=100)))
-    thread.start()
-    deadline = time.monotonic() + 60
+    thread, done, deadline = in_background(chain, client, 3)
     prices: set[str] = set()
     while len(prices) < 3 and time.monotonic() < deadline:
         pending = chain.rpc("txpool_content")["pending"].values()
@@ -106,12 +104,7 @@ def test_a_dropped_transaction_is_sent_again(chain: Chain) -> None:
     account = chain.account()
     chain.rpc("evm_setAutomine", False)
     client = chain.client(account)
-    done: list[object] = []
-    thread = threading.Thread(target=lambda: done.append(client.send(gift(4), timeout=100)))
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    thread, done, deadline = in_background(chain, client, 4)
     chain.rpc("anvil_dropAllTransactions")
     while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -128,12 +121,7 @@ def test_a_chain_that_forgets_gets_its_transactions_back(chain: Chain) -> None:
     snapshot = chain.rpc("evm_snapshot")
     client.send(gift(10))
     chain.rpc("evm_setAutomine", False)
-    done: list[object] = []
-    thread = threading.Thread(target=lambda: done.append(client.send(gift(5), timeout=100)))
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    thread, done, deadline = in_background(chain, client, 5)
     chain.rpc("evm_revert", snapshot)
     chain.rpc("anvil_dropAllTransactions")
     while not done and time.monotonic() < deadline:
@@ -149,12 +137,7 @@ def test_a_nonce_taken_by_another_program_is_survived(chain: Chain) -> None:
     account = chain.account()
     chain.rpc("evm_setAutomine", False)
     client = chain.client(account, bump_after=60)
-    done: list[object] = []
-    thread = threading.Thread(target=lambda: done.append(client.send(gift(5), timeout=100)))
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    thread, done, deadline = in_background(chain, client, 5)
     rival = account.sign_transaction(
         {
             "nonce": 0,
@@ -194,3 +177,151 @@ def test_sends_need_few_round_trips(chain: Chain, proxy: Proxy) -> None:
     proxy.calls.clear()
     client.send(gift())
     assert len(proxy.calls) <= 8
+
+
+GREEDY = 1000 * GWEI
+
+
+def greedy_tip(request: dict[str, Any]) -> dict[str, Any] | None:
+    return {"result": hex(GREEDY)} if request["method"] == "eth_maxPriorityFeePerGas" else None
+
+
+def greedy_base(request: dict[str, Any]) -> dict[str, Any] | None:
+    if request["method"] != "eth_getBlockByNumber":
+        return None
+    return {"result": {"number": "0x1", "baseFeePerGas": hex(GREEDY)}}
+
+
+@pytest.mark.parametrize("lie", [greedy_tip, greedy_base])
+def test_a_lying_endpoint_makes_nobody_burn_its_ether(chain: Chain, proxy: Proxy, lie: Any) -> None:
+    account = chain.account()
+    client = ChainClient([proxy.url], 31337, account, poll=0.02)
+    before = client.balance(account.address)
+    proxy.rule = lie
+    with pytest.raises(TransactionError, match=rf"asks \d+ gwei per gas, the limit is 10.*{SETTING}"):
+        client.send(gift(0))
+    assert client.balance(account.address) == before
+    assert "eth_sendRawTransaction" not in proxy.calls
+
+
+def test_another_endpoint_is_asked_instead(chain: Chain, proxy: Proxy) -> None:
+    proxy.rule = greedy_tip
+    client = ChainClient([proxy.url, chain.url], 31337, chain.account(), poll=0.02)
+    client.send(gift(5))
+    assert client.balance(SELF) == 5
+
+
+def test_the_limit_is_a_setting(chain: Chain, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy.rule = lambda request: {"result": hex(20 * GWEI)} if "Priority" in request["method"] else None
+    monkeypatch.setenv(SETTING, "0.5")
+    with pytest.raises(TransactionError, match=r"limit is 0\.5"):
+        ChainClient([chain.url], 31337, chain.account(), poll=0.02).send(gift(1))
+    monkeypatch.setenv(SETTING, "100")
+    receipt = ChainClient([proxy.url], 31337, chain.account(), poll=0.02).send(gift(1))
+    assert receipt.fee > 20 * GWEI * receipt.gas_used
+
+
+def test_a_stuck_transaction_is_outbid_up_to_the_limit(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    chain.rpc("evm_setAutomine", False)
+    monkeypatch.setenv(SETTING, "4")
+    client = chain.client(chain.account(), bump_after=0.05)
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(client.send(gift(3), timeout=60)))
+    with caplog.at_level("WARNING", "muster.chain"):
+        thread.start()
+        seen = threading.Event()
+        while not any("the limit" in record.message for record in caplog.records) and thread.is_alive():
+            seen.wait(0.02)
+        (offered,) = [tx for txs in chain.rpc("txpool_content")["pending"].values() for tx in txs.values()]
+        assert int(offered["maxFeePerGas"], 16) <= 4 * GWEI
+        # What lies after the transaction waits is not offered either.
+        proxy = Proxy(chain.url)
+        proxy.rule = greedy_base
+        client.provider.urls[:] = [proxy.url]
+        while not any("is offered no more" in record.message for record in caplog.records) and thread.is_alive():
+            seen.wait(0.02)
+        chain.mine()
+        thread.join(30)
+        proxy.close()
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize("given", ["", "much", "-1", "0", "nan", "inf", "1e-10", "1e10"])
+def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(SETTING, given)
+    with pytest.raises(ConfigError, match=SETTING):
+        price_limit()
+
+
+def test_limits_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SETTING, raising=False)
+    assert price_limit() == DEFAULT_LIMIT == 10 * GWEI
+    monkeypatch.setenv(SETTING, "0.1")
+    assert price_limit() == GWEI // 10
+    block = {"baseFeePerGas": hex(3)}
+    assert price_of(block, "0x2", limit=8) == Price(8, 2)
+    with pytest.raises(BadAnswer):
+        price_of(block, "0x2", limit=7)
+
+
+@pytest.mark.parametrize(
+    ("block", "tip"),
+    [(None, "0x1"), ([], "0x1"), (RpcError("", 0, "no", b""), "0x1"), ({"baseFeePerGas": 7}, "0x1"), ({}, None)],
+)
+def test_what_is_no_price_is_a_bad_answer(block: Any, tip: Any) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        price_of(block, tip, DEFAULT_LIMIT)
+    assert caught.value.verdict is not None
+
+
+def test_senders_survive_a_chain_that_forgets_its_last_seconds(tmp_path: Path) -> None:
+    chain = Chain(block_time=1).start()
+    try:
+        accounts = [chain.account() for _ in range(2)]
+        chain.mine()
+        client_list = [chain.client(account, patience=30) for account in accounts]
+        done: list[str] = []
+        failures: list[Exception] = []
+        stop = threading.Event()
+
+        def work(number: int) -> None:
+            try:
+                while not stop.is_set():
+                    done.append(client_list[number].send(Call(SELF, b"", "gift", 1), timeout=60).tx_hash)
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(n % 2,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+
+        def until_sent(more: int) -> None:
+            goal = len(done) + more
+            wait_for(f"{more} more transactions", lambda: len(done) >= goal or bool(failures), 100)
+
+        for _ in range(2):
+            until_sent(4)
+            state = tmp_path / "state.json"
+            state.write_bytes(gzip.decompress(bytes.fromhex(chain.rpc("anvil_dumpState", True)[2:])))
+            until_sent(4)
+            chain.kill()
+            time.sleep(1)
+            chain.state = state
+            chain.start()
+        until_sent(8)
+        stop.set()
+        for thread in threads:
+            thread.join(90)
+            assert not thread.is_alive()
+        assert not failures
+        balance = client_list[0].balance(SELF)
+        nonces = [int(chain.rpc("eth_getTransactionCount", a.address, "latest"), 16) for a in accounts]
+        # Nothing acts twice: every mined transaction is one that somebody was told of, and no nonce was wasted.
+        assert sum(nonces) == balance <= len(done)
+        kept = [chain.rpc("eth_getTransactionReceipt", tx_hash) is not None for tx_hash in done]
+        assert sum(kept) == balance
+        assert all(kept[-4:]), "since its last start it has forgotten nothing"
+    finally:
+        chain.kill()

@@ -1,27 +1,19 @@
 """The projected state against the contracts' own views, through a whole life of files."""
 
-from pathlib import Path
-
 import pytest
 from eth_utils.crypto import keccak
 
 from chain.contracts import INVITE, FailingRollout, WorkItem
 from chain.errors import ContractError
-from chain.indexer.records import Status
-from chain.indexer.reducers import replay
+from chain.indexer.records import MAX_MIRROR, MOST_NODE_MIRRORS, Status
 from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
-from tests.chain.game import FEE, RATE, Game, begin, work
-from tests.conftest import TOKEN, Deployed
+from tests.chain.game import FEE, RATE, Game, work
+from tests.conftest import TOKEN
 from trainer.pool.canaries import StepCanaries
 
 SINK = "0x000000000000000000000000000000000000dEaD"
-
-
-@pytest.fixture
-def game(deployed: Deployed, tmp_path: Path) -> Game:
-    return begin(deployed, tmp_path)
 
 
 def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
@@ -241,7 +233,7 @@ def test_owner_and_operator_lifecycle(game: Game) -> None:
     assert state.nodes[node.address].stake == 0
 
 
-def test_invites_permits_and_their_misuse(game: Game) -> None:
+def test_invites_and_their_misuse(game: Game) -> None:
     from tests.chain.game import terms
 
     game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * TOKEN).send()
@@ -249,8 +241,7 @@ def test_invites_permits_and_their_misuse(game: Game) -> None:
     suite = game.deployed.suite(operator)
     expiry = suite.client.now() + 1000
     consent = suite.stakes.sign_consent(node, operator.address, expiry)
-    permit = suite.token.sign_permit(operator, suite.stakes.address, 20 * TOKEN, expiry)
-    suite.stakes.register_node_with_permit(node.address, 20 * TOKEN, expiry, consent, permit).send()
+    suite.stakes.register_node(node.address, 20 * TOKEN, expiry, consent).send()
     with pytest.raises(ContractError) as uninvited:
         suite.pools.join(game.pool, node.address).send()
     assert uninvited.value.name == "InviteRequired"
@@ -278,12 +269,28 @@ def test_publishing_the_same_step_again_is_harmless(game: Game) -> None:
     assert game.suite.step_seed(game.pool, step, confirmations=2) == seed
 
 
-def test_replaying_the_history_gives_the_same_state(game: Game) -> None:
+def test_a_files_node_and_the_seats_that_had_it_are_believed_and_nobody_else(game: Game) -> None:
     _, node = game.node()
+    _, other = game.node()
     step = game.publish()
-    game.submit(node, step, work("x"))
-    game.vote(0, {0: Code.ACCEPT})
-    state = game.state
-    again = replay(game.projection.source.history())
-    again.head = state.head
-    assert again == state
+    had, lacked = game.submit(node, step, work("had")), game.submit(node, step, work("lacked"))
+    game.attest(0)
+    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
+    committee = game.suite.court.committee_of((game.pool, 0, 0))
+    assert committee is not None
+    members = [game.voters[seat] for seat in committee.seats]
+    outsider = next(suite for seat, suite in game.voters.items() if seat not in committee.seats)
+    members[0].pools.announce_mirror(game.pool, 0, "https://before-its-vote.example").send()
+    game.vote(0, {0: Code.ACCEPT, 1: Code.UNAVAILABLE})
+    for sequence in (0, 1, 7):
+        members[0].pools.announce_mirror(game.pool, sequence, "https://old.example").send()
+        for speaker in (*members, outsider, game.suite, game.deployed.suite(other)):
+            url = f"https://{speaker.client.address}.example"
+            speaker.pools.announce_mirror(game.pool, sequence, url).send()
+    members[1].pools.announce_mirror(game.pool, 0, "https://" + "x" * MAX_MIRROR).send()
+    for number in range(MOST_NODE_MIRRORS + 2):
+        game.deployed.suite(node).pools.announce_mirror(game.pool, 1, f"https://node.example/{number}").send()
+    state = compare(game)
+    assert state.mirrors_of(had) == tuple(f"https://{member.client.address}.example" for member in members)
+    assert state.mirrors_of(lacked) == tuple(f"https://node.example/{number}" for number in range(MOST_NODE_MIRRORS))
+    assert set(state.mirrors) == {(game.pool, 0), (game.pool, 1)}

@@ -80,7 +80,7 @@ def test_each_networks_contracts_take_the_terms_that_come_with_it(network: str, 
     config = NetworkConfig.load(network).model_copy(update={"chain_id": CHAIN_ID})
     client = anvil.client(anvil.account())
     params = Params(client, deploy.deploy(client, config, tmp_path))
-    locked = params.unbonding_of(load_terms(Path(network), bytes(32)).as_tuple())
+    locked = params.check_terms(load_terms(Path(network), bytes(32)).as_tuple())
     assert 0 < locked <= config.suite.unbonding
 
 

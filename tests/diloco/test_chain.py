@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.diloco_faults import LetterTask
-from chain.diloco_runs import WEIGHT_ONE, DilocoRuns, StepRecord
+from chain.contracts import WEIGHT_ONE, DilocoRuns, StepRecord
 from cli.main import app
 from diloco.chain import StepRecorder
 from diloco.outer import OuterState

@@ -6,6 +6,7 @@ from typing import Any
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.records import Terms, pack_work
+from chain.indexer.store import Archive
 from protocol.accounts import Account as Key
 from protocol.accounts import LocalAccount
 from protocol.verdict import Code
@@ -50,11 +51,11 @@ class ScriptedChain:
         self._polled = 0
         self._rollback: int | None = None
         self.sequence = 0
+        self.archive = Archive()
 
-    def history(self) -> Iterable[Event]:
-        found = list(self.events)
-        self._polled = len(found)
-        return found
+    def history(self, after: int = -1) -> Iterable[Event]:
+        self._polled = len(self.events)
+        return [event for event in self.events if event.block > after]
 
     def poll(self) -> Batch:
         new, rollback = self.events[self._polled :], self._rollback

@@ -94,7 +94,9 @@ def test_other_files_in_the_same_places_are_counted_anew() -> None:
     chain.submit(NODE, 0, units=5)
     first = replay(chain.events)
     file = first.submissions[1, 0]
-    second = replace(first, submissions={(2, 7): replace(file, pool=2, sequence=7), (1, 1): replace(file, sequence=1)})
+    files = {(2, 7): replace(file, pool=2, sequence=7), (1, 1): replace(file, sequence=1)}
+    pools = {1: replace(first.pools[1], sequences=[1])}
+    second = replace(first, generation=1, submissions=files, pools=pools)
     kept = FileAggregates(1)
     consumed = ConsumedFiles()
     kept.update(first, consumed)

@@ -316,7 +316,7 @@ def test_a_missed_payment_is_found(game: Game, watch: PoolView) -> None:
     account = state.accounts[game.pool, node.address]
     account.units_earned += 1
     state.pools[game.pool].claimed += 5
-    state.payments.pop() if state.payments else None
+    state.paid.clear()
     found = reconcile(watch.state, game.pool, game.suite)
     assert found is not None
     assert not found.ledger_matches_chain

@@ -40,6 +40,9 @@ class Inbox:
     judging: int = 0
 
 
+_LOOK_BACK = 64  # policy steps before the oldest that counts, whose late files are still reported
+
+
 def select_files(
     state: State,
     pool: int,
@@ -56,7 +59,8 @@ def select_files(
     files: list[Submission] = []
     stale: list[Submission] = []
     seen, confirming, oldest = set(consumed), 0, step - max_off_policy_steps
-    for sub in sorted(state.accepted(pool), key=lambda sub: (sub.step, sub.sequence)):
+    recent = sorted(state.files_since(pool, oldest - _LOOK_BACK), key=lambda sub: (sub.step, sub.sequence))
+    for sub in (sub for sub in recent if sub.status is Status.ACCEPTED):
         if file_id(sub) in seen or sub.node in excluded_nodes:
             continue
         if sub.disputed or sub.decided_block + confirmations > state.head:
@@ -65,8 +69,7 @@ def select_files(
         seen.add(file_id(sub))
         (stale if sub.step < oldest else files).append(sub)
     judging = sum(
-        sub.status is Status.PENDING and sub.step >= oldest and sub.node not in excluded_nodes
-        for sub in state.submissions_of(pool)
+        sub.status is Status.PENDING and sub.step >= oldest and sub.node not in excluded_nodes for sub in recent
     )
     return Inbox(tuple(files), tuple(stale), confirming, judging)
 
@@ -74,7 +77,8 @@ def select_files(
 def overturned(state: State, pool: int, consumed: Collection[str]) -> list[Submission]:
     """Return the files that were trained on and lost their acceptance afterwards: reported, never rolled back."""
     refusals = {Status.REJECTED, Status.MALFORMED, Status.CANARY}
-    return [sub for sub in state.submissions_of(pool) if sub.status in refusals and file_id(sub) in consumed]
+    unsettled = (sub for sub in state.submissions.values() if sub.pool == pool)
+    return [sub for sub in unsettled if sub.status in refusals and file_id(sub) in consumed]
 
 
 class Loader:
@@ -205,7 +209,7 @@ class FileCollector:
         self._warn(inbox.stale, self.late, "came too late to be trained on")
         rejected = overturned(state, pool, consumed)
         self._warn(rejected, self._overturned, "was trained on and then rejected (trained_then_rejected)")
-        self._inbox, self._any_submitted = inbox, bool(state.submissions_of(pool))
+        self._inbox, self._any_submitted = inbox, pool in state.pools and len(state.pools[pool].sequences) > 0
         return list(inbox.files[: self._train.max_files])
 
     @property

@@ -185,13 +185,7 @@ def test_header_parsing() -> None:
     for hostile in (b"", b"{", b"[]", b"null", b"[" * 4000, b'{"version":1,"version":1}', b"\xff", b"NaN"):
         with pytest.raises(MalformedFile):
             RolloutHeader.parse(hostile)
-    for wrong in (
-        {"node": "0x12"},
-        {"node": node.swapcase()},
-        {"engine": ""},
-        {"engine": "é"},
-        {"step_seed": b""},
-    ):
+    for wrong in ({"node": "0x12"}, {"node": node.swapcase()}, {"engine": ""}, {"engine": "é"}, {"step_seed": b""}):
         with pytest.raises(MalformedFile):
             header(**wrong)
 

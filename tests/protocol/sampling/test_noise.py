@@ -34,12 +34,7 @@ def plain_uniforms(key: noise.NoiseKey, position: int, vocab: int) -> list[float
 
 def test_known_answer() -> None:
     """Random123's published vector for Philox4x64-10 with all bits zero."""
-    assert philox([0] * 4, [0] * 2) == [
-        0x16554D9ECA36314C,
-        0xDB20FE9D672D0FDC,
-        0xD7E772CEE186176B,
-        0x7E68B68AEC7BA23B,
-    ]
+    assert philox([0] * 4, [0] * 2) == [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
 
 
 @pytest.mark.parametrize("vocab", [1, 7, 8, 9, 265])
